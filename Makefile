@@ -26,7 +26,8 @@ lock: ## resolve the dependencies again (names no host)
 	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/tools.txt
 
 protos: setup  ## generate the wire's messages from protos/
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs --grpc_python_out=libs protos/lookout/v1/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto
 
 lint: setup  ## style and types
 	$(BIN)/ruff check .

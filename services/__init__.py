@@ -1,0 +1,1 @@
+"""The services: each wires a library to the runtime."""

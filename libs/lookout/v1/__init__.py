@@ -1,0 +1,1 @@
+"""Generated from protos/lookout/v1 by `make protos`."""

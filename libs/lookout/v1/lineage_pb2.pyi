@@ -1,0 +1,77 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STAGE_UNSPECIFIED: _ClassVar[Stage]
+    STAGE_FRAMES: _ClassVar[Stage]
+    STAGE_TOKENS: _ClassVar[Stage]
+STAGE_UNSPECIFIED: Stage
+STAGE_FRAMES: Stage
+STAGE_TOKENS: Stage
+
+class RecordRef(_message.Message):
+    __slots__ = ("topic", "partition", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class TensorRef(_message.Message):
+    __slots__ = ("id", "stage", "camera", "epoch", "config_digest", "segments", "shape", "dtype", "length", "crc32c", "input")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    stage: Stage
+    camera: str
+    epoch: int
+    config_digest: str
+    segments: _containers.RepeatedCompositeFieldContainer[RecordRef]
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    dtype: str
+    length: int
+    crc32c: int
+    input: RecordRef
+    def __init__(self, id: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[RecordRef, _Mapping]]] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., length: _Optional[int] = ..., crc32c: _Optional[int] = ..., input: _Optional[_Union[RecordRef, _Mapping]] = ...) -> None: ...
+
+class StreamEvent(_message.Message):
+    __slots__ = ("kind", "start_us", "end_us", "reason", "segment")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[StreamEvent.Kind]
+        KIND_GAP: _ClassVar[StreamEvent.Kind]
+        KIND_LATE: _ClassVar[StreamEvent.Kind]
+        KIND_SKIPPED: _ClassVar[StreamEvent.Kind]
+    KIND_UNSPECIFIED: StreamEvent.Kind
+    KIND_GAP: StreamEvent.Kind
+    KIND_LATE: StreamEvent.Kind
+    KIND_SKIPPED: StreamEvent.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    kind: StreamEvent.Kind
+    start_us: int
+    end_us: int
+    reason: str
+    segment: RecordRef
+    def __init__(self, kind: _Optional[_Union[StreamEvent.Kind, str]] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., segment: _Optional[_Union[RecordRef, _Mapping]] = ...) -> None: ...

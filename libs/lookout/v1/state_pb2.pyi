@@ -1,0 +1,127 @@
+from lookout.v1 import alerts_pb2 as _alerts_pb2
+from lookout.v1 import verdicts_pb2 as _verdicts_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Checkpoint(_message.Message):
+    __slots__ = ("owner_epoch", "config_digest", "decode", "prune", "prefill", "alerts")
+    OWNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    ALERTS_FIELD_NUMBER: _ClassVar[int]
+    owner_epoch: int
+    config_digest: str
+    decode: DecodeState
+    prune: PruneState
+    prefill: PrefillState
+    alerts: AlertsState
+    def __init__(self, owner_epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
+
+class DecodeState(_message.Message):
+    __slots__ = ("epoch", "epoch_wall_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_WALL_US_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_PTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_PTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    epoch_wall_us: int
+    watermark_us: int
+    epoch_pts: float
+    last_pts: float
+    last_arrival_ms: int
+    silent: bool
+    next_sample: int
+    def __init__(self, epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ...) -> None: ...
+
+class PruneState(_message.Message):
+    __slots__ = ("epoch", "epoch_wall_us", "block", "offsets", "active", "last_block", "any", "watermark_us")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_WALL_US_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LAST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    ANY_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    epoch_wall_us: int
+    block: int
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    active: bytes
+    last_block: int
+    any: bool
+    watermark_us: int
+    def __init__(self, epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ...) -> None: ...
+
+class PrefillState(_message.Message):
+    __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LAST_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    ANY_FIELD_NUMBER: _ClassVar[int]
+    WATCHES_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
+    SINCE_KEY_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    last_window: int
+    any: bool
+    watches_offset: int
+    watermark_us: int
+    since_key: int
+    def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ...) -> None: ...
+
+class AlertsState(_message.Message):
+    __slots__ = ("watches",)
+    WATCHES_FIELD_NUMBER: _ClassVar[int]
+    watches: _containers.RepeatedCompositeFieldContainer[WatchState]
+    def __init__(self, watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
+
+class WatchState(_message.Message):
+    __slots__ = ("watch", "version", "epoch", "recent", "seen", "incident", "opened_ms", "newest_ms", "cooldown_until_ms", "peak", "windows", "opened_us", "coverage", "evidence", "question", "score", "newest_us")
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_US_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_US_FIELD_NUMBER: _ClassVar[int]
+    watch: str
+    version: int
+    epoch: int
+    recent: int
+    seen: int
+    incident: str
+    opened_ms: int
+    newest_ms: int
+    cooldown_until_ms: int
+    peak: float
+    windows: int
+    opened_us: int
+    coverage: _alerts_pb2.Coverage
+    evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
+    question: str
+    score: float
+    newest_us: int
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., incident: _Optional[str] = ..., opened_ms: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., opened_us: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., newest_us: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,73 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Watch(_message.Message):
+    __slots__ = ("id", "version", "question", "cameras", "active_from_ms", "rule", "describe", "disabled")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    question: str
+    cameras: _containers.RepeatedScalarFieldContainer[str]
+    active_from_ms: int
+    rule: Rule
+    describe: bool
+    disabled: bool
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from_ms: _Optional[int] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ...) -> None: ...
+
+class Rule(_message.Message):
+    __slots__ = ("threshold", "clear_threshold", "k", "n", "cooldown_s", "schedule", "zones")
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_S_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    ZONES_FIELD_NUMBER: _ClassVar[int]
+    threshold: float
+    clear_threshold: float
+    k: int
+    n: int
+    cooldown_s: float
+    schedule: _containers.RepeatedCompositeFieldContainer[Span]
+    zones: _containers.RepeatedCompositeFieldContainer[Zone]
+    def __init__(self, threshold: _Optional[float] = ..., clear_threshold: _Optional[float] = ..., k: _Optional[int] = ..., n: _Optional[int] = ..., cooldown_s: _Optional[float] = ..., schedule: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., zones: _Optional[_Iterable[_Union[Zone, _Mapping]]] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("weekdays", "start", "end", "time_zone")
+    WEEKDAYS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    weekdays: _containers.RepeatedScalarFieldContainer[int]
+    start: str
+    end: str
+    time_zone: str
+    def __init__(self, weekdays: _Optional[_Iterable[int]] = ..., start: _Optional[str] = ..., end: _Optional[str] = ..., time_zone: _Optional[str] = ...) -> None: ...
+
+class Zone(_message.Message):
+    __slots__ = ("name", "points")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    points: _containers.RepeatedCompositeFieldContainer[Point]
+    def __init__(self, name: _Optional[str] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
+
+class Point(_message.Message):
+    __slots__ = ("x", "y")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    x: float
+    y: float
+    def __init__(self, x: _Optional[float] = ..., y: _Optional[float] = ...) -> None: ...

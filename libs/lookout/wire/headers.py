@@ -1,0 +1,38 @@
+"""Kafka headers by name. Values are UTF-8 text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+Headers = tuple[tuple[str, bytes], ...]
+
+CONTENT_TYPE: Final = "content-type"
+TRACEPARENT: Final = "traceparent"
+CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
+
+# On dead letters:
+REASON: Final = "lookout-reason"
+DETAIL: Final = "lookout-detail"
+STAGE: Final = "lookout-stage"
+SOURCE_TOPIC: Final = "lookout-source-topic"
+SOURCE_PARTITION: Final = "lookout-source-partition"
+SOURCE_OFFSET: Final = "lookout-source-offset"
+
+URI_LIST: Final = "text/uri-list"
+PROTOBUF: Final = "application/protobuf"
+JSON: Final = "application/json"
+
+
+def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> str | None:
+    """The last value of header `name` (the newest wins), or None."""
+    found: str | None = None
+    for key, value in headers or ():
+        if key == name and value is not None:
+            found = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return found
+
+
+def encode(values: dict[str, str]) -> Headers:
+    """Headers as the client takes them."""
+    return tuple((key, value.encode()) for key, value in values.items())

@@ -1,0 +1,5 @@
+"""Vision towers on kept patches: `load_tower` gives a `Tower` for a checkpoint of any supported family."""
+
+from lookout.vision.types import FrameInput, FrameTokens, Grid, Tower, VisionError
+
+__all__ = ["FrameInput", "FrameTokens", "Grid", "Tower", "VisionError"]

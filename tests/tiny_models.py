@@ -1,0 +1,330 @@
+"""Tiny random models of the four families, saved as ordinary checkpoints with a byte-level tokenizer.
+
+`checkpoint(family)` is cached for the test session; weights are seeded, and every bias, norm, class token and position row
+is random too, so that nothing is right by being zero.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as token_models
+from transformers import (
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
+
+FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision")
+# Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches, an odd grid).
+SIZE = {"internvl": 112, "qwen2_5_vl": 112, "qwen3_vl": 128, "llava_onevision": 126}
+VOCABULARY = 512
+# Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both take.
+TEXT: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+    "bos_token_id": 256,  # <|endoftext|>, the first after the bytes
+    "tie_word_embeddings": False,
+}
+QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{m.role}}\n{% if m.content is string %}{{m.content}}{% else %}"
+    "{% for c in m.content %}{% if c.type=='text' %}{{c.text}}{% elif c.type=='image' %}%IMAGE%{% else %}%VIDEO%{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tokenizer(
+    folder: Path, special: list[str], names: dict[str, str], image: str, video: str
+) -> Callable[[str], int]:
+    """Save a byte-level tokenizer with the family's special tokens; returns the id of a token."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(token_models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    both = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *special]
+    core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in both])
+    # The answers of every question, one token each.
+    core.add_tokens([AddedToken("Yes", normalized=False), AddedToken("No", normalized=False)])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        model_max_length=32768,
+        extra_special_tokens=names,
+    )
+    fast.chat_template = CHAT.replace("%IMAGE%", image).replace("%VIDEO%", video)
+    fast.save_pretrained(folder)
+    return lambda name: int(fast.convert_tokens_to_ids(name))
+
+
+def rope(**extra: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": 1e6, **extra}
+
+
+def write(folder: Path, name: str, value: dict[str, Any]) -> None:
+    (folder / name).write_text(json.dumps(value, indent=1))
+
+
+def processors(folder: Path, image: dict[str, Any], video: dict[str, Any]) -> None:
+    write(folder, "preprocessor_config.json", image)
+    write(folder, "video_preprocessor_config.json", {**image, "do_sample_frames": False, **video})
+
+
+def qwen_tokens(folder: Path) -> tuple[Callable[[str], int], dict[str, int]]:
+    names = {
+        "image_token": "<|image_pad|>",
+        "video_token": "<|video_pad|>",
+        "vision_start_token": "<|vision_start|>",
+        "vision_end_token": "<|vision_end|>",
+    }
+    around = "<|vision_start|>{}<|vision_end|>"
+    ids = tokenizer(
+        folder, QWEN_TOKENS, names, around.format("<|image_pad|>"), around.format("<|video_pad|>")
+    )
+    return ids, {f"{name}_id": ids(token) for name, token in names.items()}
+
+
+def qwen_processors(folder: Path, patch: int, mean: float, name: str, video: str) -> None:
+    side = (2 * patch) ** 2
+    image = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": patch,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+        "size": {"shortest_edge": 4 * side, "longest_edge": 1024 * side},
+        "image_mean": [mean] * 3,
+        "image_std": [0.27, 0.26, 0.28],
+        "processor_class": name,
+    }
+    processors(folder, image, {"video_processor_type": video, "fps": 2.0, "min_frames": 4, "max_frames": 768})
+
+
+def qwen2_5_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    ids, special = qwen_tokens(folder)
+    qwen_processors(folder, 14, 0.46, "Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor")
+    defaults = {
+        "depth": 4,
+        "hidden_size": 64,
+        "num_heads": 2,
+        "intermediate_size": 128,
+        "out_hidden_size": text["hidden_size"],
+        "fullatt_block_indexes": [1, 3],
+        "window_size": 56,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "tokens_per_second": 2,
+    }
+    sections = text.pop("sections", [4, 6, 6])
+    return Qwen2_5_VLForConditionalGeneration(
+        Qwen2_5_VLConfig(
+            text_config={
+                **text,
+                "rope_parameters": rope(mrope_section=sections),
+                "eos_token_id": ids("<|im_end|>"),
+            },
+            vision_config={**defaults, **vision},
+            tie_word_embeddings=False,
+            **special,
+        )
+    )
+
+
+def qwen3_vl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    ids, special = qwen_tokens(folder)
+    qwen_processors(folder, 16, 0.5, "Qwen3VLProcessor", "Qwen3VLVideoProcessor")
+    defaults = {
+        "depth": 4,
+        "hidden_size": 64,
+        "num_heads": 2,
+        "intermediate_size": 128,
+        "out_hidden_size": text["hidden_size"],
+        "deepstack_visual_indexes": [0, 1, 2],
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "num_position_embeddings": 36,
+    }
+    heads = text.setdefault("head_dim", text["hidden_size"] // text["num_attention_heads"])
+    sections = text.pop("sections", [heads // 2 - 2 * (heads // 6), heads // 6, heads // 6])
+    mrope = rope(mrope_section=sections, mrope_interleaved=True)
+    return Qwen3VLForConditionalGeneration(
+        Qwen3VLConfig(
+            text_config={**text, "rope_parameters": mrope, "eos_token_id": ids("<|im_end|>")},
+            vision_config={**defaults, **vision},
+            tie_word_embeddings=False,
+            **special,
+        )
+    )
+
+
+def internvl(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    names = {
+        "start_image_token": "<img>",
+        "end_image_token": "</img>",
+        "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
+    }
+    ids = tokenizer(folder, list(names.values()), names, "<IMG_CONTEXT>\n", "<video>\n")
+    defaults = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": [SIZE["internvl"]] * 2,
+        "patch_size": [14, 14],
+        "attention_bias": True,
+        **vision,
+    }
+    tokens = (defaults["image_size"][0] // defaults["patch_size"][0] // 2) ** 2
+    size = {"height": defaults["image_size"][0], "width": defaults["image_size"][1]}
+    norm = {"size": size, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    image = {
+        "image_processor_type": "GotOcr2ImageProcessor",
+        "crop_to_patches": False,
+        "min_patches": 1,
+        "max_patches": 4,
+    }
+    name = {"processor_class": "InternVLProcessor"}
+    processors(folder, {**image, **norm, **name}, {"video_processor_type": "InternVLVideoProcessor"})
+    write(folder, "processor_config.json", {"image_seq_length": tokens, **name})
+    return InternVLForConditionalGeneration(
+        InternVLConfig(
+            text_config={
+                **text,
+                "model_type": "qwen2",
+                "rope_parameters": rope(),
+                "eos_token_id": ids("<|im_end|>"),
+            },
+            vision_config=defaults,
+            image_token_id=ids("<IMG_CONTEXT>"),
+            image_seq_length=tokens,
+            downsample_ratio=0.5,
+            tie_word_embeddings=False,
+        )
+    )
+
+
+def llava_onevision(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    names = {"image_token": "<image>", "video_token": "<video>"}
+    ids = tokenizer(folder, list(names.values()), names, "<image>\n", "<video>\n")
+    defaults = {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": SIZE["llava_onevision"],
+        "patch_size": 14,
+        "vision_use_head": False,
+        **vision,
+    }
+    side = defaults["image_size"]
+    pins = [[side, side], [side, 2 * side], [2 * side, side], [2 * side, 2 * side]]
+    size = {"size": {"height": side, "width": side}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    image = {"image_processor_type": "LlavaOnevisionImageProcessor", "image_grid_pinpoints": pins, **size}
+    name = {"processor_class": "LlavaOnevisionProcessor"}
+    processors(folder, {**image, **name}, {"video_processor_type": "LlavaOnevisionVideoProcessor"})
+    patches = (side // defaults["patch_size"]) ** 2
+    write(
+        folder,
+        "processor_config.json",
+        {"num_image_tokens": patches, "vision_feature_select_strategy": "full", **name, **names},
+    )
+    return LlavaOnevisionForConditionalGeneration(
+        LlavaOnevisionConfig(
+            text_config={
+                **text,
+                "model_type": "qwen2",
+                "rope_parameters": rope(),
+                "eos_token_id": ids("<|im_end|>"),
+            },
+            vision_config=defaults,
+            image_token_index=ids("<image>"),
+            video_token_index=ids("<video>"),
+            image_grid_pinpoints=pins,
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+            tie_word_embeddings=False,
+        )
+    )
+
+
+BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedModel]] = {
+    "internvl": internvl,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
+    "llava_onevision": llava_onevision,
+}
+
+
+@torch.no_grad()
+def randomise(model: PreTrainedModel, seed: int) -> None:
+    """Random weights of unit gain, and random biases, norms, class tokens and position rows."""
+    draw = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=draw)
+        if weight.ndim >= 2 and "position" not in name and "pos_embed" not in name and "cls" not in name:
+            fan_in = weight[0].numel() if weight.ndim > 2 or "embed_tokens" not in name else 1
+            weight.copy_(noise * (1.2 / fan_in**0.5))
+        elif name.endswith("weight") and weight.ndim == 1:
+            weight.copy_(1 + 0.1 * noise)
+        elif "lambda_" in name:
+            weight.copy_(1 + 0.1 * noise)
+        else:
+            weight.copy_(0.3 * noise)
+
+
+def build(
+    family: str,
+    folder: Path,
+    *,
+    seed: int = 0,
+    text: dict[str, Any] | None = None,
+    vision: dict[str, Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Path:
+    """Write a random checkpoint of `family` into `folder`; `text` and `vision` override the configuration's shapes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = BUILDERS[family](folder, {**TEXT, **(text or {})}, vision or {})
+    randomise(model, seed)
+    config: PreTrainedConfig = model.config
+    config.architectures = [type(model).__name__]
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+@functools.cache
+def _root() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="lookout-tiny-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+@functools.cache
+def checkpoint(family: str, seed: int = 0) -> Path:
+    """The folder of a tiny random checkpoint of `family`, made once a session; read it, do not write to it."""
+    return build(family, _root() / f"{family}-{seed}", seed=seed)

@@ -1,0 +1,126 @@
+"""From the coded picture to the model's input: rotation, mirror, crop, scale. Pixels and blocks use the
+same map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+
+class Fit(StrEnum):
+    """How an upright picture meets a model input of another shape."""
+
+    STRETCH = "stretch"
+    COVER = "cover"  # keep the shape, cut what is too much, centred
+    CONTAIN = "contain"  # keep the shape, fill what is missing with black, centred
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Coded picture -> mirror -> rotation (clockwise) -> crop -> scale -> place in the model's input.
+
+    width, height: coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: left and right are
+    exchanged before the rotation; crop: (x, y, w, h) in pixels of the upright picture; place: (x, y, w, h)
+    in pixels of the model input that the crop fills; out_width, out_height: the model input. All in pixels.
+    """
+
+    width: int
+    height: int
+    rotation: int
+    mirror: bool
+    crop: tuple[int, int, int, int]
+    place: tuple[int, int, int, int]
+    out_width: int
+    out_height: int
+
+    def __post_init__(self) -> None:
+        if self.rotation not in (0, 90, 180, 270):
+            raise ValueError(f"rotation must be 0, 90, 180 or 270 degrees, not {self.rotation}")
+        if min(self.width, self.height, self.out_width, self.out_height, *self.crop[2:], *self.place[2:]) < 1:
+            raise ValueError(f"sizes must be positive: {self}")
+
+    @classmethod
+    def fitted(
+        cls,
+        size: tuple[int, int],
+        out: tuple[int, int],
+        fit: Fit = Fit.STRETCH,
+        *,
+        rotation: int = 0,
+        mirror: bool = False,
+    ) -> Geometry:
+        """The geometry for a coded (width, height), a model input (width, height) and a way to fit."""
+        (width, height), (out_width, out_height) = size, out
+        w, h = (height, width) if rotation in (90, 270) else (width, height)
+        crop, place = (0, 0, w, h), (0, 0, out_width, out_height)
+        if fit is Fit.COVER:
+            scale = max(out_width / w, out_height / h)
+            cw, ch = min(w, max(1, round(out_width / scale))), min(h, max(1, round(out_height / scale)))
+            crop = ((w - cw) // 2, (h - ch) // 2, cw, ch)
+        elif fit is Fit.CONTAIN:
+            scale = min(out_width / w, out_height / h)
+            pw, ph = min(out_width, max(1, round(w * scale))), min(out_height, max(1, round(h * scale)))
+            place = ((out_width - pw) // 2, (out_height - ph) // 2, pw, ph)
+        return cls(width, height, rotation, mirror, crop, place, out_width, out_height)
+
+    @property
+    def upright(self) -> tuple[int, int]:
+        """(width, height) of the picture after rotation."""
+        return (self.height, self.width) if self.rotation in (90, 270) else (self.width, self.height)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Model-input pixels per upright pixel, across and down."""
+        return self.place[2] / self.crop[2], self.place[3] / self.crop[3]
+
+    @property
+    def coded_crop(self) -> tuple[int, int, int, int]:
+        """The crop as (x, y, w, h) in pixels of the coded picture."""
+        x, y, w, h = self.crop
+        back = {0: (x, y, w, h), 90: (y, self.height - x - w, h, w)}
+        back[180] = (self.width - x - w, self.height - y - h, w, h)
+        back[270] = (self.width - y - h, x, h, w)
+        cx, cy, cw, ch = back[self.rotation]
+        return (self.width - cx - cw, cy, cw, ch) if self.mirror else (cx, cy, cw, ch)
+
+    def _matrix(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        turn = {0: ((1, 0), (0, 1)), 90: ((0, -1), (1, 0)), 180: ((-1, 0), (0, -1)), 270: ((0, 1), (-1, 0))}
+        (a, b), (c, d) = turn[self.rotation]
+        return ((-a, b), (-c, d)) if self.mirror else ((a, b), (c, d))
+
+    def points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[F32, F32]:
+        """Positions on the coded picture's plane (pixel edges, not centres) -> positions on the model
+        input's plane."""
+        px, py = np.asarray(x, np.float32), np.asarray(y, np.float32)
+        (a, b), (c, d) = self._matrix()
+        # A turned or mirrored axis runs backwards from the far edge of the upright picture.
+        w, h = self.upright
+        ux = a * px + b * py + (w if a + b < 0 else 0)
+        uy = c * px + d * py + (h if c + d < 0 else 0)
+        sx, sy = self.scale
+        return (
+            ((ux - self.crop[0]) * sx + self.place[0]).astype(np.float32),
+            ((uy - self.crop[1]) * sy + self.place[1]).astype(np.float32),
+        )
+
+    def vectors(self, dx: npt.ArrayLike, dy: npt.ArrayLike) -> tuple[F32, F32]:
+        """Displacements in coded pixels -> displacements in model-input pixels."""
+        vx, vy = np.asarray(dx, np.float32), np.asarray(dy, np.float32)
+        (a, b), (c, d) = self._matrix()
+        sx, sy = self.scale
+        return ((a * vx + b * vy) * sx).astype(np.float32), ((c * vx + d * vy) * sy).astype(np.float32)
+
+    def boxes(
+        self, x: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike, h: npt.ArrayLike
+    ) -> tuple[F32, F32, F32, F32]:
+        """Boxes of the coded picture -> (x0, y0, x1, y1) on the model input, x0 <= x1, y0 <= y1, not
+        clipped."""
+        left, top = np.asarray(x, np.float32), np.asarray(y, np.float32)
+        xa, ya = self.points(left, top)
+        xb, yb = self.points(left + np.asarray(w, np.float32), top + np.asarray(h, np.float32))
+        return np.minimum(xa, xb), np.minimum(ya, yb), np.maximum(xa, xb), np.maximum(ya, yb)

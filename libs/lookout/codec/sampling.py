@@ -1,0 +1,117 @@
+"""The sampling grid in stream time and the choice of one frame per grid point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Tail(StrEnum):
+    """What becomes of the grid cell in which a segment ends.
+
+    KEEP fills it with this segment's frames. LEAVE leaves it to the next segment, whose first frame is a
+    keyframe nearer than half a step: right for live streams cut at keyframes."""
+
+    KEEP = "keep"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Where a camera's stream should go on.
+
+    epoch_us: container time of the epoch's start; next_us: container time at which the next segment should
+    begin. If it begins within tolerance_us of that, the epoch goes on and stream time is container time
+    minus epoch_us."""
+
+    epoch_us: int
+    next_us: int
+    tolerance_us: int = 2_000_000
+
+    def holds(self, first_us: int) -> bool:
+        """True if a segment that begins at `first_us` continues the epoch."""
+        return abs(first_us - self.next_us) <= self.tolerance_us
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingGrid:
+    """Grid points at origin_us + n * step_us of stream time, n >= 0."""
+
+    step_us: int = 500_000
+    origin_us: int = 0
+
+    def __post_init__(self) -> None:
+        if self.step_us <= 0:
+            raise ValueError(f"the sampling step must be positive, not {self.step_us} us")
+
+    def slot(self, stream_us: int) -> int:
+        """The grid point nearest to a time; a time half way between two belongs to the later one."""
+        return (stream_us - self.origin_us + self.step_us // 2) // self.step_us
+
+    def time(self, slot: int) -> int:
+        """Stream time of a grid point, in microseconds."""
+        return self.origin_us + slot * self.step_us
+
+    def pick(
+        self,
+        times: Sequence[int],
+        keys: Sequence[bool] | None = None,
+        corrupt: Sequence[bool] | None = None,
+        first_slot: int = 0,
+        end_us: int | None = None,
+    ) -> list[tuple[int, int]]:
+        """(slot, frame index) per filled grid point, for frames with rising stream times.
+
+        A frame serves its nearest grid point only. Among those of one grid point an undamaged frame wins
+        over a damaged one, then an I-frame over others, then the nearest, then the earlier. With `end_us`
+        the cell that holds it, and later ones, stay empty."""
+        selector: Selector[int] = Selector(self, first_slot)
+        known: list[tuple[int, int | None]] = []
+        for i, t in enumerate(times):
+            intra = bool(keys[i]) if keys is not None else False
+            bad = bool(corrupt[i]) if corrupt is not None else False
+            known += selector.offer(i, t, intra, bad)
+        known += selector.finish(end_us)
+        return [(slot, i) for i, slot in known if slot is not None]
+
+
+@dataclass(slots=True)
+class Selector(Generic[T]):
+    """`SamplingGrid.pick` one frame at a time, holding at most one cell of frames.
+
+    Every item offered comes back exactly once and in order, with the grid point it was chosen for or None.
+    """
+
+    grid: SamplingGrid
+    first_slot: int = 0
+    _slot: int | None = None
+    _rank: tuple[bool, bool, int] = (True, True, 0)
+    _cell: list[T] = field(default_factory=list)  # the candidate, then what was offered after it
+
+    def offer(self, item: T, stream_us: int, intra: bool, corrupt: bool) -> list[tuple[T, int | None]]:
+        """Take the next frame; returns the items whose fate is now known."""
+        slot = self.grid.slot(stream_us)
+        if self._slot is not None and slot < self._slot:
+            raise ValueError(f"stream time went back to {stream_us} us, before grid point {self._slot}")
+        known = self.finish(None) if slot != self._slot else []
+        if slot < self.first_slot:
+            return [*known, (item, None)]
+        rank = (corrupt, not intra, abs(stream_us - self.grid.time(slot)))
+        if self._slot is None or rank < self._rank:
+            known += [(passed, None) for passed in self._cell]
+            self._slot, self._rank, self._cell = slot, rank, [item]
+        else:
+            self._cell.append(item)
+        return known
+
+    def finish(self, end_us: int | None) -> list[tuple[T, int | None]]:
+        """Close the open cell; with `end_us` nothing is chosen if the stream ends inside that cell."""
+        slot, cell = self._slot, self._cell
+        self._slot, self._cell = None, []
+        if slot is not None and end_us is not None and slot >= self.grid.slot(end_us):
+            slot = None
+        return [(item, slot if i == 0 else None) for i, item in enumerate(cell)]

@@ -1,6 +1,7 @@
 """Tiny random models of the four families, saved as ordinary checkpoints with a byte-level tokenizer.
 
-`checkpoint(family)` is cached for the test session; weights are seeded, and every bias, norm, class token and position row
+`checkpoint(family)` is cached for the test session; weights are seeded, and every bias, norm, class token
+and position row
 is random too, so that nothing is right by being zero.
 """
 
@@ -33,10 +34,12 @@ from transformers import (
 )
 
 FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision")
-# Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches, an odd grid).
+# Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
+# an odd grid).
 SIZE = {"internvl": 112, "qwen2_5_vl": 112, "qwen3_vl": 128, "llava_onevision": 126}
 VOCABULARY = 512
-# Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both take.
+# Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both
+# take.
 TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 128,
@@ -50,9 +53,11 @@ TEXT: dict[str, Any] = {
 }
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
 CHAT = (
-    "{% for m in messages %}<|im_start|>{{m.role}}\n{% if m.content is string %}{{m.content}}{% else %}"
-    "{% for c in m.content %}{% if c.type=='text' %}{{c.text}}{% elif c.type=='image' %}%IMAGE%{% else %}%VIDEO%{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{m.role}}\n"
+    "{% if m.content is string %}{{m.content}}{% else %}{% for c in m.content %}"
+    "{% if c.type=='text' %}{{c.text}}{% elif c.type=='image' %}%IMAGE%{% else %}%VIDEO%{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
@@ -290,9 +295,7 @@ def randomise(model: PreTrainedModel, seed: int) -> None:
         if weight.ndim >= 2 and "position" not in name and "pos_embed" not in name and "cls" not in name:
             fan_in = weight[0].numel() if weight.ndim > 2 or "embed_tokens" not in name else 1
             weight.copy_(noise * (1.2 / fan_in**0.5))
-        elif name.endswith("weight") and weight.ndim == 1:
-            weight.copy_(1 + 0.1 * noise)
-        elif "lambda_" in name:
+        elif (name.endswith("weight") and weight.ndim == 1) or "lambda_" in name:
             weight.copy_(1 + 0.1 * noise)
         else:
             weight.copy_(0.3 * noise)
@@ -307,7 +310,8 @@ def build(
     vision: dict[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Path:
-    """Write a random checkpoint of `family` into `folder`; `text` and `vision` override the configuration's shapes."""
+    """Write a random checkpoint of `family` into `folder`; `text` and `vision` override the
+    configuration's shapes."""
     folder.mkdir(parents=True, exist_ok=True)
     model = BUILDERS[family](folder, {**TEXT, **(text or {})}, vision or {})
     randomise(model, seed)
@@ -326,5 +330,6 @@ def _root() -> Path:
 
 @functools.cache
 def checkpoint(family: str, seed: int = 0) -> Path:
-    """The folder of a tiny random checkpoint of `family`, made once a session; read it, do not write to it."""
+    """The folder of a tiny random checkpoint of `family`, made once a session; read it, do not write to
+    it."""
     return build(family, _root() / f"{family}-{seed}", seed=seed)

@@ -1,4 +1,5 @@
-"""What every vision tower speaks: the grid of a frame, frames in, tokens out (no model and no transport here)."""
+"""What every vision tower speaks: the grid of a frame, frames in, tokens out (no model and no transport
+here)."""
 
 from __future__ import annotations
 
@@ -15,15 +16,18 @@ Mask = NDArray[np.bool_]
 
 
 class VisionError(ValueError):
-    """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the grid."""
+    """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the
+    grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The patches and the tokens of one model input of `height` x `width` pixels.
 
-    A *group* is the set of patches behind one visual token. `row_taps[r]` are the patch rows that feed group row `r`, and
-    `col_taps[c]` the patch columns that feed group column `c`. Merging families (2x2 patches a token) give disjoint
+    A *group* is the set of patches behind one visual token. `row_taps[r]` are the patch rows that feed
+    group row `r`, and
+    `col_taps[c]` the patch columns that feed group column `c`. Merging families (2x2 patches a token) give
+    disjoint
     taps; LLaVA-OneVision's pooling of an odd grid gives taps that two tokens share.
     """
 
@@ -38,7 +42,8 @@ class Grid:
 
     @property
     def height(self) -> int:
-        """Pixels of the model input from top to bottom (an odd remainder that no patch covers is not counted)."""
+        """Pixels of the model input from top to bottom (an odd remainder that no patch covers is not
+        counted)."""
         return self.rows * self.patch
 
     @property
@@ -77,7 +82,8 @@ class Grid:
         return out
 
     def groups(self, dynamic: Mask) -> Mask:
-        """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows, cols]."""
+        """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
+        cols]."""
         rows = np.stack([dynamic[list(taps)].any(0) for taps in self.row_taps])
         return np.stack([rows[:, list(taps)].any(1) for taps in self.col_taps], axis=1)
 
@@ -86,7 +92,8 @@ class Grid:
 class FrameInput:
     """One temporal patch of one camera.
 
-    `pixels` is uint8 [t, height, width, 3] RGB with t = `Grid.temporal`, or 1 (a still, repeated as the model repeats
+    `pixels` is uint8 [t, height, width, 3] RGB with t = `Grid.temporal`, or 1 (a still, repeated as the
+    model repeats
     an image); `keep` is bool [group_rows, group_cols].
     """
 
@@ -107,7 +114,8 @@ class FrameTokens:
 
 @runtime_checkable
 class Tower(Protocol):
-    """A vision tower with its projector, run on kept patches only (CodecSight, section 3.2; oracle: DESIGN 5)."""
+    """A vision tower with its projector, run on kept patches only (CodecSight, section 3.2; oracle: DESIGN
+    5)."""
 
     @property
     def family(self) -> str:
@@ -120,11 +128,13 @@ class Tower(Protocol):
         ...
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of another input size in pixels; raises `VisionError` for a size the family cannot take."""
+        """The grid of another input size in pixels; raises `VisionError` for a size the family cannot
+        take."""
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of many frames, of any cameras and sizes, in one batch; each equals its frame encoded alone."""
+        """Tokens of many frames, of any cameras and sizes, in one batch; each equals its frame encoded
+        alone."""
         ...
 
     def flops(self, frames: Sequence[FrameInput]) -> int:

@@ -6,7 +6,7 @@ import hashlib
 
 
 def stable_id(*parts: str | int) -> str:
-    """32 hex digits of BLAKE2b over length-prefixed parts, so that no two lists of parts collide by joining."""
+    """32 hex digits of BLAKE2b; parts are length-prefixed, so no two lists of parts join to the same text."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         raw = str(part).encode()

@@ -27,8 +27,8 @@ class Stage(StrEnum):
 class Topic:
     """One topic of the wire.
 
-    `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number it read
-    from. `retention_ms` None means compacted: the newest value of a key stays for ever.
+    `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number
+    it read from. `retention_ms` None means compacted: the newest value of a key stays for ever.
     """
 
     name: str

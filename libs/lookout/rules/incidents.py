@@ -1,0 +1,156 @@
+"""Answers become incidents: a pure function of the state and the next answer, in event time (DESIGN 12)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from lookout.rules.places import inside_any
+from lookout.rules.schedule import in_schedule
+from lookout.rules.types import (
+    Answer,
+    Coverage,
+    Incident,
+    IncidentEvent,
+    Kind,
+    Outcome,
+    Rule,
+    WatchState,
+)
+
+PEAK_STEP: Final = 0.1  # a rise worth another event
+EVIDENCE_WINDOWS: Final = 3
+
+CLEARED: Final = "cleared"
+GAP: Final = "gap"
+NEW_VERSION: Final = "new-version"
+SCHEDULE: Final = "schedule"
+REMOVED: Final = "removed"
+
+_BLIND: Final = frozenset({Outcome.LATE, Outcome.SKIPPED, Outcome.DEGRADED})
+
+
+def step(state: WatchState | None, answer: Answer, incident: str) -> tuple[WatchState, list[IncidentEvent]]:
+    """The state after `answer` and the events it caused.
+
+    `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
+    so a replay gives the same ids. An answer older than the newest, or of an older version, changes nothing.
+    """
+    if state is None:
+        state = WatchState(answer.version, answer.epoch)
+    if _stale(state, answer):
+        return state, []
+    events: list[IncidentEvent] = []
+    if answer.version != state.version:
+        state, closed = _close(state, NEW_VERSION)
+        events += closed
+        state = replace(state, version=answer.version, recent=(), cooldown_until_ms=0)
+    if answer.epoch != state.epoch:
+        state, closed = _close(state, GAP)
+        events += closed
+        state = replace(state, epoch=answer.epoch, recent=())
+    state = _covered(state, answer)
+    if answer.outcome is Outcome.GAP:
+        state, closed = _close(replace(state, recent=()), GAP)
+        return state, events + closed
+    if answer.outcome in _BLIND:
+        return state, events
+    state, more = _judged(state, answer, incident)
+    return state, events + more
+
+
+def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:
+    """The watch is gone: its open incident closes."""
+    return _close(state, REMOVED)
+
+
+def _stale(state: WatchState, answer: Answer) -> bool:
+    if answer.version != state.version:
+        return answer.version < state.version
+    if answer.epoch != state.epoch:
+        return answer.epoch < state.epoch
+    return answer.end_ms <= state.newest_ms
+
+
+def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+    rule = answer.rule
+    if not in_schedule(rule.schedule, answer.end_ms):
+        return _close(replace(state, recent=()), SCHEDULE)
+    yes = _is_yes(state, answer)
+    state = replace(state, recent=(*state.recent, yes)[-rule.n :])
+    enough = sum(state.recent) >= rule.k
+    if state.incident is None:
+        if enough and answer.end_ms >= state.cooldown_until_ms:
+            return _open(state, answer, identity)
+        return state, []
+    if not enough:
+        return _close(state, CLEARED, rule)
+    return _update(state, answer, yes)
+
+
+def _is_yes(state: WatchState, answer: Answer) -> bool:
+    """Yes, no, or what the last answer was; a zone decides only whether an incident may begin."""
+    rule = answer.rule
+    if answer.p_yes < rule.clear:
+        return False
+    if answer.p_yes < rule.threshold:
+        return bool(state.recent) and state.recent[-1]
+    return state.incident is not None or not rule.zones or inside_any(rule.zones, answer.activity)
+
+
+def _open(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+    incident = Incident(
+        id=identity,
+        opened_ms=answer.start_ms,
+        peak=answer.p_yes,
+        score=answer.p_yes,
+        windows=1,
+        reported_peak=answer.p_yes,
+        evidence=((answer.p_yes, answer.evidence),),
+    )
+    state = replace(state, incident=incident)
+    return state, [_event(Kind.OPENED, state, incident)]
+
+
+def _update(state: WatchState, answer: Answer, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
+    """Follow the incident; an event is due when the peak rises or the windows reach a power of two."""
+    incident = state.incident
+    assert incident is not None
+    strongest = sorted([*incident.evidence, (answer.p_yes, answer.evidence)], key=lambda item: -item[0])
+    incident = replace(
+        incident,
+        score=answer.p_yes,
+        peak=max(incident.peak, answer.p_yes),
+        windows=incident.windows + yes,
+        evidence=tuple(strongest[:EVIDENCE_WINDOWS]),
+    )
+    due = incident.peak >= incident.reported_peak + PEAK_STEP or (
+        yes and incident.windows & (incident.windows - 1) == 0
+    )
+    if due:
+        incident = replace(incident, reported_peak=incident.peak)
+    state = replace(state, incident=incident)
+    return state, [_event(Kind.UPDATED, state, incident)] if due else []
+
+
+def _close(
+    state: WatchState, reason: str, rule: Rule | None = None
+) -> tuple[WatchState, list[IncidentEvent]]:
+    if state.incident is None:
+        return state, []
+    event = _event(Kind.CLOSED, state, state.incident, reason)
+    until = state.newest_ms + rule.cooldown_ms if rule else state.cooldown_until_ms
+    return replace(state, incident=None, cooldown_until_ms=until), [event]
+
+
+def _event(kind: Kind, state: WatchState, incident: Incident, reason: str = "") -> IncidentEvent:
+    return IncidentEvent(kind, incident, state.version, state.epoch, state.newest_ms, state.coverage, reason)
+
+
+def _covered(state: WatchState, answer: Answer) -> WatchState:
+    """Account for the part of the window that no earlier answer covered."""
+    begin = max(state.newest_ms, answer.start_ms) if state.newest_ms else answer.start_ms
+    new = max(0, answer.end_ms - begin)
+    name = answer.outcome.value
+    coverage: Coverage = replace(state.coverage, **{name: getattr(state.coverage, name) + new})
+    return replace(state, coverage=coverage, newest_ms=max(state.newest_ms, answer.end_ms))

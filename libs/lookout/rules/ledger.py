@@ -1,0 +1,42 @@
+"""The coverage ledger: every interval of a watch, by what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lookout.rules.types import Answer, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """[start_ms, end_ms) of one watch on one camera, Unix milliseconds."""
+
+    camera: str
+    watch: str
+    start_ms: int
+    end_ms: int
+    outcome: Outcome
+
+
+def ledger(answers: Iterable[Answer]) -> list[Interval]:
+    """Disjoint intervals in time order per camera and watch; neighbours of one outcome are joined.
+
+    Windows overlap: each accounts only for what no earlier window covered. Time that no outcome covers is
+    absent: it was not looked at.
+    """
+    newest: dict[tuple[str, str], Interval] = {}
+    done: list[Interval] = []
+    for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
+        key = (answer.camera, answer.watch)
+        last = newest.get(key)
+        start = max(answer.start_ms, last.end_ms) if last else answer.start_ms
+        if start >= answer.end_ms:
+            continue
+        if last and last.end_ms == start and last.outcome is answer.outcome:
+            newest[key] = replace(last, end_ms=answer.end_ms)
+            continue
+        if last:
+            done.append(last)
+        newest[key] = Interval(answer.camera, answer.watch, start, answer.end_ms, answer.outcome)
+    return sorted([*done, *newest.values()], key=lambda i: (i.camera, i.watch, i.start_ms))

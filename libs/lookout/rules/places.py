@@ -1,0 +1,27 @@
+"""Zones: did anything change inside a polygon?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lookout.rules.types import Activity, Zone
+
+
+def inside_any(zones: Sequence[Zone], activity: Activity | None) -> bool:
+    """Whether the centre of a changed cell lies in one of the zones. Unknown activity counts as inside."""
+    if activity is None:
+        return True
+    centres = [
+        ((cell % activity.cols + 0.5) / activity.cols, (cell // activity.cols + 0.5) / activity.rows)
+        for cell in activity.cells
+    ]
+    return any(contains(zone, x, y) for zone in zones for x, y in centres)
+
+
+def contains(zone: Zone, x: float, y: float) -> bool:
+    """Even-odd rule: a ray to the right crosses the border an odd number of times."""
+    inside = False
+    for (x1, y1), (x2, y2) in zip(zone.points, zone.points[1:] + zone.points[:1], strict=True):
+        if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
+            inside = not inside
+    return inside

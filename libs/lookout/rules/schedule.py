@@ -1,0 +1,24 @@
+"""Weekly schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from lookout.rules.types import Span
+
+
+def in_schedule(schedule: Sequence[Span], moment_ms: int) -> bool:
+    """Whether Unix time `moment_ms` lies in one of the spans; an empty schedule is always."""
+    return not schedule or any(_in_span(span, moment_ms) for span in schedule)
+
+
+def _in_span(span: Span, moment_ms: int) -> bool:
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone(ZoneInfo(span.time_zone))
+    clock = moment.time()
+    if span.start <= span.end:
+        return moment.isoweekday() in span.weekdays and span.start <= clock < span.end
+    if clock >= span.start:
+        return moment.isoweekday() in span.weekdays
+    return clock < span.end and (moment - timedelta(days=1)).isoweekday() in span.weekdays

@@ -1,0 +1,174 @@
+"""Plain data of the rules: answers in, incident events out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import time
+from enum import StrEnum
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+
+class RuleError(ValueError):
+    """A rule that cannot be followed; the message names the field and why."""
+
+
+class Outcome(StrEnum):
+    """What became of a window."""
+
+    ANSWERED = "answered"
+    IDLE = "idle"
+    LATE = "late"
+    GAP = "gap"
+    SKIPPED = "skipped"
+    DEGRADED = "degraded"
+
+
+class Kind(StrEnum):
+    """The life of an incident."""
+
+    OPENED = "opened"
+    UPDATED = "updated"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A weekly span in the camera's time zone; `end` before `start` runs past midnight."""
+
+    start: time
+    end: time
+    weekdays: frozenset[int] = frozenset(range(1, 8))  # ISO: 1 Monday ... 7 Sunday
+    time_zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        try:
+            ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise RuleError(f"schedule: {self.time_zone!r} is no IANA time zone") from error
+        if not self.weekdays <= set(range(1, 8)) or not self.weekdays:
+            raise RuleError(f"schedule: weekdays are 1 (Monday) to 7, not {sorted(self.weekdays)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A polygon in relative picture coordinates, x to the right and y down, both 0 to 1."""
+
+    points: tuple[tuple[float, float], ...]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.points) < 3:
+            raise RuleError(f"zone {self.name!r}: a polygon needs 3 points, not {len(self.points)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When answers become an incident.
+
+    An answer is yes from `threshold` on and no below `clear_threshold`; between them it stays what it was. An
+    incident opens when at least `k` of the last `n` answers are yes and closes when fewer are.
+    """
+
+    threshold: float = 0.5
+    clear_threshold: float | None = None
+    k: int = 1
+    n: int = 1
+    cooldown_ms: int = 0
+    schedule: tuple[Span, ...] = ()
+    zones: tuple[Zone, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise RuleError(f"threshold must lie in (0, 1], not {self.threshold}")
+        if not 0 <= self.clear <= self.threshold:
+            raise RuleError(f"clear_threshold must lie in [0, {self.threshold}], not {self.clear_threshold}")
+        if not 1 <= self.k <= self.n <= 64:
+            raise RuleError(f"k of n needs 1 <= k <= n <= 64, not {self.k} of {self.n}")
+        if self.cooldown_ms < 0:
+            raise RuleError(f"cooldown must not be negative: {self.cooldown_ms} ms")
+
+    @property
+    def clear(self) -> float:
+        """The value below which an answer is no."""
+        return self.threshold if self.clear_threshold is None else self.clear_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Where the picture changed: `cells` are the true cells of a rows x cols grid, row-major indices."""
+
+    rows: int
+    cols: int
+    cells: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One committed outcome of a watch's window. Times are Unix milliseconds of the window.
+
+    `evidence` is opaque to the rules: serialised references to frames, best first.
+    """
+
+    camera: str
+    epoch: int
+    window: int
+    watch: str
+    version: int
+    outcome: Outcome
+    p_yes: float
+    start_ms: int
+    end_ms: int
+    rule: Rule
+    activity: Activity | None = None
+    evidence: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Milliseconds of a watch by what became of them: silence can be told from blindness."""
+
+    answered: int = 0
+    idle: int = 0
+    late: int = 0
+    gap: int = 0
+    skipped: int = 0
+    degraded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An open incident. `evidence` holds (p_yes, frames) of the strongest windows, strongest first."""
+
+    id: str
+    opened_ms: int
+    peak: float
+    score: float
+    windows: int
+    reported_peak: float
+    evidence: tuple[tuple[float, tuple[bytes, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """All that is remembered of one watch on one camera. `recent` holds the last answers, newest last."""
+
+    version: int
+    epoch: int
+    recent: tuple[bool, ...] = ()
+    newest_ms: int = 0
+    cooldown_until_ms: int = 0
+    incident: Incident | None = None
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentEvent:
+    """One event of an incident's life; `reason` says why it closed."""
+
+    kind: Kind
+    incident: Incident
+    version: int
+    epoch: int
+    end_ms: int
+    coverage: Coverage
+    reason: str = ""

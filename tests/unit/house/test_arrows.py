@@ -1,0 +1,115 @@
+"""The arrows between rooms run one way, and the algorithms know nothing of transport."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TRANSPORT = {"confluent_kafka", "redis", "grpc", "kubernetes"}
+ALGORITHMS = {"codec", "pruning", "vision", "windows", "recordings", "memory", "rules"}
+
+# What a room may import of Lookout.
+ALLOWED: dict[str, set[str]] = {
+    "v1": set(),
+    "wire": {"v1"},
+    "codec": set(),
+    "pruning": {"codec"},
+    "vision": {"codec", "pruning"},
+    "windows": {"codec", "pruning", "vision"},
+    "recordings": {"codec", "pruning", "vision", "windows"},
+    "memory": {"codec", "pruning", "vision", "windows"},
+    "engines": {"pruning", "vision", "windows", "recordings", "memory"},
+    "rules": set(),
+    "runtime": {"v1", "wire"},
+    "store": {"v1", "wire", "runtime"},
+    "local": {"v1", "wire", "runtime"},
+    "cli": {"v1", "wire", "codec", "rules", "runtime", "store", "local", "watchbench"},
+    "watchbench": {"codec", "pruning", "vision", "windows", "engines"},
+    "services": {
+        "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
+        "engines", "rules", "store", "runtime",
+    },
+}  # fmt: skip
+
+
+def _rooms() -> dict[str, Path]:
+    rooms = {path.name: path for path in (ROOT / "libs/lookout").iterdir() if (path / "__init__.py").exists()}
+    return {**rooms, "watchbench": ROOT / "libs/watchbench", "services": ROOT / "services"}
+
+
+def _imports(path: Path) -> Iterator[tuple[Path, str]]:
+    for file in sorted(path.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(), str(file))):
+            if isinstance(node, ast.Import):
+                yield from ((file, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{file}:{node.lineno}: import by full name"
+                assert node.module
+                if node.module == "lookout":
+                    yield from ((file, f"lookout.{alias.name}") for alias in node.names)
+                else:
+                    yield file, node.module
+
+
+def _room_of(module: str) -> str | None:
+    parts = module.split(".")
+    if parts[0] == "lookout" and len(parts) > 1:
+        return parts[1]
+    return parts[0] if parts[0] in ("watchbench", "services") else None
+
+
+def test_every_room_has_its_arrows_written_down() -> None:
+    assert set(_rooms()) <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("room", sorted(_rooms()))
+def test_arrows(room: str) -> None:
+    allowed = ALLOWED[room] | {room}
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for file, module in _imports(_rooms()[room])
+        if (target := _room_of(module)) and target not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("room", sorted(ALGORITHMS & set(_rooms())))
+def test_algorithms_know_no_transport(room: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for file, module in _imports(_rooms()[room])
+        if module.split(".")[0] in TRANSPORT
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_service_imports_no_other_service() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for file, module in _imports(ROOT / "services")
+        if module.startswith("services.")
+        and module.split(".")[1] != file.relative_to(ROOT / "services").parts[0]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_circles_between_rooms() -> None:
+    arrows = {
+        room: {target for _, module in _imports(path) if (target := _room_of(module)) and target != room}
+        for room, path in _rooms().items()
+    }
+    done: set[str] = set()
+
+    def walk(room: str, trail: tuple[str, ...]) -> None:
+        assert room not in trail, " -> ".join((*trail, room))
+        if room not in done:
+            for target in arrows.get(room, ()):
+                walk(target, (*trail, room))
+            done.add(room)
+
+    for room in arrows:
+        walk(room, ())

@@ -1,0 +1,222 @@
+"""Incidents: opening, updating, closing, and what must never happen on any stream of answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookout.rules import (
+    Activity,
+    Answer,
+    IncidentEvent,
+    Kind,
+    Outcome,
+    Rule,
+    RuleError,
+    Span,
+    WatchState,
+    Zone,
+    ledger,
+    remove,
+    step,
+)
+
+STRIDE_MS = 2_000
+WINDOW_MS = 10_000
+
+
+def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -> Answer:
+    base = Answer(
+        camera="door",
+        epoch=1,
+        window=window,
+        watch="person",
+        version=1,
+        outcome=Outcome.ANSWERED,
+        p_yes=p,
+        start_ms=max(0, (window + 1) * STRIDE_MS - WINDOW_MS),
+        end_ms=(window + 1) * STRIDE_MS,
+        rule=rule or Rule(),
+        evidence=(f"frame-{window}".encode(),),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def play(answers: list[Answer]) -> tuple[WatchState, list[IncidentEvent]]:
+    state: WatchState | None = None
+    events: list[IncidentEvent] = []
+    for item in answers:
+        state, more = step(state, item, f"incident-{item.epoch}-{item.window}")
+        events += more
+    assert state is not None
+    return state, events
+
+
+def kinds(events: list[IncidentEvent]) -> list[str]:
+    return [event.kind.value for event in events]
+
+
+def test_one_id_from_opening_to_closing() -> None:
+    _, events = play([answer(k, p) for k, p in enumerate([0.1, 0.6, 0.9, 0.9, 0.2])])
+    assert kinds(events) == ["opened", "updated", "closed"]
+    assert {event.incident.id for event in events} == {"incident-1-1"}
+    assert events[-1].reason == "cleared"
+    assert events[-1].incident.peak == 0.9
+
+
+def test_k_of_n_opens_late_and_closes_late() -> None:
+    rule = Rule(k=2, n=3)
+    _, events = play([answer(k, p, rule) for k, p in enumerate([0.9, 0.1, 0.9, 0.1, 0.1])])
+    assert [(event.kind, event.end_ms // STRIDE_MS - 1) for event in events] == [
+        (Kind.OPENED, 2),
+        (Kind.CLOSED, 3),
+    ]
+
+
+def test_hysteresis_holds_between_the_thresholds() -> None:
+    rule = Rule(threshold=0.7, clear_threshold=0.3)
+    _, events = play([answer(k, p, rule) for k, p in enumerate([0.5, 0.8, 0.5, 0.4, 0.2])])
+    assert [event.kind for event in events if event.kind is not Kind.UPDATED] == [Kind.OPENED, Kind.CLOSED]
+    assert events[0].end_ms == 2 * STRIDE_MS
+    assert events[-1].end_ms == 5 * STRIDE_MS
+
+
+def test_cooldown_counts_from_closing() -> None:
+    rule = Rule(cooldown_ms=3 * STRIDE_MS)
+    pattern = [0.9, 0.1, 0.9, 0.9, 0.9, 0.9]
+    _, events = play([answer(k, p, rule) for k, p in enumerate(pattern)])
+    opened = [event.end_ms for event in events if event.kind is Kind.OPENED]
+    assert opened == [STRIDE_MS, 5 * STRIDE_MS]
+
+
+def test_a_new_version_closes_with_the_reason() -> None:
+    _, events = play([answer(0, 0.9), answer(1, 0.9, version=2)])
+    assert [(event.kind, event.reason, event.version) for event in events] == [
+        (Kind.OPENED, "", 1),
+        (Kind.CLOSED, "new-version", 1),
+        (Kind.OPENED, "", 2),
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"outcome": Outcome.GAP}, {"epoch": 2, "p_yes": 0.1}])
+def test_a_gap_or_a_new_epoch_closes(changes: dict[str, object]) -> None:
+    _, events = play([answer(0, 0.9), answer(1, 0.9, **changes)])
+    assert [(event.kind, event.reason) for event in events] == [(Kind.OPENED, ""), (Kind.CLOSED, "gap")]
+
+
+def test_blind_windows_change_coverage_only() -> None:
+    state, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.SKIPPED), answer(2, 0.9)])
+    assert "closed" not in kinds(events)
+    assert state.coverage.skipped == STRIDE_MS
+    assert state.coverage.answered == 2 * STRIDE_MS
+
+
+def test_removing_a_watch_closes_its_incident() -> None:
+    state, _ = play([answer(0, 0.9)])
+    state, events = remove(state)
+    assert [(event.kind, event.reason) for event in events] == [(Kind.CLOSED, "removed")]
+    assert remove(state)[1] == []
+
+
+def test_schedule_past_midnight_belongs_to_the_day_it_began() -> None:
+    monday_night = Span(time(22), time(6), frozenset({1}))
+    rule = Rule(schedule=(monday_night,))
+    inside = int(datetime(2026, 11, 24, 5, tzinfo=UTC).timestamp() * 1000)  # Tuesday morning
+    outside = int(datetime(2026, 11, 24, 23, tzinfo=UTC).timestamp() * 1000)  # Tuesday night
+    _, events = play(
+        [
+            answer(0, 0.9, rule, start_ms=inside - 1000, end_ms=inside),
+            answer(1, 0.9, rule, start_ms=outside - 1000, end_ms=outside),
+        ]
+    )
+    assert [(event.kind, event.reason) for event in events] == [
+        (Kind.OPENED, ""),
+        (Kind.CLOSED, "schedule"),
+    ]
+
+
+def test_a_zone_gates_the_opening_only() -> None:
+    left = Zone(((0, 0), (0.5, 0), (0.5, 1), (0, 1)))
+    rule = Rule(zones=(left,))
+    at_right = Activity(4, 4, frozenset({3}))
+    at_left = Activity(4, 4, frozenset({0}))
+    still = Activity(4, 4, frozenset())
+    _, events = play([answer(0, 0.9, rule, activity=at_right)])
+    assert events == []
+    _, events = play(
+        [answer(0, 0.9, rule, activity=at_left), answer(1, 0.9, rule, activity=still)],
+    )
+    assert kinds(events) == ["opened", "updated"]
+
+
+def test_evidence_keeps_the_strongest_windows() -> None:
+    state, _ = play([answer(k, p) for k, p in enumerate([0.6, 0.7, 0.95, 0.65, 0.8])])
+    assert state.incident is not None
+    assert [p for p, _ in state.incident.evidence] == [0.95, 0.8, 0.7]
+    assert state.incident.evidence[0][1] == (b"frame-2",)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"threshold": 0.0},
+        {"threshold": 0.4, "clear_threshold": 0.5},
+        {"k": 3, "n": 2},
+        {"n": 65},
+        {"cooldown_ms": -1},
+    ],
+)
+def test_rules_that_cannot_be_followed_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(RuleError):
+        Rule(**bad)  # type: ignore[arg-type]
+
+
+streams = st.lists(
+    st.tuples(
+        st.floats(0, 1),
+        st.sampled_from(list(Outcome)),
+        st.integers(0, 1),  # epoch rises
+        st.integers(0, 1),  # version rises
+    ),
+    max_size=40,
+)
+
+
+def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Answer]:
+    answers, epoch, version = [], 1, 1
+    for window, (p, outcome, new_epoch, new_version) in enumerate(steps):
+        epoch += new_epoch
+        version += new_version
+        answers.append(answer(window, p, rule, outcome=outcome, epoch=epoch, version=version))
+    return answers
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5))
+def test_on_any_stream(
+    steps: list[tuple[float, Outcome, int, int]], k: int, slack: int, cooldown: int
+) -> None:
+    """Incidents nest, replays repeat, duplicates change nothing, and coverage sums to the time seen."""
+    answers = _stream(steps, Rule(k=k, n=k + slack, cooldown_ms=cooldown * STRIDE_MS))
+    if not answers:
+        return
+    state, events = play(answers)
+    open_id = None
+    for event in events:
+        if event.kind is Kind.OPENED:
+            assert open_id is None
+            open_id = event.incident.id
+        else:
+            assert event.incident.id == open_id
+            open_id = None if event.kind is Kind.CLOSED else open_id
+    assert (state.incident.id if state.incident else None) == open_id
+    assert play(answers) == (state, events)
+    assert play([item for item in answers for _ in range(2)]) == (state, events)
+    spent = state.coverage
+    total = spent.answered + spent.idle + spent.late + spent.gap + spent.skipped + spent.degraded
+    assert total == answers[-1].end_ms
+    assert sum(i.end_ms - i.start_ms for i in ledger(answers)) == total

@@ -1,0 +1,149 @@
+"""What every engine speaks: window requests in, answers with their cost out (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from lookout.windows.types import Block, Layout, WindowPlan
+
+
+class EngineError(RuntimeError):
+    """An engine cannot do what it was asked to; the message names the stream, the cause and the remedy."""
+
+
+class UnsupportedModelError(EngineError):
+    """The checkpoint's family, attention or position scaling is not one the engine runs."""
+
+
+class PositionError(EngineError):
+    """The window or a question needs positions beyond the model's range."""
+
+
+class PlanError(EngineError):
+    """The plan does not fit the model, its blocks, or the block table."""
+
+
+class StreamLostError(PlanError):
+    """The plan continues a window whose KV the engine does not hold: plan a key window."""
+
+
+class StreamFailedError(EngineError):
+    """A stream failed while it was computed; its KV is gone, its neighbours' is untouched."""
+
+
+class MemoryBudgetError(EngineError):
+    """The window alone exceeds the engine's byte budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One standing question. `describe` > 0 asks for up to so many tokens of text if the answer is Yes."""
+
+    id: str
+    text: str
+    describe: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token."""
+
+    question: str
+    p_yes: float
+    yes_logit: float
+    no_logit: float
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one window cost. Rows include text rows (labels and wrapping); `tokens_*` count rows of the
+    window, questions apart.
+
+    `token_layers` is the sum over layers of the rows computed there (the footing on which policies are
+    compared); `flops` counts 2 per multiply-add, by stage: "linear" (projections and MLP of window rows),
+    "attention" (of window rows, over the rows they see), "place" (rotating K into the window), "select"
+    (choosing rows), "questions" (everything the questions cost), "describe".
+    """
+
+    tokens_kept: int = 0
+    tokens_reused: int = 0
+    tokens_refreshed: int = 0
+    tokens_new: int = 0
+    question_tokens: int = 0
+    token_layers: int = 0
+    kv_bytes: int = 0
+    flops: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total_flops(self) -> int:
+        """All stages together."""
+        return sum(self.flops.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRequest:
+    """One window of one stream: its plan, the blocks the plan names (those with rows to compute suffice),
+    and the questions to ask at its end."""
+
+    plan: WindowPlan
+    blocks: Sequence[Block]
+    questions: Sequence[Question] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswer:
+    """The outcome of one request: answers in the order of its questions, or the error that took their
+    place."""
+
+    stream: str
+    window: int
+    answers: tuple[Answer, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+    error: EngineError | None = None
+
+    def unwrap(self) -> WindowAnswer:
+        """This answer, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMemory:
+    """What one stream holds: KV bytes on the device, bytes spilled to the disk tier, rows, last window."""
+
+    stream: str
+    window: int
+    rows: int
+    device_bytes: int
+    spilled_bytes: int
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Executes window plans. Bad requests and failing streams come back as `WindowAnswer.error`; a batch
+    never fails as a whole for one stream's sake."""
+
+    @property
+    def layout(self) -> Layout:
+        """The prompt layout of the loaded checkpoint; plans are made with it."""
+        ...
+
+    def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+        """Execute one window of each of several streams as one batch; answers in the order of requests."""
+        ...
+
+    def close_stream(self, stream: str) -> None:
+        """Free everything a stream holds; unknown streams are no error."""
+        ...
+
+    def memory(self) -> list[StreamMemory]:
+        """What every stream holds, least recently used first."""
+        ...
+
+    def close(self) -> None:
+        """Free every stream and the model."""
+        ...

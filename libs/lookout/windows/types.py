@@ -1,0 +1,278 @@
+"""Plain data of the window: stride blocks, the prompt's layout, and the plan an engine executes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+VISUAL = -1
+"""In `WindowPlan.token_ids`: the row is a visual token, its embedding comes from a block."""
+NEWLINE = -2
+"""In any list of token ids: the model's learned `image_newline` embedding (LLaVA-OneVision)."""
+PREFIX = -1
+"""`Segment.block` of the system prefix."""
+
+
+class WindowError(ValueError):
+    """Blocks, a layout or settings from which no window can be planned."""
+
+
+class PositionRangeError(WindowError):
+    """The window needs positions that the model was not made for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockFrame:
+    """One encoded frame (temporal patch) of a block; immutable.
+
+    `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool
+    [group_rows, group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack`
+    is [levels, kept, hidden] for Qwen3-VL and None elsewhere. The label is not stored: it counts from the
+    key window, so the plan carries it.
+    """
+
+    time_us: int
+    anchor: bool
+    keep: Mask
+    tokens: torch.Tensor
+    deepstack: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        kept = int(np.count_nonzero(self.keep))
+        if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != kept:
+            raise WindowError(
+                f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} keeping {kept} groups "
+                f"does not fit tokens of shape {tuple(self.tokens.shape)}"
+            )
+        if self.deepstack is not None and tuple(self.deepstack.shape[1:]) != tuple(self.tokens.shape):
+            raise WindowError(
+                f"frame at {self.time_us} us: deepstack of shape {tuple(self.deepstack.shape)} does not fit "
+                f"tokens of shape {tuple(self.tokens.shape)}; expected [levels, kept, hidden]"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The frames of one stride [index*s, (index+1)*s) of one stream; the atom of every window; immutable.
+
+    `stream` names one epoch of one camera ("gate-3/0"); `index` counts strides of that epoch.
+    """
+
+    stream: str
+    index: int
+    frames: tuple[BlockFrame, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Visual tokens kept in the block."""
+        return sum(frame.tokens.shape[0] for frame in self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive rows [start, stop) of a window."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class Policy(StrEnum):
+    """Which rows of an overlapping window are computed again; every policy is a plan on the same footing.
+
+    `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks); `REUSE_ALL`
+    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The peers get as many
+    token-layers as `REFRESH` would: `CACHEBLEND` picks rows by KV deviation after one layer, `VLCACHE` the
+    first visual rows with a share that falls from layer to layer, `RANDOM_K` rows drawn by a seed,
+    `PREFIX_K` the first rows.
+    """
+
+    FULL = "full"
+    PRUNE_ONLY = "prune-only"
+    REUSE_ALL = "reuse-all"
+    REFRESH = "refresh"
+    CACHEBLEND = "cacheblend"
+    VLCACHE = "vlcache"
+    RANDOM_K = "random-k"
+    PREFIX_K = "prefix-k"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
+
+    Its visual rows are [visual_start, visual_stop); the rows before are label and opening tokens, those
+    after the closing ones. `label` is the number its label shows (frames or tenths of a second since the
+    key window); `source` is the row of the parent window that `start` was, or -1 where there is none.
+    """
+
+    block: int
+    frame: int
+    start: int
+    visual_start: int
+    visual_stop: int
+    stop: int
+    label: int = 0
+    source: int = -1
+    anchor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows an engine chooses by itself: the `rows` reused rows whose K and V at layer `layer` deviate most
+    from a fresh computation of the layers before it (CacheBlend)."""
+
+    rows: int
+    layer: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowPlan:
+    """Everything an engine needs to bring one stream's KV to one window; plain data, no tensors.
+
+    Rows are numbered in prompt order: the prefix, then the frames of the blocks. A row attends to the rows
+    up to its own; positions never define the mask. Questions are no part of the plan: each follows at
+    `question_position`, sees all rows, and is thrown away.
+
+    - `token_ids` int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
+    - `positions` int64 [axes, rows]: one axis for 1-D models, (t, h, w) for M-RoPE.
+    - `source` int64 [rows]: the row of the parent window that holds this row's KV, or -1.
+    - `compute`: ascending runs of the rows to compute; the others are reused from `source`.
+    - `layers`: None, or per layer the runs computed there; each layer's rows contain the next one's.
+    - `select`: None, or rows that the engine adds by KV deviation.
+    - `parent`: digest of the plan whose KV this plan continues; None for a key window.
+    - `origin_us`: stream time from which labels count (start of the key window).
+    - `salt`: names the stream, the window and its lineage; approximate KV under it meets no other cache.
+    """
+
+    stream: str
+    window: int
+    policy: Policy
+    key: bool
+    blocks: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    token_ids: Rows
+    positions: Rows
+    source: Rows
+    compute: tuple[Run, ...]
+    question_position: int
+    origin_us: int
+    origin_frame: int
+    since_key: int
+    digest: str
+    parent: str | None = None
+    layers: tuple[tuple[Run, ...], ...] | None = None
+    select: Selection | None = None
+    salt: str = field(default="")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the window without questions."""
+        return len(self.token_ids)
+
+    @property
+    def computed(self) -> int:
+        """Rows the plan computes at the first layer (without those an engine selects)."""
+        return sum(len(run) for run in self.compute)
+
+    def runs(self, layer: int) -> tuple[Run, ...]:
+        """The runs computed at `layer`."""
+        return self.compute if self.layers is None else self.layers[layer]
+
+
+def rows_of(runs: Sequence[Run]) -> Rows:
+    """The rows of ascending runs, int64 [n]."""
+    if not runs:
+        return np.zeros(0, dtype=np.int64)
+    return np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for run in runs])
+
+
+def runs_of(rows: Rows) -> tuple[Run, ...]:
+    """The maximal runs of ascending, distinct rows."""
+    return tuple(_runs(rows))
+
+
+def _runs(rows: Rows) -> Iterator[Run]:
+    if len(rows) == 0:
+        return
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    starts = rows[np.concatenate(([0], breaks + 1))]
+    stops = rows[np.concatenate((breaks, [len(rows) - 1]))] + 1
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield Run(start, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStyle:
+    """A frame's label: `head`, a number of fixed width, `tail`; so every label has as many tokens.
+
+    `counts` "frames" numbers the frames from 1 (`Frame001: `); "seconds" gives tenths of a second
+    (`<0012.5 seconds>`, with `point` between). `digits` holds the token ids of 0 to 9.
+    """
+
+    counts: Literal["frames", "seconds"]
+    digits: tuple[int, ...]
+    width: int
+    head: tuple[int, ...] = ()
+    point: tuple[int, ...] = ()
+    tail: tuple[int, ...] = ()
+
+    def ids(self, number: int) -> tuple[int, ...]:
+        """The tokens of one label; raises `WindowError` for a number too wide for the style."""
+        decimals = 1 if self.point else 0
+        text = f"{number:0{self.width + decimals}d}"
+        if number < 0 or len(text) > self.width + decimals:
+            raise WindowError(f"label {number} does not fit {self.width} digits: plan key windows more often")
+        whole = [self.digits[int(digit)] for digit in text[: self.width]]
+        rest = [self.digits[int(digit)] for digit in text[self.width :]]
+        return (*self.head, *whole, *(self.point if decimals else ()), *rest, *self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRule:
+    """How a family numbers positions.
+
+    `linear`: one axis, running (InternVL, LLaVA-OneVision). `qwen2_5_vl`: one grid for the whole video, t
+    at `ticks_per_second` from the window's first frame. `qwen3_vl`: every frame a grid of its own behind
+    its label. `limit` is the first position the model was not made for.
+    """
+
+    kind: Literal["linear", "qwen2_5_vl", "qwen3_vl"]
+    limit: int
+    ticks_per_second: float = 0.0
+
+    @property
+    def axes(self) -> int:
+        """Rows of a plan's `positions`."""
+        return 1 if self.kind == "linear" else 3
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open] visual
+    [frame_close]; then [question_head] question [question_tail] and the answer, whose first token is `yes`
+    or `no`."""
+
+    family: str
+    prefix: tuple[int, ...]
+    frame_open: tuple[int, ...]
+    frame_close: tuple[int, ...]
+    question_head: tuple[int, ...]
+    question_tail: tuple[int, ...]
+    yes: int
+    no: int
+    positions: PositionRule
+    layers: int
+    label: LabelStyle | None = None
+    stop: tuple[int, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -51,10 +52,14 @@ def to_json(message: Message) -> bytes:
 
 def from_json(data: bytes, kind: type[M]) -> M:
     """Parse protobuf JSON; unknown fields are ignored. Raises WireError."""
+    name = kind.DESCRIPTOR.full_name
     try:
-        return json_format.Parse(data, kind(), ignore_unknown_fields=True)
-    except (json_format.ParseError, UnicodeDecodeError) as error:
-        raise WireError(f"not a {kind.DESCRIPTOR.full_name} in JSON: {error}") from error
+        fields = json.loads(data)
+        if not isinstance(fields, dict):
+            raise WireError(f"not a {name} in JSON: an object is expected, not {type(fields).__name__}")
+        return json_format.ParseDict(fields, kind(), ignore_unknown_fields=True)
+    except (json_format.ParseError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise WireError(f"not a {name} in JSON: {error}") from error
 
 
 def from_bytes(data: bytes, kind: type[M]) -> M:

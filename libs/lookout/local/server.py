@@ -1,0 +1,128 @@
+"""What a local Kafka and a local Redis share: an address that stays, a life that can end at any time."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from lookout.local.processes import Child, PortTakenError, free_ports, port_is_free, scratch_folder
+
+HOST = "127.0.0.1"
+
+_ATTEMPTS = 5
+
+
+class LocalServer(ABC):
+    """A server on this machine that can be stopped, killed and started again at the same address.
+
+    Args:
+        folder: where its data and log live; a temporary folder, removed by `close`, if not given.
+        port: the client port; a free one if not given.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
+        self._temporary = folder is None
+        self.folder = folder or scratch_folder(self.name.lower())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._given_port = port
+        self.port = 0
+        self._child: Child | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name.lower()}.log"
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive
+
+    def start(self) -> Self:
+        """Start and wait until it answers. Starting a running one does nothing.
+
+        The first start chooses the port, and chooses again if another process takes it meanwhile; later
+        starts keep it, because clients know it.
+
+        Raises:
+            LocalError: it did not come up; the end of its log is in the message.
+        """
+        if self.alive:
+            return self
+        may_choose = self.port == 0 and self._given_port is None
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._take_port(may_choose)
+                self._child = self._launch()
+                self._await_ready(self._child)
+                return self
+            except PortTakenError:
+                self.kill()
+                if attempt == _ATTEMPTS or self._given_port is not None:
+                    raise
+                time.sleep(0.2 * attempt)
+            except BaseException:
+                self.kill()
+                raise
+        raise AssertionError("unreachable")
+
+    def stop(self, patience: float = 20.0) -> None:
+        """SIGTERM and wait (SIGKILL after `patience` seconds). The address stays for the next `start`."""
+        if self._child is not None:
+            self._child.stop(patience)
+            self._child = None
+
+    def kill(self) -> None:
+        """SIGKILL. The address stays for the next `start`."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def restart(self) -> Self:
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the folder if it was a temporary one."""
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take_port(self, may_choose: bool) -> None:
+        if may_choose:
+            (self.port,) = free_ports(1, HOST)
+        elif self.port == 0:
+            self.port = self._given_port or 0
+        if not port_is_free(self.port, HOST):
+            raise PortTakenError(
+                f"{self.name} cannot have port {self.port}, another process holds it: "
+                "give another port, or none"
+            )
+
+    @abstractmethod
+    def _launch(self) -> Child:
+        """Start the process for `self.port`."""
+
+    @abstractmethod
+    def _await_ready(self, child: Child) -> None:
+        """Return when the server answers; raise PortTakenError or LocalError if it never will."""

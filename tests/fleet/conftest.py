@@ -1,0 +1,54 @@
+"""One real Kafka and one real Redis per session; every test gets names of its own on them.
+
+A test that stops or kills a server asks for `own_kafka` or `own_redis` instead.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from lookout.local import KafkaServer, RedisServer
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap servers: LOOKOUT_KAFKA_BOOTSTRAP if given, else a broker of this session's own."""
+    if given := os.environ.get("LOOKOUT_KAFKA_BOOTSTRAP"):
+        yield given
+        return
+    with KafkaServer() as server:
+        yield server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis URL: LOOKOUT_REDIS_URL if given, else a server of this session's own."""
+    if given := os.environ.get("LOOKOUT_REDIS_URL"):
+        yield given
+        return
+    with RedisServer() as server:
+        yield server.url
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[KafkaServer]:
+    """A broker this test may stop, kill and restart."""
+    with KafkaServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis this test may stop, kill, wipe and restart."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A name no other test uses, for topics, groups, cameras and keys."""
+    return f"t{uuid.uuid4().hex[:10]}."

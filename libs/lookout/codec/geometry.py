@@ -22,18 +22,17 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Coded picture -> mirror -> rotation (clockwise) -> crop -> scale -> place in the model's input.
+    """Coded picture -> mirror -> rotation (clockwise) -> scale and crop onto the model's input.
 
     width, height: coded picture; rotation: 0, 90, 180 or 270 degrees clockwise; mirror: left and right are
-    exchanged before the rotation; crop: (x, y, w, h) in pixels of the upright picture; place: (x, y, w, h)
-    in pixels of the model input that the crop fills; out_width, out_height: the model input. All in pixels.
+    exchanged before the rotation; place: (x, y, w, h) of the whole upright picture in pixels of the model
+    input: what reaches beyond is cropped, what stays empty is black; out_width, out_height: the model input.
     """
 
     width: int
     height: int
     rotation: int
     mirror: bool
-    crop: tuple[int, int, int, int]
     place: tuple[int, int, int, int]
     out_width: int
     out_height: int
@@ -41,7 +40,7 @@ class Geometry:
     def __post_init__(self) -> None:
         if self.rotation not in (0, 90, 180, 270):
             raise ValueError(f"rotation must be 0, 90, 180 or 270 degrees, not {self.rotation}")
-        if min(self.width, self.height, self.out_width, self.out_height, *self.crop[2:], *self.place[2:]) < 1:
+        if min(self.width, self.height, self.out_width, self.out_height, *self.place[2:]) < 1:
             raise ValueError(f"sizes must be positive: {self}")
 
     @classmethod
@@ -57,16 +56,13 @@ class Geometry:
         """The geometry for a coded (width, height), a model input (width, height) and a way to fit."""
         (width, height), (out_width, out_height) = size, out
         w, h = (height, width) if rotation in (90, 270) else (width, height)
-        crop, place = (0, 0, w, h), (0, 0, out_width, out_height)
-        if fit is Fit.COVER:
-            scale = max(out_width / w, out_height / h)
-            cw, ch = min(w, max(1, round(out_width / scale))), min(h, max(1, round(out_height / scale)))
-            crop = ((w - cw) // 2, (h - ch) // 2, cw, ch)
-        elif fit is Fit.CONTAIN:
-            scale = min(out_width / w, out_height / h)
-            pw, ph = min(out_width, max(1, round(w * scale))), min(out_height, max(1, round(h * scale)))
-            place = ((out_width - pw) // 2, (out_height - ph) // 2, pw, ph)
-        return cls(width, height, rotation, mirror, crop, place, out_width, out_height)
+        pw, ph = out
+        if fit is not Fit.STRETCH:
+            choose = max if fit is Fit.COVER else min
+            scale = choose(out_width / w, out_height / h)
+            pw, ph = max(1, round(w * scale)), max(1, round(h * scale))
+        place = ((out_width - pw) // 2, (out_height - ph) // 2, pw, ph)
+        return cls(width, height, rotation, mirror, place, out_width, out_height)
 
     @property
     def upright(self) -> tuple[int, int]:
@@ -76,17 +72,8 @@ class Geometry:
     @property
     def scale(self) -> tuple[float, float]:
         """Model-input pixels per upright pixel, across and down."""
-        return self.place[2] / self.crop[2], self.place[3] / self.crop[3]
-
-    @property
-    def coded_crop(self) -> tuple[int, int, int, int]:
-        """The crop as (x, y, w, h) in pixels of the coded picture."""
-        x, y, w, h = self.crop
-        back = {0: (x, y, w, h), 90: (y, self.height - x - w, h, w)}
-        back[180] = (self.width - x - w, self.height - y - h, w, h)
-        back[270] = (self.width - y - h, x, h, w)
-        cx, cy, cw, ch = back[self.rotation]
-        return (self.width - cx - cw, cy, cw, ch) if self.mirror else (cx, cy, cw, ch)
+        w, h = self.upright
+        return self.place[2] / w, self.place[3] / h
 
     def _matrix(self) -> tuple[tuple[int, int], tuple[int, int]]:
         turn = {0: ((1, 0), (0, 1)), 90: ((0, -1), (1, 0)), 180: ((-1, 0), (0, -1)), 270: ((0, 1), (-1, 0))}
@@ -104,8 +91,8 @@ class Geometry:
         uy = c * px + d * py + (h if c + d < 0 else 0)
         sx, sy = self.scale
         return (
-            ((ux - self.crop[0]) * sx + self.place[0]).astype(np.float32),
-            ((uy - self.crop[1]) * sy + self.place[1]).astype(np.float32),
+            (ux * sx + self.place[0]).astype(np.float32),
+            (uy * sy + self.place[1]).astype(np.float32),
         )
 
     def vectors(self, dx: npt.ArrayLike, dy: npt.ArrayLike) -> tuple[F32, F32]:

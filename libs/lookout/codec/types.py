@@ -9,7 +9,6 @@ Three clocks appear and are always integer microseconds:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Protocol
@@ -232,7 +231,8 @@ class SegmentFacts:
     frames: int
     keyframes: int
     intra: int  # I-pictures, key or not
-    corrupt: int
+    corrupt: int  # frames decoded with damage
+    refused: int  # packets the decoder would not take
     leading_lost: int  # leading pictures whose references lie before the segment
     jumps: int
     sizes: int  # number of different coded sizes met
@@ -280,7 +280,7 @@ class DecodeRequest:
     expected: where the camera's stream should go on, None to begin an epoch; first_slot: grid points below
     it are taken; tail: whether the last grid cell is left to the next segment; frames: exact presentation
     indexes to sample instead of the grid (to make a stored result again); gather: run on every frame;
-    vectors: False skips block maps; options: for people who write other back ends."""
+    vectors: False skips block maps."""
 
     width: int
     height: int
@@ -293,7 +293,6 @@ class DecodeRequest:
     gather: Gather | None = None
     vectors: bool = True
     limits: Limits = field(default_factory=Limits)
-    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (0 < self.width <= 8192 and 0 < self.height <= 8192):

@@ -1,0 +1,35 @@
+"""What can go wrong between a reference and its tensor."""
+
+__all__ = [
+    "DirectoryDownError",
+    "LineageBrokenError",
+    "StoreError",
+    "StoreFullError",
+    "TensorCorruptError",
+    "TensorUnavailableError",
+]
+
+
+class StoreError(Exception):
+    """Any failure of the tensor store."""
+
+
+class StoreFullError(StoreError):
+    """Every byte is held by tensors nobody has read yet: pause the partition and put again (transient)."""
+
+
+class TensorCorruptError(StoreError):
+    """Bytes do not match their length, shape or checksum."""
+
+
+class DirectoryDownError(StoreError):
+    """Redis did not answer; tensors are fetched by their lineage (transient)."""
+
+
+class LineageBrokenError(StoreError):
+    """The record a tensor would be made from is gone or no longer gives it: it cannot be made again
+    (permanent)."""
+
+
+class TensorUnavailableError(StoreError):
+    """Nobody holds the tensor and no replica of its stage could make it just now (transient)."""

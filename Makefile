@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint test test-all demo clean
+.PHONY: help setup lock protos lint lint-protos test test-all demo clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -45,3 +45,6 @@ demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 
 clean:  ## remove the environment and what runs wrote
 	rm -rf $(VENV) out
+
+lint-protos:  ## buf's standard rules for the wire (needs npm)
+	cd protos && npx --yes @bufbuild/buf@1.75.0 lint

@@ -3,5 +3,14 @@
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
 from lookout.local.redis import RedisServer
+from lookout.local.topics import create_topics
 
-__all__ = ["Child", "KafkaServer", "LocalError", "PortTakenError", "RedisServer", "free_ports"]
+__all__ = [
+    "Child",
+    "KafkaServer",
+    "LocalError",
+    "PortTakenError",
+    "RedisServer",
+    "create_topics",
+    "free_ports",
+]

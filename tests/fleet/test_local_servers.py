@@ -1,0 +1,139 @@
+"""The real Kafka and Redis of a local fleet: addresses stay, data survives, two run at once, none is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from lookout.local import KafkaServer, LocalError, PortTakenError, RedisServer, create_topics
+from lookout.local.processes import remove_orphans
+from lookout.wire import SEGMENTS, WATCHES, all_topics
+
+pytestmark = pytest.mark.fleet
+
+
+def publish(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 17 << 20})
+    failures: list[object] = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert failures == []
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"read-{time.monotonic_ns()}",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        found: list[bytes] = []
+        while len(found) < count:
+            message = consumer.poll(30)
+            assert message is not None, f"only {len(found)} of {count} records came back"
+            if message.error() is None:
+                found.append(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+def create(bootstrap: str, name: str) -> None:
+    assert create_topics(bootstrap, topics=[replace(SEGMENTS, name=name, pipeline=False)]) == [name]
+
+
+def test_kafka_keeps_address_and_data_through_stop_and_kill(own_kafka: KafkaServer, prefix: str) -> None:
+    topic, address = prefix + "kept", own_kafka.bootstrap
+    create(address, topic)
+    publish(address, topic, [b"one"])
+    own_kafka.restart()
+    publish(address, topic, [b"two"])
+    own_kafka.kill()
+    assert not own_kafka.alive
+    own_kafka.start()
+    assert own_kafka.bootstrap == address
+    assert read(address, topic, 2) == [b"one", b"two"]
+
+
+def test_kafka_takes_a_full_segment(kafka: str, prefix: str) -> None:
+    create(kafka, prefix + "large")
+    publish(kafka, prefix + "large", [bytes(16 << 20)])
+    assert len(read(kafka, prefix + "large", 1)[0]) == 16 << 20
+
+
+def test_two_brokers_run_at_once(kafka: str, own_kafka: KafkaServer) -> None:
+    assert own_kafka.bootstrap != kafka
+    create(own_kafka.bootstrap, "only-here")
+    assert "only-here" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
+
+
+def test_redis_comes_back_empty_at_the_same_address(own_redis: RedisServer) -> None:
+    address = own_redis.url
+    redis.Redis.from_url(address).set("place", "here")
+    own_redis.kill()
+    own_redis.start()
+    assert own_redis.url == address
+    assert redis.Redis.from_url(address).get("place") is None
+
+
+def test_a_given_port_that_is_taken_is_named(own_redis: RedisServer) -> None:
+    with pytest.raises(PortTakenError, match=str(own_redis.port)), RedisServer(port=own_redis.port):
+        pass
+
+
+def test_a_broken_setting_shows_the_end_of_the_log() -> None:
+    with (
+        pytest.raises(LocalError, match=r"num\.io\.threads"),
+        KafkaServer(properties={"num.io.threads": "none"}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_the_owner_is_interrupted(number: signal.Signals) -> None:
+    program = (
+        "import time\nfrom lookout.local import KafkaServer, RedisServer\n"
+        "with KafkaServer() as k, RedisServer() as r:\n"
+        "    print(k.pid, r.pid, k.folder, r.folder, flush=True)\n    time.sleep(600)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert owner.stdout is not None
+    with owner, owner.stdout:
+        *pids, kafka_folder, redis_folder = owner.stdout.readline().split()
+        os.kill(owner.pid, number)
+    for pid in map(int, pids):
+        for _ in range(400):
+            if not psutil.pid_exists(pid):
+                break
+            time.sleep(0.05)
+        assert not psutil.pid_exists(pid)
+    if number == signal.SIGKILL:
+        remove_orphans()
+    assert not Path(kafka_folder).exists()
+    assert not Path(redis_folder).exists()
+
+
+def test_every_topic_of_the_table_is_created_once(own_kafka: KafkaServer) -> None:
+    names = {topic.name for topic in all_topics()}
+    assert set(create_topics(own_kafka.bootstrap, 3)) == names
+    assert create_topics(own_kafka.bootstrap, 3) == []
+    found = AdminClient({"bootstrap.servers": own_kafka.bootstrap}).list_topics(timeout=10).topics
+    assert len(found[SEGMENTS.name].partitions) == 3
+    assert len(found[WATCHES.name].partitions) == 1

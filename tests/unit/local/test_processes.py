@@ -1,0 +1,109 @@
+"""Children that never outlive their parent; folders that never outlive their owner."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lookout.local import Child, LocalError, free_ports
+from lookout.local.processes import port_is_free, remove_orphans, scratch_folder
+
+SLEEPER = [sys.executable, "-c", "print('awake', flush=True); import time; time.sleep(600)"]
+PARENT = """
+import sys, time
+from pathlib import Path
+from lookout.local import Child
+from lookout.local.processes import scratch_folder
+folder = scratch_folder("orphan")
+child = Child([sys.executable, "-c", "import time; time.sleep(600)"], folder / "log")
+print(child.pid, folder, flush=True)
+time.sleep(600)
+"""
+
+
+def gone(pid: int) -> bool:
+    for _ in range(200):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_child_is_guarded_and_stops(tmp_path: Path) -> None:
+    child = Child(SLEEPER, tmp_path / "log")
+    assert child.alive
+    assert os.getpgid(child.pid) == child.pid
+    assert child.stop() == -signal.SIGTERM
+    assert child.exit_code == -signal.SIGTERM
+
+
+def test_stop_kills_what_ignores_the_request(tmp_path: Path) -> None:
+    deaf = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
+    child = Child([sys.executable, "-c", deaf + "time.sleep(600)"], tmp_path / "log")
+    while "deaf" not in child.tail():
+        time.sleep(0.02)
+    assert child.stop(patience=0.2) == -signal.SIGKILL
+
+
+def test_stop_ends_grandchildren_too(tmp_path: Path) -> None:
+    nested = "import subprocess,sys,time; p=subprocess.Popen(['sleep','600']); print(p.pid, flush=True); "
+    child = Child([sys.executable, "-c", nested + "time.sleep(600)"], tmp_path / "log")
+    while not child.tail().strip():
+        time.sleep(0.02)
+    grandchild = int(child.tail())
+    child.stop()
+    assert gone(grandchild)
+
+
+def test_a_killed_parent_takes_its_children_with_it_and_its_folder_is_swept() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent, parent.stdout:
+        pid, folder = parent.stdout.readline().split()
+        parent.kill()
+    assert gone(int(pid))
+    assert Path(folder).exists()
+    shutil.rmtree(scratch_folder("sweeper"))
+    assert not Path(folder).exists()
+
+
+def test_living_owners_keep_their_folders() -> None:
+    folder = scratch_folder("mine")
+    remove_orphans()
+    assert folder.exists()
+    facts = json.loads((folder / "owner.json").read_text())
+    facts["created"] -= 1000  # the pid was taken over by a younger process
+    (folder / "owner.json").write_text(json.dumps(facts))
+    assert folder in remove_orphans()
+
+
+def test_a_thread_may_not_start_a_child(tmp_path: Path) -> None:
+    caught: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            Child(SLEEPER, tmp_path / "log")
+        except LocalError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    with pytest.raises(LocalError, match="main thread"):
+        raise caught[0]
+
+
+def test_free_ports_differ_and_are_free() -> None:
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    assert all(port_is_free(port) for port in ports)

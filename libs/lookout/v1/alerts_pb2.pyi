@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Alert(_message.Message):
-    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start_wall_ms", "end_wall_ms", "start_us", "end_us", "windows", "reason", "evidence", "coverage")
+    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start_wall_ms", "end_wall_ms", "windows", "reason", "evidence", "coverage")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Alert.Kind]
@@ -32,8 +32,6 @@ class Alert(_message.Message):
     PEAK_FIELD_NUMBER: _ClassVar[int]
     START_WALL_MS_FIELD_NUMBER: _ClassVar[int]
     END_WALL_MS_FIELD_NUMBER: _ClassVar[int]
-    START_US_FIELD_NUMBER: _ClassVar[int]
-    END_US_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
@@ -50,26 +48,24 @@ class Alert(_message.Message):
     peak: float
     start_wall_ms: int
     end_wall_ms: int
-    start_us: int
-    end_us: int
     windows: int
     reason: str
     evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
     coverage: Coverage
-    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("watched_ms", "idle_ms", "late_ms", "degraded_ms", "skipped_ms", "gap_ms")
-    WATCHED_MS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("answered_ms", "idle_ms", "late_ms", "degraded_ms", "skipped_ms", "gap_ms")
+    ANSWERED_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_MS_FIELD_NUMBER: _ClassVar[int]
     LATE_MS_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_MS_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_MS_FIELD_NUMBER: _ClassVar[int]
     GAP_MS_FIELD_NUMBER: _ClassVar[int]
-    watched_ms: int
+    answered_ms: int
     idle_ms: int
     late_ms: int
     degraded_ms: int
     skipped_ms: int
     gap_ms: int
-    def __init__(self, watched_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ..., late_ms: _Optional[int] = ..., degraded_ms: _Optional[int] = ..., skipped_ms: _Optional[int] = ..., gap_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, answered_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ..., late_ms: _Optional[int] = ..., degraded_ms: _Optional[int] = ..., skipped_ms: _Optional[int] = ..., gap_ms: _Optional[int] = ...) -> None: ...

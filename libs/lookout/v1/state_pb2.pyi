@@ -89,39 +89,51 @@ class AlertsState(_message.Message):
     def __init__(self, watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
 
 class WatchState(_message.Message):
-    __slots__ = ("watch", "version", "epoch", "recent", "seen", "incident", "opened_ms", "newest_ms", "cooldown_until_ms", "peak", "windows", "opened_us", "coverage", "evidence", "question", "score", "newest_us")
+    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "coverage", "incident", "question")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RECENT_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
-    INCIDENT_FIELD_NUMBER: _ClassVar[int]
-    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
     NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
-    PEAK_FIELD_NUMBER: _ClassVar[int]
-    WINDOWS_FIELD_NUMBER: _ClassVar[int]
-    OPENED_US_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
-    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
-    SCORE_FIELD_NUMBER: _ClassVar[int]
-    NEWEST_US_FIELD_NUMBER: _ClassVar[int]
     watch: str
     version: int
     epoch: int
     recent: int
     seen: int
-    incident: str
-    opened_ms: int
     newest_ms: int
     cooldown_until_ms: int
-    peak: float
-    windows: int
-    opened_us: int
     coverage: _alerts_pb2.Coverage
-    evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
+    incident: OpenIncident
     question: str
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., question: _Optional[str] = ...) -> None: ...
+
+class OpenIncident(_message.Message):
+    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_PEAK_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    opened_ms: int
+    peak: float
     score: float
-    newest_us: int
-    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., incident: _Optional[str] = ..., opened_ms: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., opened_us: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., newest_us: _Optional[int] = ...) -> None: ...
+    windows: int
+    reported_peak: float
+    evidence: _containers.RepeatedCompositeFieldContainer[WindowEvidence]
+    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ...) -> None: ...
+
+class WindowEvidence(_message.Message):
+    __slots__ = ("p_yes", "frames")
+    P_YES_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    p_yes: float
+    frames: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
+    def __init__(self, p_yes: _Optional[float] = ..., frames: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ...) -> None: ...

@@ -16,8 +16,8 @@ from lookout.local import KafkaServer, RedisServer
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
-    """Bootstrap servers: LOOKOUT_KAFKA_BOOTSTRAP if given, else a broker of this session's own."""
-    if given := os.environ.get("LOOKOUT_KAFKA_BOOTSTRAP"):
+    """Bootstrap servers: LOOKOUT_KAFKA if given, else a broker of this session's own."""
+    if given := os.environ.get("LOOKOUT_KAFKA"):
         yield given
         return
     with KafkaServer() as server:
@@ -26,8 +26,8 @@ def kafka() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """A Redis URL: LOOKOUT_REDIS_URL if given, else a server of this session's own."""
-    if given := os.environ.get("LOOKOUT_REDIS_URL"):
+    """A Redis URL: LOOKOUT_REDIS if given, else a server of this session's own."""
+    if given := os.environ.get("LOOKOUT_REDIS"):
         yield given
         return
     with RedisServer() as server:

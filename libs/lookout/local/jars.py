@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -52,8 +53,9 @@ class Jar:
 
 
 def cache_folder() -> Path:
-    """Where Lookout keeps what it downloads (XDG_CACHE_HOME is honoured)."""
-    return Path(platformdirs.user_cache_dir("lookout"))
+    """Where Lookout keeps what it downloads: LOOKOUT_CACHE, else the user's cache folder."""
+    given = os.environ.get("LOOKOUT_CACHE")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
 
 def locked_jars() -> list[Jar]:

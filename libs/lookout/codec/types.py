@@ -225,7 +225,7 @@ class SegmentFacts:
     fps: float
     timed: bool  # False: no time stamps, time counted at `fps`
     first_us: int  # container time of the first frame
-    end_us: int  # container time at which the last frame ends, jumps within the segment taken out
+    end_us: int  # container time at which the last frame ends
     bytes: int
     packets: int
     frames: int
@@ -259,6 +259,12 @@ class Decoded:
     geometry: Geometry
     continued: bool
     next_slot: int  # the first slot a following segment may fill
+    end_stream_us: int  # stream time at which the last frame ends
+
+    def following(self) -> Expected:
+        """What to expect of the camera's next segment."""
+        end = self.facts.end_us
+        return Expected(epoch_us=end - self.end_stream_us, next_us=end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,36 @@
+"""FFmpeg's exported motion vectors -> `BlockMap`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import av
+import numpy as np
+
+from lookout.codec.types import BlockKind, BlockMap
+
+
+def block_map(frame: av.VideoFrame) -> BlockMap | None:
+    """The blocks of a frame, None where the decoder exported none (intra pictures, codecs without vectors).
+
+    FFmpeg gives block centres, motion in 1/motion_scale pixels (4 for H.264, 2 for MPEG-1/2/4) and skip
+    blocks like any other. Field macroblocks of interlaced H.264 are listed with their vertical motion
+    already in frame lines if they are 16x8 or 8x16 and in field lines otherwise; nothing in the list tells
+    field from frame macroblocks, so `dy` is kept as exported: exact in pixels for the first two, a lower
+    bound for the others."""
+    side = frame.side_data.get("MOTION_VECTORS")
+    if side is None or len(side) == 0:
+        return None
+    vectors: Any = side.to_ndarray()
+    w, h = vectors["w"].astype(np.int16), vectors["h"].astype(np.int16)
+    scale = np.maximum(vectors["motion_scale"], 1).astype(np.float32)
+    return BlockMap(
+        x=vectors["dst_x"] - w // 2,
+        y=vectors["dst_y"] - h // 2,
+        w=w,
+        h=h,
+        dx=vectors["motion_x"].astype(np.float32) / scale,
+        dy=vectors["motion_y"].astype(np.float32) / scale,
+        kind=np.full(len(w), BlockKind.INTER, np.uint8),
+        source=vectors["source"].astype(np.int8),
+    )

@@ -1,0 +1,310 @@
+"""One pass over a segment: every packet decoded once, sampled frames converted, block maps gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import av
+import numpy as np
+
+from lookout.codec.blocks import block_map
+from lookout.codec.container import ByteSource, Video, ticks_to_us
+from lookout.codec.picture import Painter, frame_geometry
+from lookout.codec.sampling import Selector, Tail
+from lookout.codec.timeline import Timeline, usual_step
+from lookout.codec.types import (
+    U8,
+    BlockMap,
+    CodecError,
+    Decoded,
+    DecodeRequest,
+    FrameInfo,
+    Geometry,
+    Motion,
+    Picture,
+    Reason,
+    SampledFrame,
+    SegmentFacts,
+)
+
+
+class Decoder(Protocol):
+    """A back end: bytes of one segment to sampled frames. Errors: `CodecError`."""
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded: ...
+
+
+class SoftwareDecoder:
+    """FFmpeg through PyAV, in this process. Untrusted bytes belong into `SandboxPool`, which runs this in a
+    child."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+        """Decode one segment. Errors: `CodecError`."""
+        return decode_segment(segment, request, threads=self.threads)
+
+
+def decode_segment(segment: bytes | ByteSource, request: DecodeRequest, *, threads: int = 1) -> Decoded:
+    """Decode one segment with the software decoder in this process. Errors: `CodecError`."""
+    size = _size(segment)
+    if size > request.limits.bytes:
+        raise CodecError(
+            Reason.BYTES, f"{size} bytes exceed the limit of {request.limits.bytes} for a segment"
+        )
+    with Video(segment, vectors=request.vectors, threads=threads, limits=request.limits) as video:
+        return _Pass(video, request, size).run()
+
+
+def _size(segment: bytes | ByteSource) -> int:
+    if isinstance(segment, bytes):
+        return len(segment)
+    segment.seek(0, 2)
+    return segment.tell()
+
+
+def _mean_step(times: list[int], otherwise: int) -> float:
+    """Mean distance of rising times without pauses, microseconds."""
+    steps = np.diff(times)
+    usual = steps[steps <= 4 * usual_step(times, otherwise)]
+    return float(usual.mean()) if len(usual) else float(otherwise)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the frames and packets of a stream add up to."""
+
+    packets: int = 0
+    keyframes: int = 0
+    intra: int = 0
+    corrupt: int = 0
+    interlaced: int = 0
+    leading: int = 0  # leading pictures of the first keyframe, in packets
+    leading_seen: int = 0  # of these, decoded
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    first_pts: int | None = None
+
+    def packet(self, packet: av.Packet) -> None:
+        """Count a packet, in decoding order."""
+        self.packets += 1
+        if self.packets == 1:
+            self.first_pts = packet.pts
+        elif self._leads(packet.pts):
+            self.leading += 1
+
+    def frame(self, frame: av.VideoFrame) -> None:
+        """Count a frame."""
+        self.keyframes += bool(frame.key_frame)
+        self.intra += Picture(frame.pict_type).intra
+        self.corrupt += frame.is_corrupt
+        self.interlaced += frame.interlaced_frame
+        self.sizes.add((frame.width, frame.height))
+        self.leading_seen += self._leads(frame.pts)
+
+    def _leads(self, pts: int | None) -> bool:
+        return pts is not None and self.first_pts is not None and pts < self.first_pts and self.keyframes < 2
+
+    @property
+    def leading_lost(self) -> int:
+        """Leading pictures without a frame."""
+        return max(0, self.leading - self.leading_seen)
+
+
+@dataclass(slots=True)
+class _Item:
+    """A decoded frame on its way to the gather; `frame` is let go once its pixels cannot be asked for any
+    more."""
+
+    info: FrameInfo
+    stream_us: int
+    blocks: BlockMap | None
+    frame: av.VideoFrame | None
+
+
+class _Pass:
+    """The state of one decode."""
+
+    def __init__(self, video: Video, request: DecodeRequest, size: int) -> None:
+        self.video, self.request, self.size = video, request, size
+        self.counts = Counts()
+        self.timeline = Timeline(video.fps)
+        self.painter = Painter()
+        self.timed = False
+        self.continued = request.expected is not None
+        self.epoch_offset = 0  # stream time of segment time 0
+        self.first_us = 0
+        self.selector: Selector[_Item] = Selector(request.grid, request.first_slot)
+        self.geometry: Geometry | None = None
+        self.gathering: Geometry | None = None
+        self.wanted = frozenset(request.frames or ())
+        self.pixels: list[U8] = []
+        self.samples: list[SampledFrame] = []
+
+    def run(self) -> Decoded:
+        for frame in self._frames():
+            self._frame(frame)
+        if not self.timeline.times or self.geometry is None:
+            why = f": {self.video.damage}" if self.video.damage else ""
+            raise CodecError(Reason.NO_FRAMES, f"{self.counts.packets} packets gave no frame{why}")
+        if self.request.frames is None:
+            end = self.epoch_offset + self.timeline.end_us
+            self._settle(self.selector.finish(end if self.request.tail is Tail.LEAVE else None))
+        return self._result(self.geometry)
+
+    def _frames(self) -> Iterator[av.VideoFrame]:
+        for packet in self.video.packets():
+            if not self.counts.packets and not packet.is_keyframe:
+                raise CodecError(
+                    Reason.NO_KEYFRAME,
+                    f"the {self.video.codec} stream does not start at a keyframe; cut it there",
+                )
+            self.timed = self.timed or packet.pts is not None
+            self.counts.packet(packet)
+            yield from self.video.decode(packet)
+        yield from self.video.decode(None)
+
+    def _frame(self, frame: av.VideoFrame) -> None:
+        self.counts.frame(frame)
+        stamp = frame.pts if frame.pts is not None else frame.dts
+        stamped = self.timed and stamp is not None
+        time_us, jump = self.timeline.add(ticks_to_us(stamp, self.video.time_base) if stamped else None)
+        index = len(self.timeline.times) - 1
+        self._check_length(time_us)
+        if index == 0:
+            self._begin()
+        if self.geometry is None or (self.geometry.width, self.geometry.height) != (
+            frame.width,
+            frame.height,
+        ):
+            self.geometry = frame_geometry(frame, self.request.width, self.request.height, self.request.fit)
+        info = FrameInfo(
+            index=index,
+            time_us=time_us,
+            picture=Picture(frame.pict_type),
+            key=bool(frame.key_frame),
+            corrupt=bool(frame.is_corrupt),
+            interlaced=bool(frame.interlaced_frame),
+            width=frame.width,
+            height=frame.height,
+            jump=jump,
+        )
+        blocks = block_map(frame) if self.video.has_vectors and self.request.gather is not None else None
+        self._offer(_Item(info, self.epoch_offset + time_us, blocks, frame))
+
+    def _begin(self) -> None:
+        """Decide, at the first frame, whether the segment continues the epoch."""
+        expected = self.request.expected
+        self.first_us = self.timeline.first_us or 0
+        if expected is None:
+            return
+        if not self.timed:
+            self.first_us = expected.next_us
+        self.continued = expected.holds(self.first_us)
+        if self.continued:
+            self.epoch_offset = self.first_us - expected.epoch_us
+        else:
+            self.selector = Selector(self.request.grid, 0)
+
+    def _offer(self, item: _Item) -> None:
+        if self.request.frames is not None:
+            chosen = item.info.index in self.wanted
+            self._settle([(item, self.request.grid.slot(item.stream_us) if chosen else None)])
+            return
+        intra = item.info.key or item.info.picture.intra
+        self._settle(self.selector.offer(item, item.stream_us, intra, item.info.corrupt))
+        gather = self.request.gather
+        if self.selector.candidate is not item and not (gather is not None and gather.needs_luma):
+            item.frame = None
+
+    def _settle(self, known: list[tuple[_Item, int | None]]) -> None:
+        for item, slot in known:
+            self._push(item)
+            if slot is not None:
+                self._sample(item, slot)
+
+    def _push(self, item: _Item) -> None:
+        gather, frame = self.request.gather, item.frame
+        if gather is None:
+            return
+        geometry = self._geometry_of(item)
+        if geometry != self.gathering:
+            self.gathering = geometry
+            gather.start(geometry)
+        luma = self.painter.luma(frame) if gather.needs_luma and frame is not None else None
+        gather.push(item.info, item.blocks, luma)
+
+    def _geometry_of(self, item: _Item) -> Geometry:
+        assert self.geometry is not None
+        size = (item.info.width, item.info.height)
+        if (self.geometry.width, self.geometry.height) == size:
+            return self.geometry
+        return Geometry.fitted(
+            size,
+            (self.request.width, self.request.height),
+            self.request.fit,
+            rotation=self.geometry.rotation,
+            mirror=self.geometry.mirror,
+        )
+
+    def _sample(self, item: _Item, slot: int) -> None:
+        assert item.frame is not None
+        gather = self.request.gather
+        motion: Motion | None = gather.sample(item.info) if gather is not None else None
+        self.pixels.append(self.painter.paint(item.frame, self._geometry_of(item)))
+        self.samples.append(SampledFrame(item.info, slot, item.stream_us, motion))
+
+    def _check_length(self, time_us: int) -> None:
+        limits = self.request.limits
+        if time_us > limits.seconds * 1e6 or len(self.timeline.times) > limits.frames:
+            raise CodecError(
+                Reason.LENGTH,
+                f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames",
+            )
+
+    def _result(self, geometry: Geometry) -> Decoded:
+        shape = (0, self.request.height, self.request.width, 3)
+        floor = self.request.first_slot if self.continued or self.request.expected is None else 0
+        return Decoded(
+            pixels=np.stack(self.pixels) if self.pixels else np.zeros(shape, np.uint8),
+            frames=tuple(self.samples),
+            facts=self._facts(),
+            geometry=geometry,
+            continued=self.continued,
+            next_slot=max([floor, *(s.slot + 1 for s in self.samples)]),
+            end_stream_us=self.epoch_offset + self.timeline.end_us,
+        )
+
+    def _facts(self) -> SegmentFacts:
+        times, counts, video = self.timeline.times, self.counts, self.video
+        geometry = self.geometry
+        assert geometry is not None
+        return SegmentFacts(
+            container=video.container,
+            codec=video.codec,
+            profile=str(video.context.profile or ""),
+            width=geometry.width,
+            height=geometry.height,
+            rotation=geometry.rotation,
+            fps=round(1e6 / _mean_step(times, self.timeline.nominal_us), 3),
+            timed=self.timed,
+            first_us=self.first_us,
+            end_us=self.timeline.end_container_us if self.timed else self.first_us + self.timeline.end_us,
+            bytes=self.size,
+            packets=counts.packets,
+            frames=len(times),
+            keyframes=counts.keyframes,
+            intra=counts.intra,
+            corrupt=counts.corrupt,
+            refused=video.refused,
+            leading_lost=counts.leading_lost,
+            jumps=self.timeline.jumps,
+            sizes=len(counts.sizes),
+            interlaced=counts.interlaced,
+            has_vectors=video.has_vectors,
+        )
+
+
+__all__ = ["Counts", "Decoder", "SoftwareDecoder", "decode_segment"]

@@ -1,0 +1,65 @@
+"""Time stamps as they come -> segment time that only rises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+MAX_GAP_US = 30_000_000
+BACKWARD_US = 1_000_000
+
+
+class Timeline:
+    """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
+
+    A step back by more than a second, or forward by more than `max_gap_us`, is a jump of the clock and not
+    of the world: time goes on by one nominal frame. Smaller steps back and repeated stamps advance by one
+    microsecond, so that no frame is lost. A frame without a time stamp comes one nominal frame after the
+    last."""
+
+    def __init__(self, fps: Fraction, max_gap_us: int = MAX_GAP_US) -> None:
+        self.nominal_us = max(1, round(1_000_000 / fps))
+        self.max_gap_us = max_gap_us
+        self.first_us: int | None = None  # container time of the first stamped frame, taken back to frame 0
+        self.jumps = 0
+        self.times: list[int] = []  # segment time of every frame
+        self._shift = 0
+
+    def add(self, container_us: int | None) -> tuple[int, bool]:
+        """(segment time, whether the clock jumped) of the next frame."""
+        time, jumped = self._place(container_us)
+        self.jumps += jumped
+        self.times.append(time)
+        return time, jumped
+
+    def _place(self, container_us: int | None) -> tuple[int, bool]:
+        following = self.times[-1] + self.nominal_us if self.times else 0
+        if container_us is None:
+            return following, False
+        if self.first_us is None:
+            self.first_us = container_us - following
+            self._shift = self.first_us
+            return following, False
+        time = container_us - self._shift
+        step = time - self.times[-1]
+        if step < -BACKWARD_US or step > self.max_gap_us:
+            self._shift = container_us - following
+            return following, True
+        return max(time, self.times[-1] + 1), False
+
+    @property
+    def end_us(self) -> int:
+        """Segment time at which the last frame ends, if it lasts as long as frames usually do here."""
+        return self.times[-1] + usual_step(self.times, self.nominal_us) if self.times else 0
+
+    @property
+    def end_container_us(self) -> int:
+        """Container time at which the last frame ends; the clock the next segment should go on from."""
+        return self._shift + self.end_us
+
+
+def usual_step(times: Sequence[int], otherwise: int) -> int:
+    """Median distance of rising times, microseconds."""
+    return int(np.median(np.diff(times))) if len(times) > 2 else otherwise

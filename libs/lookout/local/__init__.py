@@ -1,5 +1,6 @@
 """A whole fleet on one machine: real Kafka and Redis without an installation."""
 
+from lookout.local.fleet import Fleet, FleetAddress, Service, running_fleets
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
 from lookout.local.redis import RedisServer
@@ -7,10 +8,14 @@ from lookout.local.topics import create_topics
 
 __all__ = [
     "Child",
+    "Fleet",
+    "FleetAddress",
     "KafkaServer",
     "LocalError",
     "PortTakenError",
     "RedisServer",
+    "Service",
     "create_topics",
     "free_ports",
+    "running_fleets",
 ]

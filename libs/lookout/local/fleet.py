@@ -1,0 +1,327 @@
+"""The whole fleet on one machine: broker, directory and four services, started and ended together."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from filelock import FileLock, Timeout
+
+from lookout.local.jars import cache_folder
+from lookout.local.kafka import KafkaServer
+from lookout.local.processes import Child, LocalError, free_ports, scratch_folder
+from lookout.local.redis import RedisServer
+from lookout.local.topics import create_topics
+from lookout.wire import Stage
+
+Progress = Callable[[str], None]
+
+_READY_S = 180.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 15.0
+_SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
+_GIVE_UP_AFTER = 4  # deaths in a row before it was ever ready
+
+
+def service_module(stage: Stage) -> str:
+    """The module `python -m` runs for a stage."""
+    return f"services.{stage.value.replace('-', '_')}"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAddress:
+    """Where a running local fleet can be reached; written to the cache folder for other commands to find."""
+
+    bootstrap: str
+    redis_url: str
+    folder: str
+    pid: int
+    created: float
+    metrics: dict[str, int]
+    grpc: dict[str, int]
+
+
+class Service:
+    """One process of a stage: started again when it dies, with growing pauses."""
+
+    def __init__(self, stage: Stage, folder: Path, environment: Mapping[str, str], replica: int = 0) -> None:
+        self.stage = stage
+        self.name = f"{stage.value}-{replica}"
+        self.folder = folder / self.name
+        self.log = folder / "logs" / f"{self.name}.log"
+        self.grpc_port, self.metrics_port = free_ports(2)
+        self.restarts = 0
+        self.was_ready = False
+        self._environment = dict(environment)
+        self._child: Child | None = None
+        self._started = 0.0
+        self._deaths = 0
+        self._next_start = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child and self._child.alive else None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._child = Child(
+            [sys.executable, "-m", service_module(self.stage)],
+            self.log,
+            env=self._settings(),
+            cwd=self.folder,
+        )
+        self._started = time.monotonic()
+
+    def ready(self) -> bool:
+        """Whether it says so itself (/readyz)."""
+        if self._child is None or not self._child.alive:
+            return False
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=2.0):
+                self.was_ready = True
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def tend(self) -> str | None:
+        """Start it again if it died and its pause is over. Returns a sentence for people when it died.
+
+        Raises:
+            LocalError: it dies at every start; the end of its log is in the message.
+        """
+        now = time.monotonic()
+        if self._child is not None:
+            if self._child.alive:
+                if now - self._started > _SETTLED_S:
+                    self._deaths = 0
+                return None
+            code, said = self._child.kill(), self._child.tail()
+            self._child = None
+            self._deaths += 1
+            if self._deaths >= _GIVE_UP_AFTER and not self.was_ready:
+                raise LocalError(f"{self.name} ends with code {code} at every start; its log ends:\n{said}")
+            pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
+            self._next_start = now + pause
+            return f"{self.name} ended with code {code}; it starts again in {pause:g} s (log: {self.log})"
+        if now >= self._next_start:
+            self.restarts += 1
+            self.start()
+        return None
+
+    def stop(self, patience: float) -> None:
+        if self._child is not None:
+            self._child.stop(patience)
+            self._child = None
+
+    def ask_to_stop(self) -> None:
+        if self._child is not None:
+            self._child.signal(15)
+
+    def tail(self) -> str:
+        return self._child.tail() if self._child else ""
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            **self._environment,
+            "LOOKOUT_INSTANCE": self.name,
+            "LOOKOUT_GRPC_PORT": str(self.grpc_port),
+            "LOOKOUT_METRICS_PORT": str(self.metrics_port),
+        }
+
+
+class Fleet:
+    """Broker, directory, topics and services of one machine. Everything happens on the main thread.
+
+    Args:
+        folder: data, spools and logs; a temporary folder, removed at the end, if not given.
+        kafka: bootstrap servers of a running Kafka; one is started if not given.
+        redis_url: a running Redis; one is started if not given.
+        kafka_port: the port of the Kafka that is started; a free one if not given.
+        partitions: of the pipeline's topics.
+        settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
+        stage_settings: settings for one stage only.
+        stages: which services to run.
+        progress: told in one sentence what is being waited for.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        kafka: str | None = None,
+        redis_url: str | None = None,
+        kafka_port: int | None = None,
+        partitions: int = 4,
+        settings: Mapping[str, str] | None = None,
+        stage_settings: Mapping[Stage, Mapping[str, str]] | None = None,
+        stages: Sequence[Stage] = tuple(Stage),
+        progress: Progress = lambda _: None,
+    ) -> None:
+        self._temporary = folder is None
+        self.folder = folder.resolve() if folder else scratch_folder("fleet")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._given_kafka, self._given_redis = kafka, redis_url
+        self._kafka = None if kafka else KafkaServer(self.folder / "kafka", port=kafka_port)
+        self._redis = None if redis_url else RedisServer(self.folder / "redis")
+        self._partitions = partitions
+        self._common = dict(settings or {})
+        self._own = {stage: dict(values) for stage, values in (stage_settings or {}).items()}
+        self._stages = tuple(stages)
+        self._progress = progress
+        self._lock = FileLock(self.folder / ".running", timeout=0)
+        self.services: list[Service] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return self._kafka.bootstrap if self._kafka else str(self._given_kafka)
+
+    @property
+    def redis_url(self) -> str:
+        return self._redis.url if self._redis else str(self._given_redis)
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def address(self) -> FleetAddress:
+        return FleetAddress(
+            bootstrap=self.bootstrap,
+            redis_url=self.redis_url,
+            folder=str(self.folder),
+            pid=os.getpid(),
+            created=psutil.Process().create_time(),
+            metrics={service.name: service.metrics_port for service in self.services},
+            grpc={service.name: service.grpc_port for service in self.services},
+        )
+
+    def start(self) -> Self:
+        """Bring everything up and wait until every service is ready.
+
+        Raises:
+            LocalError: a part did not come up; the message says which and why.
+        """
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise LocalError(
+                f"another fleet runs in {self.folder}: end it, or choose another folder"
+            ) from None
+        if self._redis:
+            self._progress("Redis is starting")
+            self._redis.start()
+        if self._kafka:
+            self._progress("Kafka is starting (the first time, its jars are fetched)")
+            self._kafka.start()
+        create_topics(self.bootstrap, self._partitions)
+        self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
+        for service in self.services:
+            service.start()
+        self._await_ready()
+        _announce(self.address)
+        return self
+
+    def tend(self) -> list[str]:
+        """Start again what died. Call it about once a second; returns what happened, for people."""
+        news = []
+        for server in (self._kafka, self._redis):
+            if server is not None and not server.alive:
+                news.append(f"{server.name} ended; it starts again at the same address")
+                server.start()
+        news.extend(said for service in self.services if (said := service.tend()))
+        return news
+
+    def close(self) -> None:
+        """End the services, then the servers; remove the folder if it was a temporary one."""
+        _retract(os.getpid())
+        for service in self.services:
+            service.ask_to_stop()
+        for service in self.services:
+            service.stop(patience=15.0)
+        for server in (self._kafka, self._redis):
+            if server is not None:
+                server.close()
+        self._lock.release()
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _environment(self, stage: Stage) -> dict[str, str]:
+        settings = {
+            "mode": "local",
+            "host": "127.0.0.1",
+            "bootstrap": self.bootstrap,
+            "redis_url": self.redis_url,
+            **self._common,
+            **self._own.get(stage, {}),
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
+        # Four services share this machine: thread pools of all cores would only make them wait in turn.
+        inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+        return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + _READY_S
+        waiting = list(self.services)
+        while waiting:
+            self._progress("waiting for " + ", ".join(service.name for service in waiting))
+            for news in self.tend():
+                self._progress(news)
+            waiting = [service for service in waiting if not service.ready()]
+            if waiting and time.monotonic() > deadline:
+                first = waiting[0]
+                raise LocalError(
+                    f"{first.name} was not ready within {_READY_S:.0f} s; its log ends:\n{first.tail()}"
+                )
+            if waiting:
+                time.sleep(0.2)
+
+
+def running_fleets() -> list[FleetAddress]:
+    """The local fleets of this user that run now, newest first."""
+    found = []
+    for path in (cache_folder() / "fleets").glob("*.json"):
+        try:
+            address = FleetAddress(**json.loads(path.read_text()))
+            alive = abs(psutil.Process(address.pid).create_time() - address.created) < 1.0
+        except (OSError, ValueError, TypeError, psutil.Error):
+            alive = False
+        if alive:
+            found.append(address)
+        else:
+            path.unlink(missing_ok=True)
+    return sorted(found, key=lambda address: -address.created)
+
+
+def _announce(address: FleetAddress) -> None:
+    folder = cache_folder() / "fleets"
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{address.pid}"
+    draft.write_text(json.dumps(asdict(address)))
+    draft.rename(folder / f"{address.pid}.json")
+
+
+def _retract(pid: int) -> None:
+    (cache_folder() / "fleets" / f"{pid}.json").unlink(missing_ok=True)

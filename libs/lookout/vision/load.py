@@ -1,0 +1,110 @@
+"""A tower from an ordinary checkpoint folder, by the stock transformers classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel
+from transformers.utils import logging as transformers_logging
+
+from lookout.vision.base import BaseTower, Normalise
+from lookout.vision.internvl import InternVLTower
+from lookout.vision.llava_onevision import LlavaOnevisionTower
+from lookout.vision.qwen2_5_vl import Qwen25Tower
+from lookout.vision.qwen3_vl import Qwen3Tower
+from lookout.vision.types import Tower, VisionError
+
+TOWERS: dict[str, type[BaseTower]] = {
+    tower.family: tower for tower in (InternVLTower, Qwen25Tower, Qwen3Tower, LlavaOnevisionTower)
+}
+# What the families' published processors use, for a model that comes without its folder.
+USUAL = {
+    "internvl": Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "qwen2_5_vl": Normalise((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "qwen3_vl": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "llava_onevision": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+PROCESSORS = ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json")
+
+
+def load_tower(
+    source: str | Path | nn.Module,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    size: tuple[int, int] | None = None,
+) -> Tower:
+    """The tower of a checkpoint folder, or of a loaded transformers model (shared, not copied; it keeps
+    its device).
+
+    `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only
+    the tower and
+    the projector are read: the language model's layers stay on disk. Raises `VisionError` for a family
+    without a
+    tower here, a folder that is no checkpoint, or a size that the family cannot take.
+    """
+    if isinstance(source, nn.Module):
+        model: Any = getattr(source, "model", source)
+        folder = Path(str(getattr(source, "name_or_path", "")))
+    else:
+        folder = Path(source)
+        model = _read(folder, torch.device(device), dtype)
+    family = str(model.config.model_type)
+    tower = TOWERS[_known(family, folder)]
+    return tower(model.eval(), _normalise(folder, family), size)
+
+
+def _known(family: str, folder: Path) -> str:
+    if family not in TOWERS:
+        raise VisionError(
+            f"no vision tower for model family {family!r} (from {folder}); supported: {', '.join(TOWERS)}"
+        )
+    return family
+
+
+def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    if not (folder / "config.json").is_file():
+        raise VisionError(f"{folder} is no checkpoint folder: it has no config.json")
+    config = AutoConfig.from_pretrained(folder)
+    _known(str(config.model_type), folder)
+    # Without language layers the stock class neither allocates nor reads them.
+    config.text_config.num_hidden_layers = 0
+    if getattr(config.text_config, "layer_types", None):
+        config.text_config.layer_types = []
+    report: dict[str, Any]
+    with _quiet():  # the language model's layers are left out on purpose; what is missing is checked here
+        model, report = AutoModel.from_pretrained(
+            folder, config=config, dtype=dtype, output_loading_info=True
+        )
+    if report["missing_keys"]:
+        raise VisionError(f"{folder} lacks weights of the tower: {', '.join(sorted(report['missing_keys']))}")
+    loaded: nn.Module = model.to(device)
+    return loaded
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
+def _normalise(folder: Path, family: str) -> Normalise:
+    for name in PROCESSORS:
+        path = folder / name
+        if not path.is_file():
+            continue
+        whole = json.loads(path.read_text())
+        for part in (whole, whole.get("video_processor") or {}, whole.get("image_processor") or {}):
+            if "image_mean" in part and "image_std" in part:
+                return Normalise(tuple(part["image_mean"]), tuple(part["image_std"]))
+    return USUAL[family]

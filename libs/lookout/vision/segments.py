@@ -1,0 +1,134 @@
+"""Attention inside segments of one packed sequence: frames of any length, of any camera, in one batch.
+
+The stock towers call the attention function that their configuration names. This one is registered under
+`NAME`; the
+word "flash" in it makes the Qwen towers hand over the whole packed sequence and its boundaries instead of
+one call per
+segment. Without active segments it is plain scaled dot-product attention, so a tower's own forward is
+unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+NAME = "lookout_flash_segments"
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Consecutive runs of a packed sequence that attend only to themselves.
+
+    `cumulative` is int32 [n + 1] on the host, `index` holds for each distinct length the rows of all its
+    segments,
+    int64 [count, length] on the device.
+    """
+
+    lengths: tuple[int, ...]
+    cumulative: torch.Tensor
+    on_device: torch.Tensor
+    index: tuple[torch.Tensor, ...]
+    device: torch.device
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device) -> Segments:
+        """Segments of these positive lengths, in order."""
+        cumulative = torch.zeros(len(lengths) + 1, dtype=torch.int32)
+        cumulative[1:] = torch.tensor(lengths, dtype=torch.int32).cumsum(0)
+        starts = cumulative[:-1].long()
+        sizes = torch.tensor(lengths)
+        index = tuple(
+            (starts[sizes == length][:, None] + torch.arange(length)).to(device)
+            for length in sorted(set(lengths))
+        )
+        return cls(tuple(lengths), cumulative, cumulative.to(device), index, device)
+
+    @property
+    def longest(self) -> int:
+        """Rows of the longest segment."""
+        return max(self.lengths)
+
+    @property
+    def pairs(self) -> int:
+        """Query-key pairs that attention computes."""
+        return sum(length * length for length in self.lengths)
+
+
+_active: ContextVar[tuple[Segments, ...]] = ContextVar("lookout_segments", default=())
+
+
+@contextmanager
+def attending(*segments: Segments) -> Iterator[None]:
+    """Attend inside these segments; a layer that names its own boundaries gets the segments holding them."""
+    token = _active.set(segments)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def _chosen(boundaries: torch.Tensor | None) -> Segments:
+    active = _active.get()
+    return next((one for one in active if one.cumulative is boundaries), active[0])
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    *,
+    scaling: float | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Bidirectional attention of query, key and value [batch, heads, rows, dim] to [batch, rows, heads,
+    dim]."""
+    if not _active.get():
+        if cu_seq_lens_q is None:
+            return scaled_dot_product_attention(
+                query, key, value, attn_mask=attention_mask, scale=scaling
+            ).transpose(1, 2).contiguous(), None
+        lengths = (cu_seq_lens_q[1:] - cu_seq_lens_q[:-1]).tolist()
+        segments = Segments.of(lengths, query.device)
+    else:
+        segments = _chosen(cu_seq_lens_q)
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        edges, longest = segments.on_device, segments.longest
+        out = varlen_attn(q, k, v, edges, edges, longest, longest, scale=scaling)
+        assert isinstance(out, torch.Tensor)
+        return out[None], None
+    return _by_length(query[0], key[0], value[0], segments, scaling)[None], None
+
+
+def _by_length(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Segments, scaling: float | None
+) -> torch.Tensor:
+    """One dense call for all segments of one length; nothing is padded. [heads, rows, dim] -> [rows,
+    heads, dim]."""
+    heads, rows, dim = query.shape
+    if len(segments.index) == 1:
+        count, length = segments.index[0].shape
+        q, k, v = (x.view(heads, count, length, dim).transpose(0, 1) for x in (query, key, value))
+        out = scaled_dot_product_attention(q, k, v, scale=scaling)
+        return out.transpose(1, 2).reshape(rows, heads, dim)
+    out = query.new_empty(rows, heads, dim)
+    for index in segments.index:
+        q, k, v = (x[:, index].transpose(0, 1) for x in (query, key, value))
+        part = scaled_dot_product_attention(q, k, v, scale=scaling)
+        out[index] = part.transpose(1, 2)
+    return out
+
+
+AttentionInterface.register(NAME, attend)

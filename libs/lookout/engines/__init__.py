@@ -1,0 +1,59 @@
+"""Engines execute window plans: one request schema, one cost report."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from lookout.engines.types import (
+    Answer,
+    Cost,
+    Engine,
+    EngineError,
+    MemoryBudgetError,
+    PlanError,
+    PositionError,
+    Question,
+    StreamFailedError,
+    StreamLostError,
+    StreamMemory,
+    UnsupportedModelError,
+    WindowAnswer,
+    WindowRequest,
+)
+
+if TYPE_CHECKING:
+    from lookout.engines.transformers import TransformersEngine
+
+
+def load_engine(
+    checkpoint: Path | str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str = torch.float32,
+    *,
+    budget_bytes: int = 1 << 30,
+    spill_dir: Path | str | None = None,
+) -> "TransformersEngine":
+    """The transformers engine for a checkpoint folder; see `lookout.engines.transformers.load_engine`."""
+    from lookout.engines.transformers import load_engine as load
+
+    return load(checkpoint, device, dtype, budget_bytes=budget_bytes, spill_dir=spill_dir)
+
+
+__all__ = [
+    "Answer",
+    "Cost",
+    "Engine",
+    "EngineError",
+    "MemoryBudgetError",
+    "PlanError",
+    "PositionError",
+    "Question",
+    "StreamFailedError",
+    "StreamLostError",
+    "StreamMemory",
+    "UnsupportedModelError",
+    "WindowAnswer",
+    "WindowRequest",
+    "load_engine",
+]

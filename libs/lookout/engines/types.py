@@ -86,11 +86,14 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class WindowRequest:
     """One window of one stream: its plan, the blocks the plan names (those with rows to compute suffice),
-    and the questions to ask at its end."""
+    and the questions to ask at its end. With `keep` False (whole windows only) the KV is thrown away with
+    the questions, and what the engine holds of the stream stays as it is: audits, and fleets that only
+    recompute."""
 
     plan: WindowPlan
     blocks: Sequence[Block]
     questions: Sequence[Question] = ()
+    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True)

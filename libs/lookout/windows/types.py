@@ -152,7 +152,7 @@ class WindowPlan:
     - `layers`: None, or per layer the runs computed there; each layer's rows contain the next one's.
     - `select`: None, or rows that the engine adds by KV deviation.
     - `parent`: digest of the plan whose KV this plan continues; None for a key window.
-    - `origin_us`: stream time from which labels count (start of the key window).
+    - `origin_us`: stream time from which labels count (start of the key window); `since_key` windows ago.
     - `salt`: names the stream, the window and its lineage; approximate KV under it meets no other cache.
     """
 
@@ -168,7 +168,6 @@ class WindowPlan:
     compute: tuple[Run, ...]
     question_position: int
     origin_us: int
-    origin_frame: int
     since_key: int
     digest: str
     parent: str | None = None

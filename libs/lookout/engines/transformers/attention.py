@@ -1,0 +1,202 @@
+"""Attention of scattered rows: one registered function, called by the stock layers with canonical K and V.
+
+The layers get the identity rotation, so that what reaches `Pass.update` is un-rotated. `update` writes the
+computed rows into the stream's KV and returns a handle; the attention function rotates the window's K once,
+in float32, and lets every chunk of rows see the rows up to its own. Cost follows the rows computed: a chunk
+of consecutive rows reads no key behind its last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from lookout.engines.transformers.kv import StreamKV
+from lookout.windows.rotary import Angles, Rotary
+
+NAME = "lookout_window"
+CHUNK = 256
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Rows [start, stop) of a stream's computed rows; they see the first `limit` rows of the window.
+
+    `mask` is additive [rows, limit], or None where the rows are 0..limit in order (plain causal)."""
+
+    start: int
+    stop: int
+    limit: int
+    mask: torch.Tensor | None
+
+
+@dataclass(slots=True, eq=False)
+class StreamPass:
+    """One stream's share of a packed pass: rows [offset, offset + computed) are window rows, then come the
+    rows of its questions."""
+
+    kv: StreamKV
+    rows: torch.Tensor
+    angles: Angles
+    chunks: list[Chunk]
+    question_rows: int
+    question_angles: Angles
+    question_mask: torch.Tensor | None
+    offset: int = 0
+    fresh: torch.Tensor | None = None
+
+    @property
+    def computed(self) -> int:
+        """Window rows in the pass at the present layer."""
+        return int(self.rows.shape[0])
+
+    @property
+    def size(self) -> int:
+        """All rows in the pass at the present layer."""
+        return self.computed + self.question_rows
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """The cache object the layers see: streams packed into one sequence [1, heads, rows, head_dim]."""
+
+    streams: list[StreamPass]
+    layers: int = 0
+    _layer: int = field(default=0)
+
+    def pack(self) -> None:
+        """Number the packed rows again after a stream's rows changed."""
+        offset = 0
+        for stream in self.streams:
+            stream.offset = offset
+            offset += stream.size
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Handle, torch.Tensor]:
+        """Write the computed rows of every stream; called by the stock attention module."""
+        for stream in self.streams:
+            part = slice(stream.offset, stream.offset + stream.computed)
+            stream.kv.keys[layer_idx].index_copy_(1, stream.rows, key[0, :, part])
+            stream.kv.values[layer_idx].index_copy_(1, stream.rows, value[0, :, part])
+        return Handle(self, key[0], layer_idx), value
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Part of the cache protocol; positions are explicit here."""
+        return 0
+
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """What `update` hands to the attention function in place of K."""
+
+    owner: Pass
+    key: torch.Tensor
+    layer: int
+
+    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Outputs [rows, heads, head_dim] of un-rotated queries [heads, rows, head_dim]."""
+        out = torch.empty(
+            (query.shape[1], query.shape[0], query.shape[2]), dtype=query.dtype, device=query.device
+        )
+        for stream in self.owner.streams:
+            self._window(stream, query, out, scaling, value)
+        return out
+
+    def _window(
+        self,
+        stream: StreamPass,
+        query: torch.Tensor,
+        out: torch.Tensor,
+        scaling: float,
+        value: torch.Tensor,
+    ) -> None:
+        if stream.size == 0:
+            return
+        n, begin, middle = stream.kv.rows, stream.offset, stream.offset + stream.computed
+        end = middle + stream.question_rows
+        keys = Rotary.rotate(stream.kv.keys[self.layer][:, :n], stream.angles)
+        values = stream.kv.values[self.layer][:, :n]
+        if stream.computed:
+            cos, sin = stream.angles
+            chosen = (cos.index_select(0, stream.rows), sin.index_select(0, stream.rows))
+            queries = Rotary.rotate(query[:, begin:middle], chosen)
+            for chunk in stream.chunks:
+                seen = slice(0, chunk.limit)
+                out[begin + chunk.start : begin + chunk.stop] = sdpa(
+                    queries[:, chunk.start : chunk.stop], keys[:, seen], values[:, seen], chunk.mask, scaling
+                )
+        if stream.question_rows:
+            asked = slice(middle, end)
+            queries = Rotary.rotate(query[:, asked], stream.question_angles)
+            own = Rotary.rotate(self.key[:, asked], stream.question_angles)
+            keys = torch.cat([keys, own], 1)
+            values = torch.cat([values, value[0, :, asked]], 1)
+            out[asked] = sdpa(queries, keys, values, stream.question_mask, scaling)
+
+
+def sdpa(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float
+) -> torch.Tensor:
+    """Grouped-query attention of [heads, rows, d] over [kv_heads, keys, d]; returns [rows, heads, d].
+
+    Without a mask the rows are the keys' own rows, in order.
+    """
+    heads, rows, size = query.shape
+    groups = heads // key.shape[0]
+    wide = (key.shape[0], groups, key.shape[1], size)
+    result = functional.scaled_dot_product_attention(
+        query.view(key.shape[0], groups, rows, size),
+        key[:, None].expand(wide),
+        value[:, None].expand(wide),
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+    )
+    return result.reshape(heads, rows, size).transpose(0, 1)
+
+
+def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean mask (True = seen) as the additive mask of `dtype`, made once for all layers."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+
+
+def chunks_of(
+    rows: torch.Tensor, limits: Sequence[int] | None, n: int, dtype: torch.dtype, size: int = CHUNK
+) -> list[Chunk]:
+    """Chunks of `size` rows. `limits` are the rows on the host; without them (rows chosen on the device)
+    every chunk reads the whole window."""
+    count = int(rows.shape[0])
+    if limits is not None and count == n:
+        return [Chunk(0, n, n, None)]
+    chunks: list[Chunk] = []
+    places = torch.arange(n, device=rows.device)
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        limit = n if limits is None else limits[stop - 1] + 1
+        seen = places[None, :limit] <= rows[start:stop, None]
+        chunks.append(Chunk(start, stop, limit, additive(seen, dtype)))
+    return chunks
+
+
+def window_attention(  # noqa: PLR0917 (the signature is transformers')
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: Any,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """The function the stock attention modules call; `key` is the `Handle` from `Pass.update`."""
+    if not isinstance(key, Handle):
+        raise TypeError(f"{NAME} attention runs with a window pass as its cache, not {type(key).__name__}")
+    return key.attend(query[0], value, scaling)[None], None
+
+
+AttentionInterface.register(NAME, window_attention)

@@ -1,0 +1,513 @@
+"""The transformers engine: many streams' windows as one packed pass over the stock decoder layers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+
+from lookout.engines.costs import window_cost
+from lookout.engines.transformers.attention import NAME, Pass, StreamPass, additive, chunks_of
+from lookout.engines.transformers.kv import ROUND, StreamKV
+from lookout.engines.transformers.model import LanguageModel, load_language_model
+from lookout.engines.types import (
+    Answer,
+    Cost,
+    EngineError,
+    MemoryBudgetError,
+    PlanError,
+    PositionError,
+    Question,
+    StreamFailedError,
+    StreamLostError,
+    StreamMemory,
+    UnsupportedModelError,
+    WindowAnswer,
+    WindowRequest,
+)
+from lookout.windows import Block, Layout, WindowError, WindowPlan, load_layout, rows_of
+
+log = structlog.get_logger(__name__)
+GIB = 1 << 30
+
+
+def load_engine(
+    checkpoint: Path | str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str = torch.float32,
+    *,
+    budget_bytes: int = GIB,
+    spill_dir: Path | str | None = None,
+    layout: Layout | None = None,
+) -> TransformersEngine:
+    """Load a stock checkpoint folder (InternVL, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision) as a window engine.
+
+    `budget_bytes` bounds the KV of all streams on the device; beyond it the least recently used streams go
+    to files under `spill_dir` and come back with the same bits, or are forgotten where it is None. `layout`
+    replaces the checkpoint's own prompt. Raises `UnsupportedModelError`.
+    """
+    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    try:
+        prompt = layout or load_layout(checkpoint)
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    from transformers import AutoTokenizer
+
+    model = load_language_model(checkpoint, torch.device(device), kind)
+    tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint))
+    return TransformersEngine(model, prompt, tokenizer, budget_bytes=budget_bytes, spill_dir=spill_dir)
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One admitted request on its way through a pass."""
+
+    index: int
+    request: WindowRequest
+    suffixes: list[tuple[int, ...]]
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+    kv: StreamKV
+    room: int
+    share: StreamPass | None = field(default=None)
+
+    @property
+    def plan(self) -> WindowPlan:
+        return self.request.plan
+
+
+class TransformersEngine:
+    """Executes window plans with the stock decoder layers (`Engine` protocol).
+
+    KV is kept canonical (K un-rotated) in prompt order, once per stream. Every window is one pass: the rows
+    to compute and the questions of all streams in the batch, packed. Question KV is never stored.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        layout: Layout,
+        tokenizer: Any,
+        *,
+        budget_bytes: int = GIB,
+        spill_dir: Path | str | None = None,
+    ) -> None:
+        self.model = model
+        self._layout = layout
+        self._tokenizer = tokenizer
+        self._budget = budget_bytes
+        self._streams: OrderedDict[str, StreamKV] = OrderedDict()
+        self._spill = None
+        if spill_dir is not None:
+            Path(spill_dir).mkdir(parents=True, exist_ok=True)
+            self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=spill_dir))
+        model.config._attn_implementation = NAME
+        self._suffix = lru_cache(maxsize=4096)(self._encode)
+        self._answer_rows = torch.tensor([layout.yes, layout.no], device=model.device)
+
+    @property
+    def layout(self) -> Layout:
+        """The prompt layout plans must be made with."""
+        return self._layout
+
+    @property
+    def device_bytes(self) -> int:
+        """KV bytes of all streams on the device."""
+        return sum(kv.device_bytes for kv in self._streams.values())
+
+    def kv(self, stream: str) -> StreamKV:
+        """The KV of a stream, for tests and measurements; raises `StreamLostError`."""
+        if stream not in self._streams:
+            raise StreamLostError(f"{stream}: the engine holds no KV of this stream")
+        return self._streams[stream]
+
+    def close_stream(self, stream: str) -> None:
+        """Free a stream's KV on the device and on the disk tier."""
+        kv = self._streams.pop(stream, None)
+        if kv is not None:
+            kv.forget()
+
+    def memory(self) -> list[StreamMemory]:
+        """What every stream holds, least recently used first."""
+        return [
+            StreamMemory(kv.stream, kv.window, kv.rows, kv.device_bytes, kv.spilled_bytes)
+            for kv in self._streams.values()
+        ]
+
+    def close(self) -> None:
+        """Free every stream and the disk tier."""
+        for stream in list(self._streams):
+            self.close_stream(stream)
+        if self._spill is not None:
+            shutil.rmtree(self._spill, ignore_errors=True)
+
+    @torch.inference_mode()
+    def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+        """Execute one window of each of several streams; errors come back in the answer of their stream."""
+        answers: list[WindowAnswer | None] = [None] * len(requests)
+        works: list[_Work] = []
+        for index, request in enumerate(requests):
+            try:
+                if any(work.plan.stream == request.plan.stream for work in works):
+                    raise PlanError(f"{request.plan.stream}: two windows of one stream in one batch")
+                works.append(self._admit(index, request, works))
+            except EngineError as error:
+                answers[index] = _failed(request, error)
+        for work, answer in zip(works, self._execute(works), strict=True):
+            answers[work.index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    # Admission: everything that can be refused is refused before any KV moves.
+
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work:
+        plan = request.plan
+        self._check_plan(plan)
+        if not request.keep and plan.parent is not None:
+            raise PlanError(f"{plan.stream}: only a window computed in full can be thrown away (keep=False)")
+        suffixes = [self._suffix(question.text) for question in request.questions]
+        longest = max((len(suffix) for suffix in suffixes), default=0)
+        describe = max((question.describe for question in request.questions), default=0)
+        if plan.question_position + longest + describe > self.model.limit:
+            raise PositionError(
+                f"{plan.stream}: window {plan.window} and its questions reach position "
+                f"{plan.question_position + longest + describe - 1}; {self.model.family} counts to "
+                f"{self.model.limit - 1}: shorten the window or the question"
+            )
+        rows = rows_of(plan.compute)
+        self._check_blocks(plan, request.blocks, rows)
+        kv, room = self._admit_stream(request, batch)
+        return _Work(index, request, suffixes, rows, kv, room)
+
+    def _check_plan(self, plan: WindowPlan) -> None:
+        axes, layers = self._layout.positions.axes, len(self.model.layers)
+        where = f"{plan.stream}: window {plan.window}"
+        if plan.positions.shape != (axes, plan.rows) or plan.source.shape != (plan.rows,):
+            raise PlanError(
+                f"{where}: positions {plan.positions.shape} and sources {plan.source.shape} do not fit "
+                f"{plan.rows} rows on {axes} axes; plan with this engine's layout"
+            )
+        if plan.rows and int(plan.positions.max()) >= self.model.limit:
+            raise PositionError(f"{where} reaches position {int(plan.positions.max())}; the model counts to "
+                                f"{self.model.limit - 1}: shorten the window")  # fmt: skip
+        if plan.layers is not None and len(plan.layers) != layers:
+            raise PlanError(f"{where}: a schedule of {len(plan.layers)} layers for a model of {layers}")
+        if plan.select is not None and not 0 < plan.select.layer < layers:
+            raise PlanError(f"{where}: rows selected at layer {plan.select.layer} of {layers}")
+        rows = rows_of(plan.compute)
+        if len(rows) and (rows[0] < 0 or rows[-1] >= plan.rows or np.any(np.diff(rows) <= 0)):
+            raise PlanError(f"{where}: runs to compute are not ascending inside {plan.rows} rows")
+        uncovered = np.ones(plan.rows, dtype=bool)
+        uncovered[rows] = False
+        if np.any(plan.source[uncovered] < 0):
+            raise PlanError(f"{where}: some rows are neither computed nor reused")
+        if (plan.parent is None) != bool(np.all(plan.source < 0)):
+            raise PlanError(f"{where}: rows are reused exactly when the plan has a parent")
+
+    def _check_blocks(self, plan: WindowPlan, blocks: Sequence[Block], rows: Any) -> None:
+        held = {block.index: block for block in blocks}
+        for segment in plan.segments[1:]:
+            if not np.any((rows >= segment.visual_start) & (rows < segment.visual_stop)):
+                continue
+            where = f"{plan.stream}: window {plan.window}, block {segment.block}, frame {segment.frame}"
+            block = held.get(segment.block)
+            if block is None or segment.frame >= len(block.frames):
+                raise PlanError(f"{where}: has rows to compute but came without its embeddings")
+            frame = block.frames[segment.frame]
+            expected = (segment.visual_stop - segment.visual_start, self.model.hidden)
+            if tuple(frame.tokens.shape) != expected:
+                raise PlanError(f"{where}: embeddings {tuple(frame.tokens.shape)}, the plan has {expected}")
+            levels = 0 if frame.deepstack is None else frame.deepstack.shape[0]
+            if levels != self.model.deepstack:
+                raise PlanError(f"{where}: {levels} deepstack levels, the model has {self.model.deepstack}")
+
+    def _admit_stream(self, request: WindowRequest, batch: Sequence[_Work]) -> tuple[StreamKV, int]:
+        """The stream's KV, and the bytes it will yet allocate."""
+        plan = request.plan
+        kv = self._streams.get(plan.stream)
+        if plan.parent is not None and (kv is None or kv.digest != plan.parent):
+            has = "no KV" if kv is None else f"the KV of window {kv.window}"
+            raise StreamLostError(
+                f"{plan.stream}: window {plan.window} continues {plan.parent}, but the engine holds {has} of "
+                "this stream: plan a key window"
+            )
+        if plan.parent is not None and int(plan.source.max()) >= (kv.rows if kv is not None else 0):
+            raise PlanError(f"{plan.stream}: window {plan.window} reuses rows its parent does not have")
+        needed = -(-plan.rows // ROUND) * ROUND * self.model.row_bytes
+        if needed > self._budget:
+            raise MemoryBudgetError(
+                f"{plan.stream}: window {plan.window} needs {needed} bytes of KV of {self._budget}"
+                ": raise the budget, or shorten the window"
+            )
+        held = 0 if kv is None else kv.device_bytes
+        room = needed - held if request.keep else needed
+        self._make_room(
+            room + sum(work.room for work in batch), {work.plan.stream for work in batch} | {plan.stream}
+        )
+        if not request.keep:
+            return StreamKV(plan.stream), room
+        if kv is None:
+            kv = self._streams.setdefault(plan.stream, StreamKV(plan.stream))
+        kv.restore(self.model.device)
+        self._streams.move_to_end(plan.stream)
+        return kv, room
+
+    def _make_room(self, wanted: int, keep: set[str]) -> None:
+        for stream, kv in list(self._streams.items()):
+            if self.device_bytes + wanted <= self._budget:
+                return
+            if stream in keep or not kv.keys:
+                continue
+            if self._spill is None:
+                log.info("stream forgotten", stream=stream, reason="KV budget", bytes=kv.device_bytes)
+                self.close_stream(stream)
+            else:
+                kv.spill(self._spill)
+
+    # Execution.
+
+    def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+        if not works:
+            return []
+        try:
+            for work in works:
+                self._place(work)
+            return self._answers(works, self._forward(works))
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            if len(works) == 1:
+                return [self._drop(works[0], f"{type(error).__name__}: {error}")]
+            log.warning("batch failed; running its streams alone", error=str(error), streams=len(works))
+            return [answer for work in works for answer in self._execute([work])]
+
+    def _place(self, work: _Work) -> None:
+        """Move reused rows to their places; idempotent, so that a failed batch can be run again."""
+        plan, kv = work.plan, work.kv
+        if kv.digest == plan.digest:
+            return
+        target = np.flatnonzero(plan.source >= 0)
+        kv.place(self.model, plan.rows, plan.source[target], target)
+        kv.digest, kv.window = plan.digest, plan.window
+
+    def _forward(self, works: Sequence[_Work]) -> list[torch.Tensor]:
+        """Run the packed pass; per request the logits [questions, 2] of Yes and No."""
+        model, device = self.model, self.model.device
+        shares = [self._share(work) for work in works]
+        state = Pass(shares)
+        state.pack()
+        hidden = torch.cat([self._inputs(work) for work in works])[None]
+        deep = self._deepstack(works)
+        ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
+        zeros = torch.zeros_like(ones)
+        for index, layer in enumerate(model.layers):
+            hidden, deep = self._schedule(index, works, state, hidden, deep)
+            rows = hidden.shape[1]
+            if rows:
+                hidden = layer(
+                    hidden,
+                    attention_mask=None,
+                    position_ids=None,
+                    past_key_values=state,
+                    use_cache=True,
+                    position_embeddings=(ones[:, :rows], zeros[:, :rows]),
+                )
+            if deep is not None and index < deep.shape[0]:
+                hidden = hidden + deep[index]
+        return [self._logits(work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
+
+    def _share(self, work: _Work) -> StreamPass:
+        plan, device = work.plan, self.model.device
+        rows = torch.from_numpy(work.rows).to(device)
+        angles = self.model.rotary.angles(torch.from_numpy(plan.positions).to(device))
+        lengths = [len(suffix) for suffix in work.suffixes]
+        steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
+        asked = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
+        mask = None
+        if lengths:
+            owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
+            own = (owner[:, None] == owner[None]).tril()
+            mask = additive(torch.cat([own.new_ones(len(steps), plan.rows), own], 1), self.model.dtype)
+        work.share = StreamPass(
+            kv=work.kv,
+            rows=rows,
+            angles=angles,
+            chunks=chunks_of(rows, work.rows.tolist(), plan.rows, self.model.dtype),
+            question_rows=len(steps),
+            question_angles=self.model.rotary.angles(torch.from_numpy(asked.astype(np.int64)).to(device)),
+            question_mask=mask,
+        )
+        return work.share
+
+    def _inputs(self, work: _Work) -> torch.Tensor:
+        """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
+        plan, device = work.plan, self.model.device
+        ids = np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]).astype(np.int64)
+        out = self.model.embed(torch.from_numpy(ids).to(device))
+        frames, take, put = _visual_rows(work)
+        if frames:
+            tokens = torch.cat([frame.tokens for frame in frames]).to(device, out.dtype)
+            where = torch.from_numpy(put).to(device)
+            out = out.index_copy(0, where, tokens.index_select(0, torch.from_numpy(take).to(device)))
+        return out
+
+    def _deepstack(self, works: Sequence[_Work]) -> torch.Tensor | None:
+        """DeepStack features [levels, packed rows, hidden], zero at text rows."""
+        if not self.model.deepstack:
+            return None
+        parts = []
+        for work in works:
+            size = work.share.size if work.share is not None else 0
+            part = torch.zeros(
+                (self.model.deepstack, size, self.model.hidden),
+                dtype=self.model.dtype,
+                device=self.model.device,
+            )
+            frames, take, put = _visual_rows(work)
+            if frames:
+                levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(part)
+                chosen = levels.index_select(1, torch.from_numpy(take).to(part.device))
+                part.index_copy_(1, torch.from_numpy(put).to(part.device), chosen)
+            parts.append(part)
+        return torch.cat(parts, 1)
+
+    def _schedule(
+        self,
+        index: int,
+        works: Sequence[_Work],
+        state: Pass,
+        hidden: torch.Tensor,
+        deep: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
+        kept: list[torch.Tensor] = []
+        changed = False
+        for work, share in zip(works, state.streams, strict=True):
+            local = self._rows_at(index, work, share, hidden)
+            if local is not None:
+                changed = True
+                kept.append(local + share.offset)
+                tail = torch.arange(share.question_rows, device=hidden.device)
+                kept.append(tail + share.offset + share.computed)
+                share.rows = share.rows.index_select(0, local)
+                share.chunks = chunks_of(share.rows, None, share.kv.rows, self.model.dtype)
+            else:
+                kept.append(torch.arange(share.size, device=hidden.device) + share.offset)
+        if not changed:
+            return hidden, deep
+        state.pack()
+        rows = torch.cat(kept)
+        return hidden.index_select(1, rows), None if deep is None else deep.index_select(1, rows)
+
+    def _rows_at(
+        self, index: int, work: _Work, share: StreamPass, hidden: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Which of the stream's present rows go on at layer `index`; None for all of them."""
+        plan = work.plan
+        if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
+            before, now = rows_of(plan.layers[index - 1]), rows_of(plan.layers[index])
+            return torch.from_numpy(np.searchsorted(before, now)).to(hidden.device)
+        if plan.select is not None and plan.select.layer == index:
+            own = hidden[:, share.offset : share.offset + share.computed]
+            deviation = self._deviation(index, share, own)
+            old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
+            fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
+            chosen = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
+            return torch.cat([fresh, chosen]).sort().values
+        return None
+
+    def _deviation(self, index: int, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+        """Squared deviation [rows] of stored K and V from fresh ones at a layer (CacheBlend, section 4)."""
+        layer: Any = self.model.layers[index]
+        attention = layer.self_attn
+        inner = layer.input_layernorm(hidden)[0]
+        shape = (inner.shape[0], self.model.kv_heads, self.model.head_dim)
+        key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
+        if hasattr(attention, "k_norm"):
+            key = attention.k_norm(key)
+        old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)
+        old_value = share.kv.values[index].index_select(1, share.rows).transpose(0, 1)
+        moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
+        return moved.sum((1, 2))
+
+    def _logits(self, work: _Work, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+        if not work.suffixes:
+            return torch.zeros(0, 2)
+        ends = np.cumsum([len(suffix) for suffix in work.suffixes]) - 1 + share.offset + share.computed
+        last = self.model.norm(hidden.index_select(0, torch.from_numpy(ends).to(hidden.device)))
+        weight = self.model.head.weight.index_select(0, self._answer_rows)
+        return torch.nn.functional.linear(last, weight).float().cpu()
+
+    def _answers(self, works: Sequence[_Work], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
+        out = []
+        for work, pair in zip(works, logits, strict=True):
+            if not bool(torch.isfinite(pair).all()):
+                out.append(self._drop(work, "its logits are not finite; check the embeddings"))
+                continue
+            yes = pair.softmax(-1)[:, 0].tolist()
+            answers = tuple(
+                Answer(question.id, p, *both)
+                for question, p, both in zip(work.request.questions, yes, pair.tolist(), strict=True)
+            )
+            out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
+        return out
+
+    def _cost(self, work: _Work) -> Cost:
+        return window_cost(
+            work.plan,
+            [len(suffix) for suffix in work.suffixes],
+            layers=len(self.model.layers),
+            heads=self.model.heads,
+            kv_heads=self.model.kv_heads,
+            head_dim=self.model.head_dim,
+            linear=self.model.linear,
+            hidden=self.model.hidden,
+            kv_bytes=work.kv.device_bytes if work.request.keep else 0,
+        )
+
+    def _drop(self, work: _Work, cause: str) -> WindowAnswer:
+        if work.request.keep:
+            self.close_stream(work.plan.stream)
+        return _failed(
+            work.request,
+            StreamFailedError(
+                f"{work.plan.stream}: window {work.plan.window} failed ({cause}); its KV is dropped, plan a "
+                "key window"
+            ),
+        )
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        suffix = (*self._layout.question_head, *(int(i) for i in ids), *self._layout.question_tail)
+        if not suffix:
+            raise PlanError("an empty question: nothing follows the window")
+        return suffix
+
+
+def _visual_rows(work: _Work) -> tuple[list[Any], Any, Any]:
+    """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
+    `put` in the stream's share."""
+    held = {block.index: block for block in work.request.blocks}
+    frames, take, put, base = [], [], [], 0
+    for segment in work.plan.segments[1:]:
+        low, high = np.searchsorted(work.rows, (segment.visual_start, segment.visual_stop))
+        if low == high:
+            continue
+        frames.append(held[segment.block].frames[segment.frame])
+        take.append(work.rows[low:high] - segment.visual_start + base)
+        put.append(np.arange(low, high))
+        base += segment.visual_stop - segment.visual_start
+    empty = np.zeros(0, dtype=np.int64)
+    return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty
+
+
+def _failed(request: WindowRequest, error: EngineError) -> WindowAnswer:
+    return WindowAnswer(request.plan.stream, request.plan.window, error=error)
+
+
+__all__ = ["Question", "TransformersEngine", "load_engine"]

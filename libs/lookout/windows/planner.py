@@ -1,0 +1,275 @@
+"""From blocks to window plans: rows, labels, positions, what is reused and what is computed (DESIGN 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lookout.windows.positions import Numbering
+from lookout.windows.types import (
+    PREFIX,
+    VISUAL,
+    Block,
+    BlockFrame,
+    Layout,
+    Policy,
+    PositionRangeError,
+    Rows,
+    Run,
+    Segment,
+    Selection,
+    WindowError,
+    WindowPlan,
+    rows_of,
+    runs_of,
+)
+
+WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
+"""Policies that compute every row of every window."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """`blocks` strides make a window (w/s); every `key_every` strides a window is computed in full.
+
+    `compact` numbers the kept tokens of a 1-D model consecutively instead of leaving gaps where tokens
+    were dropped. `seed` draws the rows of `RANDOM_K`.
+    """
+
+    blocks: int = 5
+    policy: Policy = Policy.REFRESH
+    key_every: int = 15
+    compact: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1 or self.key_every < 1:
+            raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the windows of any number of streams; holds no state of theirs."""
+
+    layout: Layout
+    settings: WindowSettings = WindowSettings()
+
+    def plan(
+        self,
+        blocks: Sequence[Block],
+        previous: WindowPlan | None = None,
+        *,
+        policy: Policy | None = None,
+        key: bool = False,
+    ) -> WindowPlan:
+        """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
+
+        `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
+        window, on the stream's own key strides or with `key`, the window is computed in full and labels
+        restart. `policy` overrides the settings for this window. Raises `WindowError` for blocks that make
+        no window and `PositionRangeError` where the model cannot count so far.
+        """
+        self._check(blocks)
+        chosen = policy or self.settings.policy
+        stream, window = blocks[0].stream, blocks[-1].index
+        if previous is not None and not _continues(previous, stream, window):
+            previous = None
+        is_key = key or previous is None or self.is_key(stream, window)
+        base = None if is_key else previous
+        origin = _start_us(blocks) if base is None else base.origin_us
+        segments = self._segments(blocks, base, origin)
+        ids, positions, question = self._rows(blocks, segments)
+        whole = base is None or chosen in WHOLE
+        source = np.full(len(ids), -1, dtype=np.int64) if whole else _sources(segments, len(ids))
+        plan = WindowPlan(
+            stream=stream,
+            window=window,
+            policy=chosen,
+            key=is_key,
+            blocks=tuple(block.index for block in blocks),
+            segments=segments,
+            token_ids=ids,
+            positions=positions,
+            source=source,
+            compute=(Run(0, len(ids)),),
+            question_position=question,
+            origin_us=origin,
+            since_key=0 if base is None else base.since_key + 1,
+            digest="",
+            parent=None if whole or base is None else base.digest,
+        )
+        return self._finish(plan if whole or base is None else self._choose(plan, base))
+
+    def hold(self, previous: WindowPlan) -> WindowPlan:
+        """The same window once more with nothing to compute, for further questions."""
+        return self._finish(
+            replace(
+                previous,
+                source=np.arange(previous.rows, dtype=np.int64),
+                compute=(),
+                layers=None,
+                select=None,
+                key=False,
+                parent=previous.digest,
+            )
+        )
+
+    def is_key(self, stream: str, window: int) -> bool:
+        """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase."""
+        camera = stream.rpartition("/")[0] or stream
+        phase = zlib.crc32(camera.encode())
+        return (window + phase) % self.settings.key_every == 0
+
+    def _check(self, blocks: Sequence[Block]) -> None:
+        if not blocks:
+            raise WindowError("a window needs at least one block")
+        stream = blocks[0].stream
+        indices = [block.index for block in blocks]
+        if any(block.stream != stream for block in blocks):
+            raise WindowError(
+                f"blocks of several streams in one window: {sorted({b.stream for b in blocks})}"
+            )
+        if indices != list(range(indices[0], indices[0] + len(indices))):
+            raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap closes the window")
+        if len(blocks) > self.settings.blocks:
+            raise WindowError(f"{stream}: {len(blocks)} blocks, but a window has {self.settings.blocks}")
+        if not any(block.frames for block in blocks):
+            raise WindowError(f"{stream}: blocks {indices} have no frame; there is nothing to look at")
+
+    def _segments(self, blocks: Sequence[Block], base: WindowPlan | None, origin: int) -> tuple[Segment, ...]:
+        style = self.layout.label
+        wide = len(style.ids(0)) if style is not None else 0
+        before, after = wide + len(self.layout.frame_open), len(self.layout.frame_close)
+        known = {} if base is None else {(s.block, s.frame): s for s in base.segments}
+        row = len(self.layout.prefix)
+        out = [Segment(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
+        label = 0
+        for block in blocks:
+            for number, frame in enumerate(block.frames):
+                old = known.get((block.index, number))
+                if style is not None and style.counts == "seconds":
+                    label = round((frame.time_us - origin) / 100_000)
+                else:
+                    label = label + 1 if old is None else old.label
+                start, seen = row + before, frame.tokens.shape[0]
+                row = start + seen + after
+                out.append(
+                    Segment(
+                        block=block.index,
+                        frame=number,
+                        start=start - before,
+                        visual_start=start,
+                        visual_stop=start + seen,
+                        stop=row,
+                        label=label,
+                        source=-1 if old is None else old.start,
+                        anchor=frame.anchor,
+                    )
+                )
+                if old is not None and old.stop - old.start != row - (start - before):
+                    raise WindowError(
+                        f"{block.stream}: frame {number} of block {block.index} changed its tokens since the "
+                        "window before; blocks are immutable"
+                    )
+        return tuple(out)
+
+    def _rows(self, blocks: Sequence[Block], segments: tuple[Segment, ...]) -> tuple[Rows, Rows, int]:
+        layout, rule = self.layout, self.layout.positions
+        ids = np.full(segments[-1].stop, VISUAL, dtype=np.int64)
+        numbering = Numbering(rule, self.settings.compact, len(ids), _start_us(blocks))
+        ids[: len(layout.prefix)] = layout.prefix
+        numbering.text(len(layout.prefix))
+        frames: list[BlockFrame] = [frame for block in blocks for frame in block.frames]
+        for segment, frame in zip(segments[1:], frames, strict=True):
+            label = () if layout.label is None else layout.label.ids(segment.label)
+            opening = (*label, *layout.frame_open)
+            ids[segment.start : segment.visual_start] = opening
+            ids[segment.visual_stop : segment.stop] = layout.frame_close
+            numbering.text(len(opening))
+            numbering.frame(frame.keep, frame.time_us)
+            numbering.text(len(layout.frame_close))
+        question = numbering.next()
+        if question >= rule.limit:
+            raise PositionRangeError(
+                f"{blocks[0].stream}: the window reaches position {question}, but the model counts only to "
+                f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
+            )
+        return ids, numbering.positions, question
+
+    def _choose(self, plan: WindowPlan, base: WindowPlan) -> WindowPlan:
+        """The rows to compute of a window that continues `base`."""
+        fresh = np.flatnonzero(plan.source < 0)
+        evicted = base.blocks[0] != plan.blocks[0]
+        held = {block for block in base.blocks if block in plan.blocks}
+        anchors = [s for s in plan.segments if s.anchor and s.block in held] if evicted else []
+        budget = sum(s.stop - s.start for s in anchors)
+        first = plan.segments[0].stop
+        old = np.flatnonzero(plan.source[first:] >= 0) + first
+        if plan.policy is Policy.REUSE_ALL or budget == 0:
+            return replace(plan, compute=runs_of(fresh))
+        if plan.policy is Policy.REFRESH:
+            picked = rows_of([Run(s.start, s.stop) for s in anchors])
+            return replace(plan, compute=_union(picked, fresh))
+        if plan.policy is Policy.RANDOM_K:
+            seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
+            drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
+            return replace(plan, compute=_union(drawn, fresh))
+        if plan.policy is Policy.PREFIX_K:
+            return replace(plan, compute=_union(old[:budget], fresh))
+        if plan.policy is Policy.VLCACHE:
+            counts = falling(budget, self.layout.layers, len(old))
+            layers = tuple(_union(old[:count], fresh) for count in counts)
+            return replace(plan, compute=layers[0], layers=layers)
+        rest = max(1, self.layout.layers - 1)
+        rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // rest))
+        return replace(plan, compute=_union(old, fresh), select=Selection(rows))
+
+    def _finish(self, plan: WindowPlan) -> WindowPlan:
+        digest = digest_of(plan)
+        return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
+
+
+def falling(budget: int, layers: int, most: int) -> tuple[int, ...]:
+    """Rows per layer that fall linearly from 1.5 x to 0.5 x `budget` and sum to budget * layers (at most
+    `most` each): the layer-wise share of VLCache."""
+    if layers == 1:
+        return (min(budget, most),)
+    shares = [budget * (1.5 - layer / (layers - 1)) for layer in range(layers)]
+    edges = np.rint(np.cumsum(shares)).astype(int)
+    counts = np.diff(np.concatenate(([0], edges)))
+    return tuple(int(min(count, most)) for count in np.sort(counts)[::-1])
+
+
+def digest_of(plan: WindowPlan) -> str:
+    """Names a plan and its lineage: equal digests hold equal KV, given equal blocks."""
+    state = hashlib.blake2b(digest_size=12)
+    head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
+    state.update(repr((head, plan.compute, plan.layers)).encode())
+    for array in (plan.token_ids, plan.positions, plan.source):
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()
+
+
+def _continues(previous: WindowPlan, stream: str, window: int) -> bool:
+    return previous.stream == stream and previous.window == window - 1
+
+
+def _start_us(blocks: Sequence[Block]) -> int:
+    return next(frame.time_us for block in blocks for frame in block.frames)
+
+
+def _sources(segments: tuple[Segment, ...], rows: int) -> Rows:
+    source = np.full(rows, -1, dtype=np.int64)
+    for segment in segments:
+        if segment.source >= 0:
+            count = segment.stop - segment.start
+            source[segment.start : segment.stop] = np.arange(segment.source, segment.source + count)
+    return source
+
+
+def _union(left: Rows, right: Rows) -> tuple[Run, ...]:
+    return runs_of(np.union1d(left, right))

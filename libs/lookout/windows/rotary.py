@@ -1,0 +1,64 @@
+"""Rotary embedding of canonical (un-rotated) queries and keys, once, when they are placed in a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rotary:
+    """A model's rotation: `inv_freq` float64 [head_dim / 2], the position axis of each frequency, and the
+    scaling of cosine and sine (YaRN's attention factor; 1 elsewhere).
+
+    K_placed = R(p) K: equal to CodecSight's Eq. 5 without its chain of rotations.
+    """
+
+    inv_freq: torch.Tensor
+    axis: torch.Tensor
+    scaling: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        inv_freq: torch.Tensor,
+        sections: Sequence[int] | None = None,
+        interleaved: bool = False,
+        scaling: float = 1.0,
+    ) -> Rotary:
+        """From the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts: chunked in Qwen2.5-VL
+        (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3 s1, 2 is w below
+        3 s2, else t)."""
+        half = inv_freq.shape[0]
+        axis = torch.zeros(half, dtype=torch.long)
+        if sections is not None and interleaved:
+            axis[1 : sections[1] * 3 : 3] = 1
+            axis[2 : sections[2] * 3 : 3] = 2
+        elif sections is not None:
+            axis = torch.repeat_interleave(torch.arange(len(sections)), torch.tensor(sections)) % 3
+        if axis.shape[0] != half:
+            raise ValueError(f"M-RoPE sections {list(sections or ())} do not cover {half} frequencies")
+        device = inv_freq.device
+        return cls(inv_freq.double(), axis.to(device), scaling)
+
+    def angles(self, positions: torch.Tensor) -> Angles:
+        """Cosine and sine, float32 [rows, head_dim / 2], of int64 positions [axes, rows]; the angles are
+        float64."""
+        chosen = positions.double() if positions.shape[0] == 1 else positions.double()[self.axis]
+        angle = chosen.T * self.inv_freq
+        return (angle.cos() * self.scaling).float(), (angle.sin() * self.scaling).float()
+
+    @staticmethod
+    def rotate(x: torch.Tensor, angles: Angles) -> torch.Tensor:
+        """Rotate x [..., rows, head_dim] (`rotate_half` convention) in float32; returns x's dtype."""
+        cos, sin = angles
+        left, right = x.float().chunk(2, dim=-1)
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        half = cos.shape[-1]
+        out[..., :half] = torch.addcmul(left * cos, right, sin, value=-1)
+        out[..., half:] = torch.addcmul(right * cos, left, sin)
+        return out

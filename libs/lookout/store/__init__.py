@@ -1,6 +1,8 @@
 """Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
 again."""
 
+from lookout.store.client import Fetched, TensorClient
+from lookout.store.directory import Announcer, Directory, Holder
 from lookout.store.errors import (
     DirectoryDownError,
     LineageBrokenError,
@@ -9,24 +11,35 @@ from lookout.store.errors import (
     TensorCorruptError,
     TensorUnavailableError,
 )
+from lookout.store.node import Node
+from lookout.store.peers import Peers
+from lookout.store.service import TensorService
 from lookout.store.settings import StoreSettings
 from lookout.store.store import Holdings, Materializer, StoreStats, TensorStore, entry_of
 from lookout.store.tensors import Array, Rows, ranges
 from lookout.store.unread import Pressure, Unread
 
 __all__ = [
+    "Announcer",
     "Array",
+    "Directory",
     "DirectoryDownError",
+    "Fetched",
+    "Holder",
     "Holdings",
     "LineageBrokenError",
     "Materializer",
+    "Node",
+    "Peers",
     "Pressure",
     "Rows",
     "StoreError",
     "StoreFullError",
     "StoreSettings",
     "StoreStats",
+    "TensorClient",
     "TensorCorruptError",
+    "TensorService",
     "TensorStore",
     "TensorUnavailableError",
     "Unread",

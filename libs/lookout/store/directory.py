@@ -1,0 +1,299 @@
+"""Where tensors are: an index in Redis that may vanish at any moment.
+
+Keys (the part in braces is the hash tag, so that every script touches one slot):
+
+- `lookout:{camera}:stage:topic/partition/offset`: hash of pod -> epoch, one for each input record and stage,
+with a TTL - `lookout:{pods:stage}:lease:pod`: JSON of epoch, address, owner and start, with a TTL; a holder
+counts only while its
+  lease lives with the epoch of its entry
+- `lookout:{pods:stage}:epoch:pod`: the last epoch given out
+- `lookout:{pods:stage}:roster`: hash of pod -> address
+"""
+
+import contextlib
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import redis
+import structlog
+
+from lookout.store.errors import DirectoryDownError
+from lookout.store.settings import StoreSettings
+from lookout.store.store import entry_of
+from lookout.v1.lineage_pb2 import TensorRef
+
+__all__ = ["Announcer", "Directory", "Holder"]
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+_DAY_MS = 86_400_000
+_BATCH = 256
+
+# One lease for each pod. The same owner renews; a later start supersedes an earlier one of the same name;
+# epochs grow, across wipes too, because they never fall behind the server's clock. Answers {epoch, 1 new / 0
+# renewed}, or {0, epoch of the pod that superseded this one}.
+_CLAIM = """
+local pod, owner, address, started, epoch, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]),
+tonumber(ARGV[5]), ARGV[6] redis.call('HSET', KEYS[3], pod, address)
+local held = redis.call('GET', KEYS[1])
+if held then
+  local lease = cjson.decode(held)
+  if lease.owner == owner and lease.epoch == epoch then
+    redis.call('PEXPIRE', KEYS[1], ttl)
+    return {epoch, 0}
+  end
+  if lease.owner ~= owner and lease.started > started then
+    return {0, lease.epoch}
+  end
+end
+local now = redis.call('TIME')
+local clock = now[1] * 1000 + math.floor(now[2] / 1000)
+local last = tonumber(redis.call('GET', KEYS[2]) or '0')
+local new = math.max(clock, last + 1, epoch + 1)
+redis.call('SET', KEYS[2], string.format('%.0f', new), 'PX', ARGV[7])
+redis.call('SET', KEYS[1],
+  cjson.encode({epoch = new, address = address, owner = owner, started = started}), 'PX', ttl)
+return {new, 1}
+"""
+
+# A holder's line, unless a later epoch of the same pod wrote it.
+_ANNOUNCE = """
+local seen = redis.call('HGET', KEYS[1], ARGV[1])
+if seen and tonumber(seen) > tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+
+# Take a line back, only where it is still the one that was meant.
+_WITHDRAW = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end
+return 0
+"""
+
+_RELEASE = """
+local held = redis.call('GET', KEYS[1])
+if held and cjson.decode(held).owner == ARGV[2] then
+  redis.call('DEL', KEYS[1])
+  redis.call('HDEL', KEYS[2], ARGV[1])
+end
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A live pod that says it holds a tensor."""
+
+    pod: str
+    epoch: int
+    address: str
+
+
+def _pods(stage: int, what: str) -> str:
+    return f"lookout:{{pods:{stage}}}:{what}"
+
+
+class Directory:
+    """The index as its readers see it. Thread-safe. A Redis that failed is left alone for `redis_retry_s`."""
+
+    def __init__(self, url: str, settings: StoreSettings) -> None:
+        self.settings = settings
+        self.client: redis.Redis = redis.Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=settings.redis_timeout_s,
+            socket_connect_timeout=settings.redis_timeout_s,
+            health_check_interval=0,
+            retry=None,
+        )
+        self._withdraw = self.client.register_script(_WITHDRAW)
+        self._down_until = 0.0
+        self._rosters: dict[int, list[str]] = {}
+
+    def find(self, ref: TensorRef) -> list[Holder]:
+        """Live holders of the tensor's entry; entries of dead ones are removed. Raises DirectoryDownError."""
+        return self.asking(lambda: self._find(entry_of(ref), ref.stage))
+
+    def replicas(self, stage: int) -> list[str]:
+        """gRPC addresses of the live pods of a stage; where Redis is down or was wiped, those last seen."""
+        with contextlib.suppress(DirectoryDownError):
+            if known := self.asking(lambda: self._roster(stage)):
+                self._rosters[stage] = known  # none at all: a forgetful directory, not a fleet without pods
+        return list(self._rosters.get(stage, []))
+
+    def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
+        """Run a Redis call; any failure of Redis becomes DirectoryDownError. `retry`: ask although it just
+        failed."""
+        if not retry and time.monotonic() < self._down_until:
+            raise DirectoryDownError("the directory failed a moment ago")
+        try:
+            answer = ask()
+        except redis.RedisError as error:
+            self._down_until = time.monotonic() + self.settings.redis_retry_s
+            raise DirectoryDownError(f"the directory does not answer: {error}") from error
+        self._down_until = 0.0
+        return answer
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _find(self, entry: str, stage: int) -> list[Holder]:
+        lines: dict[str, str] = self.client.hgetall(entry)  # type: ignore[assignment]
+        if not lines:
+            return []
+        leases = self._leases(stage, list(lines))
+        found = []
+        for pod, epoch in lines.items():
+            lease = leases.get(pod)
+            if lease is not None and str(lease["epoch"]) == epoch:
+                found.append(Holder(pod, int(epoch), str(lease["address"])))
+            else:
+                self._withdraw(keys=[entry], args=[pod, epoch])
+        return found
+
+    def _roster(self, stage: int) -> list[str]:
+        pods: list[str] = self.client.hkeys(_pods(stage, "roster"))  # type: ignore[assignment]
+        leases = self._leases(stage, pods)
+        if gone := [pod for pod in pods if pod not in leases]:
+            self.client.hdel(_pods(stage, "roster"), *gone)
+        return sorted(str(lease["address"]) for lease in leases.values())
+
+    def _leases(self, stage: int, pods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        if not pods:
+            return {}
+        keys = [_pods(stage, f"lease:{pod}") for pod in pods]
+        values: list[str | None] = self.client.mget(keys)  # type: ignore[assignment]
+        leases = {}
+        for pod, value in zip(pods, values, strict=True):
+            if value is not None:
+                lease = json.loads(value)
+                leases[pod] = {**lease, "epoch": int(lease["epoch"])}
+        return leases
+
+
+class Announcer:
+    """One holder: keeps its lease, says what it holds, and says it all again when the directory forgot.
+
+    It is the `holdings` of a TensorStore; `lines` gives everything held at any time. Redis being away is no
+    error: what was not said is said when it is back.
+    """
+
+    def __init__(
+        self, directory: Directory, stage: int, pod: str, address: str, lines: Callable[[], Sequence[str]]
+    ) -> None:
+        self.directory = directory
+        self.stage, self.pod, self.address = stage, pod, address
+        self.epoch = 0  # 0: no lease
+        self._lines = lines
+        self._owner = uuid.uuid4().hex
+        self._started = time.time()
+        self._last = 0  # the last epoch this process had
+        self._behind = False  # something could not be said
+        self._said_at = 0.0
+        self._wake = threading.Event()
+        self._ended = False
+        self._claiming = threading.Lock()
+        client = directory.client
+        self._claim = client.register_script(_CLAIM)
+        self._announce = client.register_script(_ANNOUNCE)
+        self._withdraw = client.register_script(_WITHDRAW)
+        self._release = client.register_script(_RELEASE)
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        """Claim the lease, if Redis answers, and keep it from now on."""
+        self.renew()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give the lease back: from now on nobody asks this pod."""
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        keys = [_pods(self.stage, f"lease:{self.pod}"), _pods(self.stage, "roster")]
+        try:
+            self.directory.asking(lambda: self._release(keys=keys, args=[self.pod, self._owner]), retry=True)
+        except DirectoryDownError as error:
+            _log.info("lease left to expire", pod=self.pod, error=str(error))
+        self.epoch = 0
+
+    def held(self, entry: str) -> None:
+        """The store began to hold tensors of this entry."""
+        self._say([entry])
+
+    def dropped(self, entry: str) -> None:
+        """The store holds none of this entry any more."""
+        epoch = self.epoch
+        if not epoch:
+            return
+        with contextlib.suppress(DirectoryDownError):  # readers who ask in vain make the tensor again
+            self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
+
+    def renew(self) -> bool:
+        """Renew the lease or claim a new one, and say everything again where that is due. False: Redis is
+        away."""
+        with self._claiming:
+            try:
+                new = self._renew()
+            except DirectoryDownError as error:
+                if self.epoch:
+                    _log.warning("directory away", pod=self.pod, error=str(error))
+                self.epoch = 0
+                return False
+            due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3
+            if self.epoch and (new or due or self._behind):
+                self._behind = False
+                self._said_at = time.monotonic()
+                self._say(self._lines())
+            return True
+
+    def _renew(self) -> bool:
+        keys = [_pods(self.stage, f"{what}:{self.pod}") for what in ("lease", "epoch")]
+        keys.append(_pods(self.stage, "roster"))
+        lease_ms = int(self.directory.settings.lease_s * 1000)
+        started = f"{self._started:.6f}"
+        args: list[str | int] = [self.pod, self._owner, self.address, started, self._last, lease_ms, _DAY_MS]
+        epoch, new = self.directory.asking(lambda: self._claim(keys=keys, args=[*args]), retry=True)
+        if not epoch:
+            if self.epoch:
+                _log.warning("another process took this pod's name", pod=self.pod, its_epoch=new)
+            self.epoch = 0
+            return False
+        self.epoch = self._last = int(epoch)
+        return bool(new)
+
+    def _say(self, entries: Sequence[str]) -> None:
+        epoch = self.epoch
+        if not epoch:
+            return  # a new lease says everything
+        ttl = int(self.directory.settings.entry_s * 1000)
+
+        def batch(some: Sequence[str]) -> None:
+            with self.directory.client.pipeline(transaction=False) as pipe:
+                for entry in some:
+                    self._announce(keys=[entry], args=[self.pod, epoch, ttl], client=pipe)
+                pipe.execute()
+
+        try:
+            for start in range(0, len(entries), _BATCH):
+                some = entries[start : start + _BATCH]
+                self.directory.asking(lambda some=some: batch(some))  # type: ignore[misc]
+        except DirectoryDownError:
+            self._behind = True
+
+    def _run(self) -> None:
+        lease_s = self.directory.settings.lease_s
+        while not self._ended:
+            # Spread, so that a fleet that started together does not renew together.
+            wait = lease_s / 3 * random.uniform(0.8, 1.0) if self.epoch else min(lease_s / 3, 1.0)
+            if self._wake.wait(wait):
+                return
+            self.renew()

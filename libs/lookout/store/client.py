@@ -1,6 +1,6 @@
 """Getting a tensor, wherever it is, or making it again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,7 +47,7 @@ class TensorClient:
         peers: Peers,
         directory: Directory | None = None,
         store: TensorStore | None = None,
-        replicas: dict[int, Sequence[str]] | None = None,
+        replicas: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self._peers = peers
         self._directory = directory

@@ -1,0 +1,276 @@
+"""The tiny vision-language model: InternVL's architecture at toy size, as a stock transformers checkpoint.
+
+Pixels 112 x 112, patch 14, pixel shuffle to 16 tokens a frame. Prompt (``lookout_layout.json`` in the checkpoint):
+prefix, then each frame as ``FrameNNN: <img>`` 16 tokens ``</img>``, then the question and the answer cue.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from watchbench.questions import QUESTIONS
+
+SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LABELS = 256
+IMAGE_TOKEN = "<IMG_CONTEXT>"
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
+PREFIX, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+FRAME_OPEN, FRAME_CLOSE = "<img>", "</img>\n"
+YES, NO = "Yes", "No"
+SPARE_WORDS = (
+    "user assistant system picture empty a an the in on of at is are was were there here now earlier it this that camera any "
+    "anyone anybody someone people person man woman child car van truck vehicle bag box object suitcase floor ground lying "
+    "standing walking running sitting fallen many few two three no nobody and or with door room road shelf scene"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of the network."""
+
+    vision: int = 128
+    vision_layers: int = 4
+    text: int = 192
+    text_layers: int = 6
+    text_heads: int = 6
+    kv_heads: int = 2
+    intermediate: int = 512
+
+
+def words(text: str) -> list[str]:
+    """The tokenizer's splitting: special tokens, frame labels, words, punctuation."""
+    return re.findall(r"<\|?/?\w+\|?>|Frame\d{3}:|\w+|[^\w\s]", text)
+
+
+def vocabulary() -> dict[str, int]:
+    """Token ids: special tokens, answers, labels, then the words of every question."""
+    tokens = [*SPECIAL, YES, NO, *(f"Frame{i:03d}:" for i in range(LABELS))]
+    for text in (SPARE_WORDS, *(w for question in QUESTIONS for w in question.wordings)):
+        tokens += [word for word in words(text) if word not in tokens]
+        tokens += [word.capitalize() for word in words(text) if word.capitalize() not in tokens]
+    return {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a text, equal to the saved tokenizer's."""
+    table = vocabulary()
+    return [table.get(word, table["<unk>"]) for word in words(text)]
+
+
+def build(shape: Shape | None = None) -> Any:
+    """A fresh model of the stock class."""
+    from transformers import InternVLConfig, InternVLForConditionalGeneration
+
+    s = shape or Shape()
+    table = vocabulary()
+    config = InternVLConfig(
+        vision_config={
+            "hidden_size": s.vision, "intermediate_size": 3 * s.vision, "num_hidden_layers": s.vision_layers,
+            "num_attention_heads": s.vision // 32, "image_size": [SIZE, SIZE], "patch_size": [PATCH, PATCH],
+            "use_mean_pooling": True, "norm_type": "layer_norm", "layer_scale_init_value": 1.0,
+        },
+        text_config={
+            "model_type": "qwen2", "vocab_size": (len(table) + 63) // 64 * 64, "hidden_size": s.text,
+            "intermediate_size": s.intermediate, "num_hidden_layers": s.text_layers, "num_attention_heads": s.text_heads,
+            "num_key_value_heads": s.kv_heads, "max_position_embeddings": 8192, "tie_word_embeddings": True,
+            "bos_token_id": 0, "eos_token_id": table["<|im_end|>"], "pad_token_id": 0,
+        },
+        image_token_id=table[IMAGE_TOKEN], downsample_ratio=0.5, image_seq_length=TOKENS, tie_word_embeddings=True,
+    )  # fmt: skip
+    return InternVLForConditionalGeneration(config)
+
+
+def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1).
+
+    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are masked out as keys, as the
+    pruned tower never sees them (their rows of the result mean nothing).
+    """
+    mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
+    x = (pixels - mean) / std
+    inner = model.model
+    tower = inner.vision_tower
+    h = tower.embeddings(x)
+    mask = None
+    if keep is not None:
+        grid = keep.view(-1, CELLS, CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
+        mask = torch.cat([torch.ones_like(grid[:, :1]), grid], 1)[:, None, None].expand(-1, 1, h.shape[1], -1)
+    for layer in tower.encoder.layer:
+        h = h + layer.lambda_1 * layer.attention(layer.layernorm_before(h), mask)[0]
+        h = h + layer.lambda_2 * layer.mlp(layer.layernorm_after(h))
+    h = tower.layernorm(h)[:, 1:]
+    side = SIZE // PATCH
+    h = inner.pixel_shuffle(h.reshape(len(h), side, side, -1), scale_factor=0.5)
+    return inner.multi_modal_projector(h.reshape(len(h), TOKENS, -1))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question asked right after frame ``after`` of the clip."""
+
+    text: str
+    after: int
+
+
+def answer(
+    model: Any, tokens: Tensor, asked: list[Asked], keep: Tensor | None = None, first_label: int = 1
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Logits (yes/no [B, questions, 2], all [B, questions, vocabulary]) of questions blind to one another.
+
+    ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
+    """
+    b, t, per, _ = tokens.shape
+    lm = model.model.language_model
+    head, opening, closing = encode(PREFIX), encode(FRAME_OPEN), encode(FRAME_CLOSE)
+    ids = list(head)
+    visual: list[int] = []
+    ends = []
+    for k in range(t):
+        ids += [*encode(f"Frame{(first_label + k) % LABELS:03d}: "), *opening]
+        visual += range(len(ids), len(ids) + per)
+        ids += [0] * per + closing
+        ends.append(len(ids))
+    place = torch.tensor(visual)
+    h = lm.embed_tokens(torch.tensor(ids)).expand(b, -1, -1).clone()
+    h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
+    position = torch.arange(len(ids)).expand(b, -1)
+    valid = torch.ones(b, len(ids), dtype=torch.bool)
+    if keep is not None:
+        valid[:, place] = keep.reshape(b, -1)
+        order = (~valid).int().argsort(dim=1, stable=True)[:, : int(valid.sum(1).max())]
+        h = h.gather(1, order[..., None].expand(-1, -1, h.shape[-1]))
+        position, valid = position.gather(1, order), valid.gather(1, order)
+    texts = [encode(q.text + TAIL) for q in asked]
+    q_ids = torch.tensor([i for text in texts for i in text])
+    q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
+    q_start = torch.tensor([ends[asked[n].after] for n in q_of.tolist()])
+    q_pos = q_start + torch.tensor([i for text in texts for i in range(len(text))])
+    last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
+    rows, cols = h.shape[1], len(q_ids)
+    causal = (position[:, :, None] >= position[:, None]) & valid[:, None]
+    past = (q_start[None, :, None] > position[:, None]) & valid[:, None]
+    own = (q_of[:, None] == q_of[None]) & (q_pos[:, None] >= q_pos[None])
+    mask = torch.zeros(b, rows + cols, rows + cols, dtype=torch.bool)
+    mask[:, :rows, :rows], mask[:, rows:, :rows], mask[:, rows:, rows:] = causal, past, own
+    mask |= torch.eye(rows + cols, dtype=torch.bool)
+    out = lm(
+        inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1), attention_mask=mask[:, None],
+        position_ids=torch.cat([position, q_pos.expand(b, -1)], 1), use_cache=False,
+    ).last_hidden_state[:, rows + last]  # fmt: skip
+    logits = model.lm_head(out).float()
+    table = vocabulary()
+    return logits[..., [table[YES], table[NO]]], logits
+
+
+def layout() -> dict[str, object]:
+    """The fields of ``lookout_layout.json``."""
+    return {
+        "prefix": PREFIX, "frame_open": FRAME_OPEN, "frame_close": FRAME_CLOSE, "question_head": "", "question_tail": TAIL,
+        "yes": YES, "no": NO, "label": {"counts": "frames", "head": "Frame", "width": 3, "tail": ": "},
+    }  # fmt: skip
+
+
+def tokenizer() -> Any:
+    """The stock fast tokenizer over :func:`vocabulary`."""
+    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.WordLevel(vocabulary(), unk_token="<unk>"))
+    pattern = Regex(r"<\|?/?\w+\|?>|Frame\d{3}:|\w+|[^\w\s]")
+    raw.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(pattern, "isolated"), pre_tokenizers.WhitespaceSplit()]
+    )  # fmt: skip
+    raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, unk_token="<unk>", eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        bos_token="<|endoftext|>", model_max_length=8192, clean_up_tokenization_spaces=False,
+        extra_special_tokens={
+            "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": IMAGE_TOKEN,
+            "video_token": "<video>",
+        },
+    )  # fmt: skip
+
+
+CHAT = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
+    "{% if c['type'] == 'image' %}{{ '<IMG_CONTEXT>\n' }}{% elif c['type'] == 'video' %}{{ '<video>\n' }}"
+    "{% elif c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> None:
+    """Write a stock checkpoint folder: bf16 weights, tokenizer, image processor, layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = build(shape_of(model))
+    copy.load_state_dict({k: v.detach().float() for k, v in model.state_dict().items()})
+    copy = copy.to(torch.bfloat16)
+    copy.config.dtype = "bfloat16"
+    copy.save_pretrained(folder)
+    text = tokenizer()
+    text.chat_template = CHAT
+    text.save_pretrained(folder)
+    inline = folder / "chat_template.jinja"
+    inline.write_text(CHAT)
+    processor = {
+        "image_processor_type": "GotOcr2ImageProcessor", "processor_class": "InternVLProcessor", "crop_to_patches": False,
+        "do_convert_rgb": True, "do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": list(MEAN),
+        "image_std": list(STD), "min_patches": 1, "max_patches": 1, "resample": 3, "rescale_factor": 1 / 255,
+        "size": {"height": SIZE, "width": SIZE},
+    }  # fmt: skip
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
+    video = processor | {"video_processor_type": "InternVLVideoProcessor", "initial_shift": True}
+    video.pop("image_processor_type")
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(video, indent=2) + "\n")
+    (folder / "processor_config.json").write_text(
+        json.dumps({"processor_class": "InternVLProcessor", "image_seq_length": TOKENS}, indent=2) + "\n"
+    )
+    (folder / "lookout_layout.json").write_text(json.dumps(layout(), indent=2) + "\n")
+    (folder / "watchbench.json").write_text(json.dumps(card or {}, indent=2) + "\n")
+
+
+def shape_of(model: Any) -> Shape:
+    """The sizes of a model of :func:`build`."""
+    v, t = model.config.vision_config, model.config.text_config
+    return Shape(
+        v.hidden_size, v.num_hidden_layers, t.hidden_size, t.num_hidden_layers, t.num_attention_heads,
+        t.num_key_value_heads, t.intermediate_size,
+    )  # fmt: skip
+
+
+def load(folder: Path) -> Any:
+    """A checkpoint folder as the stock class, in float32, ready to answer."""
+    from transformers import InternVLForConditionalGeneration
+
+    return InternVLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def weights(name: str = "tolerant") -> Path:
+    """The folder of committed weights ``dense`` or ``tolerant``. Raises FileNotFoundError naming what is there."""
+    root = Path(__file__).parent / "weights"
+    folder = root / name
+    if not (folder / "model.safetensors").is_file():
+        found = sorted(p.parent.name for p in root.glob("*/model.safetensors"))
+        raise FileNotFoundError(f"no weights called {name!r} in {root}; there are: {', '.join(found) or 'none'}")
+    return folder
+
+
+def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
+    """Install a trained model as committed weights ``name``."""
+    folder = Path(__file__).parent / "weights" / name
+    fresh = folder.with_name(f".{name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    save(model, fresh, card | {"shape": asdict(shape_of(model))})
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+    return folder

@@ -37,8 +37,9 @@ class GatherSettings:
 
     rows, cols, patch: the model's patch grid, patch in pixels; rule; residual: also measure R (costs luma of
     every frame); cell: pixels of the coded picture along one side of a cell, 0: 8 for union (the smallest
-    block FFmpeg reports), 16 (a macroblock) for signed-sum; intra_share: signed-sum calls a cell new content
-    when it was intra in at least two frames and this share of the P-frames since the last sample.
+    block FFmpeg reports), for signed-sum 16 (a macroblock), or 8 in pictures lower than 240; intra_share:
+    signed-sum calls a cell new content when it and most of its neighbours were intra in at least two frames
+    and this share of the P-frames since the last sample.
     """
 
     rows: int
@@ -47,16 +48,16 @@ class GatherSettings:
     rule: Rule = Rule.SIGNED_SUM
     residual: bool = False
     cell: int = 0
-    intra_share: float = 0.1
+    intra_share: float = 0.3
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.patch) < 1 or self.cell < 0 or not 0 <= self.intra_share <= 1:
             raise ValueError(f"not a patch grid or not a share: {self}")
 
-    @property
-    def cell_size(self) -> int:
-        """Pixels along one side of a cell."""
-        return self.cell or (8 if self.rule is Rule.UNION else 16)
+    def cells(self, geometry: Geometry) -> Cells:
+        """The cells of a coded picture."""
+        fine = self.rule is Rule.UNION or min(geometry.width, geometry.height) < 240
+        return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
 
 class Chain(Protocol):
@@ -99,7 +100,8 @@ class UnionChain:
 
 
 class SignedSumChain:
-    """Displacements added along the P chain, list 0 only; 3x3 median, persistent intra, one cell of dilation.
+    """Displacements added along the P chain, list 0 only; 3x3 median, also of persistent intra, one cell of
+    dilation.
 
     A B-frame is no link of the chain: only the last frame added, the sampled one, counts if it is one.
     """
@@ -138,7 +140,8 @@ class SignedSumChain:
             for a, b in zip(self._sum, self._own, strict=True)
         )
         least = min(max(2, int(np.ceil(self.intra_share * self._links))), max(1, self._links))
-        return dx, dy, (self._intra >= least).reshape(shape)
+        intra = (self._intra >= least).reshape(shape).astype(np.uint8)
+        return dx, dy, ndimage.median_filter(intra, size=3, mode="nearest").astype(np.bool_)
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
@@ -172,9 +175,8 @@ class MotionGather:
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or another coded size: nothing is known of what came before."""
         if geometry != self._geometry:
-            cells = Cells(geometry.width, geometry.height, self.settings.cell_size)
             s = self.settings
-            self._map = PatchMap.of(geometry, cells, s.rows, s.cols, s.patch)
+            self._map = PatchMap.of(geometry, s.cells(geometry), s.rows, s.cols, s.patch)
         self._geometry, self._broken = geometry, True
         self._luma = self._sampled = None
 
@@ -210,7 +212,7 @@ class MotionGather:
         v = patches.largest(size).astype(np.float16)
         if not s.residual or self._luma is None or before is None:
             return Motion(Basis.VECTORS, v)
-        gap = compensated_difference(self._luma, before, dx, dy, s.cell_size)
+        gap = compensated_difference(self._luma, before, dx, dy, s.cells(geometry).size)
         return Motion(
             Basis.VECTORS, v, patch_means(gap, geometry, s.rows, s.cols, s.patch).astype(np.float16)
         )
@@ -222,7 +224,7 @@ class MotionGather:
 
     def _new_chain(self) -> Chain:
         geometry, _ = self._started()
-        cells = Cells(geometry.width, geometry.height, self.settings.cell_size)
+        cells = self.settings.cells(geometry)
         if self.settings.rule is Rule.UNION:
             return UnionChain(cells)
         return SignedSumChain(cells, self.settings.intra_share)

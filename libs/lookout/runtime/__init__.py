@@ -1,0 +1,118 @@
+"""What every service shares. A guide for service authors.
+
+**A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
+handler from `Handler[State]`, then:
+
+    # services/decode/__main__.py
+    from lookout.runtime import main
+    from lookout.wire import Stage
+    main(Stage.DECODE, DecodeSettings, make_handler)         # checks, serves, works, exits
+
+`make_handler(context)` builds the handler. `context` has `settings`, `address` (host:port of this instance's
+gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, server),
+"lookout.v1.TensorService")`, `table("watches.v1")`, `rereader.read(topic, partition, offsets)`,
+`downstream(Stage.PREFILL, changed)` (committed offsets of the next stage: what a store may evict),
+`metrics.registry`, `health.block/clear`, `on_close(...)`. Raise `StartupError("LOOKOUT_X=...: what is wrong,
+what to do")` for anything that must stop the service; `check_digest(settings, actual)` does so for a model.
+
+**The handler** never touches Kafka:
+
+    class Decode(Handler[State]):
+        config_digest = ...      # digest(...) of what changes results
+        tick_every = 1.0         # optional
+
+        def load(self, camera, stored):           # stored: Stored | None
+            ...                                   # stored.checkpoint.decode; rereader for the open window's
+            records
+        def handle(self, state, record):          # record: Record(topic, partition, offset, camera, value,
+        headers, ...)
+            return Result([Output("frames.v1", record.camera, message.SerializeToString())], checkpoint)
+        def tick(self, state, now): ...           # silence -> gap: a Result or None
+        def rejected(self, state, record, why): ...  # what else to write beside a dead letter
+
+- `handle` runs on compute threads: one call at a time for a camera, in order; cameras in parallel. It may
+  change `state`.
+- A `Result` (outputs, checkpoint, dead letter) is committed with the record's offset in one transaction, or
+  not at all; outputs go to the partition number the record came from. `checkpoint` is a
+  `lookout.v1.Checkpoint` with the stage's own part set; the worker fills in `owner_epoch` and
+  `config_digest`. None: unchanged.
+- **State must be a function of the newest checkpoint and the records that it names** (`offsets`, read again
+  with the rereader): a crash, a rebalance, an aborted transaction or an unexpected exception drops the state,
+  and `load` is called with the newest checkpoint again. Records after that checkpoint's commit come again,
+  those before it do not.
+- **Be deterministic**: outputs follow from records, state and configuration, never from the clock
+  (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns clocks into records, in
+  `tick`.
+- Errors: `BadRecordError(reason, detail)` -> dead letter (original bytes, reason in headers), the stream goes
+  on. `TransientError` (and connection errors, time-outs, gRPC UNAVAILABLE) -> tried again in place, later
+  records of the partition wait. Anything else -> state dropped, tried `attempts` times, then a dead letter
+  `internal-error`. Raise BadRecordError and TransientError before changing state. A `Result` may also carry
+  `dead_letter` itself beside outputs.
+- `over_budget()` names partitions to pause; `committed(deliveries)` tells which outputs are durable, and
+  their offsets (`Output.tag` comes back); `released(camera, partition)` says that a camera's cached things
+  are no longer this worker's. All three run on the polling thread: return at once.
+
+**Exit codes** of a service: 0 stopped, 1 failed, 2 misconfigured (the message names the setting), 3 fenced:
+another process runs with the same `LOOKOUT_INSTANCE`.
+
+**Probes** on `metrics_port`: /livez (the polling thread turns), /readyz (settled in the group, Kafka
+answers), /metrics. The gRPC health service says the same as /readyz.
+"""
+
+from lookout.runtime.errors import (
+    BadRecordError,
+    FencedError,
+    LookoutRuntimeError,
+    RecordsGoneError,
+    StartupError,
+    TransientError,
+)
+from lookout.runtime.health import Health
+from lookout.runtime.metrics import Metrics, Probes
+from lookout.runtime.offsets import Downstream
+from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, Stored
+from lookout.runtime.reread import Rereader
+from lookout.runtime.server import GrpcServer
+from lookout.runtime.service import Context, main, run_service, topics_of
+from lookout.runtime.settings import ServiceSettings, digest, load_settings
+from lookout.runtime.startup import check_digest
+from lookout.runtime.tables import Table, View
+from lookout.runtime.tracing import traced
+from lookout.runtime.transactions import Topics
+from lookout.runtime.worker import Worker, is_transient
+
+__all__ = [
+    "BadRecordError",
+    "Context",
+    "DeadLetter",
+    "Delivery",
+    "Downstream",
+    "FencedError",
+    "GrpcServer",
+    "Handler",
+    "Health",
+    "LookoutRuntimeError",
+    "Metrics",
+    "Output",
+    "Probes",
+    "Record",
+    "RecordsGoneError",
+    "Rereader",
+    "Result",
+    "ServiceSettings",
+    "StartupError",
+    "Stored",
+    "Table",
+    "Topics",
+    "TransientError",
+    "View",
+    "Worker",
+    "check_digest",
+    "digest",
+    "is_transient",
+    "load_settings",
+    "main",
+    "run_service",
+    "topics_of",
+    "traced",
+]

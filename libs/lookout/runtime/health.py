@@ -1,0 +1,43 @@
+"""Alive: the polling thread turns. Ready: settled in the group and Kafka can be reached."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class Health:
+    """Shared between the polling thread (writes) and the probes (read)."""
+
+    def __init__(self, stall_s: float = 30.0) -> None:
+        self._stall_s = stall_s
+        self._lock = threading.Lock()
+        self._beat = time.monotonic()
+        self._blockers: dict[str, str] = {"worker": "starting"}
+
+    def beat(self) -> None:
+        """The polling thread went round once."""
+        self._beat = time.monotonic()
+
+    def block(self, part: str, why: str) -> None:
+        """Not ready until `part` is cleared."""
+        with self._lock:
+            self._blockers[part] = why
+
+    def clear(self, part: str) -> None:
+        """`part` no longer stands in the way."""
+        with self._lock:
+            self._blockers.pop(part, None)
+
+    def alive(self) -> bool:
+        """False: the polling thread hangs; only a restart helps."""
+        return time.monotonic() - self._beat < self._stall_s
+
+    def blockers(self) -> dict[str, str]:
+        """Why it is not ready; empty: it is."""
+        with self._lock:
+            return dict(self._blockers)
+
+    def ready(self) -> bool:
+        """Whether the service does its work right now."""
+        return self.alive() and not self.blockers()

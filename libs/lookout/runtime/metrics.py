@@ -1,0 +1,105 @@
+"""Prometheus metrics of a stage, and the small HTTP server for them and the probes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+
+from lookout.runtime.health import Health
+
+_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """Every number a worker keeps. Handlers may add their own to `registry` (prefix `lookout_`)."""
+
+    def __init__(self, stage: str, registry: CollectorRegistry | None = None) -> None:
+        self.stage = stage
+        self.registry = registry or CollectorRegistry()
+        self.records = self._counter("records", "input records committed")
+        self.outputs = self._counter("outputs", "records written and committed", "topic")
+        self.dead_letters = self._counter("dead_letters", "input records sent to the dead letters", "reason")
+        self.transactions = self._counter("transactions", "transactions by how they ended", "outcome")
+        self.retries = self._counter("retries", "records tried again", "kind")
+        self.takeovers = self._counter("takeovers", "partitions taken over")
+        self.handle_seconds = self._histogram("handle_seconds", "one record in the handler")
+        self.commit_seconds = self._histogram("commit_seconds", "one transaction")
+        self.wait_seconds = self._histogram("wait_seconds", "from reading a record to its commit")
+        self.lag = self._gauge("lag_records", "records not yet committed by this stage", "partition")
+        self.in_flight = self._gauge("in_flight_records", "records read and not yet committed")
+        self.paused = self._gauge("paused_partitions", "partitions held back")
+        self.ready = self._gauge("ready", "1: ready")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"lookout_{name}", text, ("stage", *labels), registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"lookout_{name}", text, ("stage", *labels), registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"lookout_{name}", text, ("stage", *labels), registry=self.registry, buckets=_SECONDS
+        )
+
+
+class Probes:
+    """HTTP on `host:port` (0: any free port): /metrics, /livez, /readyz."""
+
+    def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
+        handler = _handler(metrics, health)
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
+
+    def start(self) -> None:
+        """Serve on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(metrics: Metrics, health: Health) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.split("?")[0]
+            if path == "/metrics":
+                metrics.ready.labels(metrics.stage).set(health.ready())
+                self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+            elif path == "/livez":
+                alive = health.alive()
+                self._answer(200 if alive else 503, b"alive\n" if alive else b"the polling thread hangs\n")
+            elif path == "/readyz":
+                self._answer(
+                    200 if health.ready() else 503,
+                    json.dumps({"ready": health.ready(), "waiting_for": health.blockers()}).encode(),
+                    "application/json",
+                )
+            else:
+                self._answer(404, b"/metrics, /livez or /readyz\n")
+
+        def _answer(self, code: int, body: bytes, kind: str = "text/plain") -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Probes are not worth a line."""
+
+    return Handler

@@ -1,0 +1,154 @@
+"""What handlers see: records in, results out. Nothing here knows Kafka."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire.headers import Headers
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the stage's input topic. `timestamp_ms` is Kafka's; `camera` is the record's key."""
+
+    topic: str
+    partition: int
+    offset: int
+    camera: str
+    value: bytes
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One record to write, to the partition number that its input came from. `value` None deletes (compacted
+    topics).
+
+    `tag` stays in this process: it comes back with the record's offset in `Handler.committed`.
+    """
+
+    topic: str
+    key: str
+    value: bytes | None
+    headers: Headers = ()
+    tag: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Sends the input record, as it came, to the dead letters of its topic."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one record gave; all of it, and the record's offset, are committed together or not at all.
+
+    `checkpoint` None: unchanged. The worker fills in its owner epoch and config digest. `forget` deletes the
+    camera's checkpoint.
+    """
+
+    outputs: Sequence[Output] = ()
+    checkpoint: Checkpoint | None = None
+    dead_letter: DeadLetter | None = None
+    forget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A camera's newest checkpoint, as `Handler.load` gets it.
+
+    `owner_epoch` is this owner's (greater than the checkpoint's own after a takeover). `config_changed`: the
+    checkpoint was written under another config digest (only with the policy "restart").
+    """
+
+    checkpoint: Checkpoint
+    owner_epoch: int
+    partition: int
+    config_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An output that is now committed, and where."""
+
+    output: Output
+    partition: int
+    offset: int
+    source: Record | None
+
+
+NOTHING = Result()
+
+
+class Handler(ABC, Generic[S]):
+    """One stage's logic, without Kafka. See the package's guide."""
+
+    #: of every setting and weight that changes this stage's results
+    config_digest: str = ""
+    #: seconds between `tick` calls for a camera that has nothing else to do; None: never
+    tick_every: float | None = None
+    #: tries of a record that fails for no known reason before it becomes a dead letter
+    attempts: int = 3
+
+    @abstractmethod
+    def load(self, camera: str, stored: Stored | None) -> S:
+        """The camera's state from its newest checkpoint (None: a camera never seen). Runs on a compute
+        thread.
+        """
+
+    @abstractmethod
+    def handle(self, state: S, record: Record) -> Result:
+        """Process one record; may change `state` in place. One call at a time for a camera, cameras in
+        parallel.
+        """
+
+    def tick(self, state: S, now: float) -> Result | None:
+        """What the mere passing of time gives (`now`: Unix seconds): a gap after silence. None: nothing."""
+        return None
+
+    def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
+        """What else to write when `record` becomes a dead letter: an outcome that says why there is none, a
+        gap.
+        """
+        return None
+
+    def committed(self, deliveries: Sequence[Delivery]) -> None:
+        """Outputs that are now durable. Called on the polling thread: return at once."""
+
+    def released(self, camera: str, partition: int) -> None:
+        """The camera belongs to another worker now, or is started again. Polling thread: return at once."""
+
+    def over_budget(self) -> Collection[int]:
+        """Partitions to stop reading for now (the store is full of unread tensors). Polling thread: return at
+        once.
+        """
+        return ()
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place in a partition's order: a record, a tick, or a claim of ownership (neither)."""
+
+    camera: str
+    record: Record | None = None
+    tick: bool = False
+    result: Result | None = None
+    tries: int = 0
+    failures: int = 0
+    received: float = 0.0
+    traceparent: Headers = field(default=())
+
+    @property
+    def size(self) -> int:
+        """Bytes waiting."""
+        return len(self.record.value) if self.record else 0

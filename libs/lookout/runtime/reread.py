@@ -1,0 +1,128 @@
+"""Reading named records again: the open window's, after a takeover."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lookout.runtime import logs
+from lookout.runtime.errors import RecordsGoneError, TransientError
+from lookout.runtime.records import Record
+from lookout.runtime.settings import ServiceSettings
+
+#: records of other cameras between two wanted ones that are read past rather than sought over
+NEAR = 64
+
+
+class Rereader:
+    """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+
+    def read(
+        self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0
+    ) -> list[Record]:
+        """The records at `offsets`, in their order.
+
+        Raises RecordsGoneError when retention has removed one, TransientError when Kafka does not answer in
+        time.
+        """
+        wanted = sorted(set(offsets))
+        if not wanted:
+            return []
+        with self._lock:
+            return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
+
+    def close(self) -> None:
+        """Leave."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+    def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
+        consumer = self._open()
+        found: dict[int, Record] = {}
+        try:
+            position = -1
+            for offset in wanted:
+                if offset in found:
+                    continue
+                if position < 0 or offset - position > NEAR:
+                    consumer.assign([TopicPartition(topic, partition, offset)])
+                while offset not in found:
+                    message = self._next(consumer, topic, partition, offset, deadline)
+                    position = message.offset() or 0
+                    if position in wanted:
+                        found[position] = record_of(message)
+                    if position > offset and offset not in found:
+                        raise RecordsGoneError(
+                            f"{topic} [{partition}] no longer holds offset {offset} (next: {position}); "
+                            "its retention.ms is shorter than the outage"
+                        )
+        finally:
+            consumer.unassign()
+        return [found[offset] for offset in wanted]
+
+    def _next(self, consumer: Consumer, topic: str, partition: int, offset: int, deadline: float) -> Message:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TransientError(f"Kafka did not give {topic} [{partition}] offset {offset} in time")
+            message = consumer.poll(min(left, 0.5))
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise RecordsGoneError(
+                    f"{topic} [{partition}] no longer holds offset {offset}; "
+                    "its retention.ms is shorter than the outage"
+                )
+            if error.code() == KafkaError._PARTITION_EOF:
+                raise RecordsGoneError(
+                    f"{topic} [{partition}] ends before offset {offset}: was the topic made anew?"
+                )
+            if error.fatal():
+                raise KafkaException(error)
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self._settings.kafka(
+                    **{
+                        "group.id": f"reread-{self._settings.instance}",
+                        "isolation.level": "read_committed",
+                        "enable.auto.commit": False,
+                        "enable.partition.eof": True,
+                        "auto.offset.reset": "error",
+                    }
+                ),
+                logger=logs.client_logger("reread"),
+            )
+        return self._consumer
+
+
+def record_of(message: Message) -> Record:
+    """A consumed message as a Record; the key must be a camera id."""
+    headers = tuple(
+        (name, value if isinstance(value, bytes) else str(value).encode())
+        for name, value in message.headers() or ()
+        if value is not None
+    )
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        camera=(message.key() or b"").decode("utf-8", "replace"),
+        value=message.value() or b"",
+        headers=headers,
+        timestamp_ms=message.timestamp()[1],
+    )

@@ -1,0 +1,169 @@
+"""A service: settings, checks, servers, worker, signals. A service's `__main__` is one call of `main`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, TypeVar
+
+from lookout.runtime import logs, tracing
+from lookout.runtime.errors import FencedError, StartupError
+from lookout.runtime.health import Health
+from lookout.runtime.metrics import Metrics, Probes
+from lookout.runtime.offsets import Downstream
+from lookout.runtime.records import Handler
+from lookout.runtime.reread import Rereader
+from lookout.runtime.server import GrpcServer
+from lookout.runtime.settings import ServiceSettings, load_settings
+from lookout.runtime.startup import check_kafka, check_redis
+from lookout.runtime.tables import Table
+from lookout.runtime.transactions import Topics
+from lookout.runtime.worker import Worker
+from lookout.wire import INPUT, OUTPUT, Stage, dead_letters, state_topic
+
+T = TypeVar("T", bound=ServiceSettings)
+
+STOPPED, FAILED, MISCONFIGURED, FENCED = 0, 1, 2, 3
+
+
+@dataclass(slots=True)
+class Context(Generic[T]):
+    """What a service may build on; made before its handler, closed after it."""
+
+    stage: Stage
+    settings: T
+    metrics: Metrics
+    health: Health
+    grpc: GrpcServer
+    rereader: Rereader
+    _closers: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """host:port at which peers reach this instance."""
+        return self.settings.address(self.grpc.port)
+
+    def table(self, topic: str) -> Table:
+        """A compacted topic, read to its end and then followed."""
+        table = Table(self.settings, topic)
+        table.start(self.settings.start_timeout_s)
+        self.on_close(table.stop)
+        return table
+
+    def downstream(self, stage: Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
+        """What `stage` has read of its input (its group must have its default name)."""
+        watcher = Downstream(self.settings, stage.value, INPUT[stage].name, changed)
+        watcher.start()
+        self.on_close(watcher.stop)
+        return watcher
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Called at the end, last added first."""
+        self._closers.append(close)
+
+    def close(self) -> None:
+        """Undo everything."""
+        while self._closers:
+            self._closers.pop()()
+
+
+def main(stage: Stage, kind: type[T], make_handler: Callable[[Context[T]], Handler[Any]]) -> NoReturn:
+    """Run the service of `stage` and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a namesake."""
+    try:
+        settings = load_settings(kind)
+    except StartupError as error:
+        sys.stderr.write(f"lookout {stage.value}: {error}\n")
+        sys.exit(MISCONFIGURED)
+    code = run_service(stage, settings, make_handler)
+    sys.stderr.flush()
+    if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+        os._exit(code)  # a compute thread is still busy; what it does can no longer count
+    sys.exit(code)
+
+
+def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], Handler[Any]]) -> int:
+    """Check, start, work until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+    logs.setup(stage.value, settings.instance, settings.log_level, settings.log_human)
+    tracing.setup(stage.value, settings.instance, settings.otlp_endpoint)
+    log = logs.get("service")
+    context: Context[T] | None = None
+    try:
+        context = _open(stage, settings)
+        handler = make_handler(context)
+        worker = Worker(
+            settings, stage.value, topics_of(stage), handler, metrics=context.metrics, health=context.health
+        )
+        _serve(context)
+        _on_signals(worker, log)
+        log.info("started", grpc=context.address, config_digest=handler.config_digest)
+        worker.run()
+        log.info("stopped")
+        return STOPPED
+    except StartupError as error:
+        log.error("cannot start", error=str(error))
+        return MISCONFIGURED
+    except FencedError as error:
+        log.error("fenced", error=str(error))
+        return FENCED
+    except Exception:
+        log.exception("failed")
+        return FAILED
+    finally:
+        if context is not None:
+            context.close()
+
+
+def topics_of(stage: Stage) -> Topics:
+    """A stage's topics, from the wire's table."""
+    source = INPUT[stage]
+    return Topics(source.name, state_topic(stage).name, dead_letters(source).name)
+
+
+def _open(stage: Stage, settings: T) -> Context[T]:
+    source = INPUT[stage]
+    check_kafka(settings, (source, OUTPUT[stage], state_topic(stage), dead_letters(source)))
+    check_redis(settings)
+    metrics = Metrics(stage.value)
+    health = Health(settings.stall_s)
+    context = Context(
+        stage, settings, metrics, health, GrpcServer(settings.host, settings.grpc_port), Rereader(settings)
+    )
+    context.on_close(context.rereader.close)
+    try:
+        probes = Probes(metrics, health, settings.metrics_port, settings.host)
+    except OSError as error:
+        raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
+    probes.start()
+    context.on_close(probes.stop)
+    logs.get("service").info("metrics", port=probes.port)
+    return context
+
+
+def _serve(context: Context[T]) -> None:
+    """Start gRPC; its health service follows readiness."""
+    context.grpc.start()
+    context.on_close(context.grpc.stop)
+    stopped = threading.Event()
+
+    def follow() -> None:
+        before: bool | None = None
+        while not stopped.wait(0.2):
+            if (ready := context.health.ready()) != before:
+                context.grpc.serving(ready)
+                before = ready
+
+    threading.Thread(target=follow, name="readiness", daemon=True).start()
+    context.on_close(stopped.set)
+
+
+def _on_signals(worker: Worker, log: Any) -> None:
+    def stop(number: int, _frame: Any) -> None:
+        log.info("stopping", signal=signal.Signals(number).name)
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,227 @@
+"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error by
+name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from lookout.runtime.errors import StartupError
+
+PREFIX = "LOOKOUT_"
+#: settings of the command line, tests and the local fleet that may stand in the same environment
+FOREIGN = frozenset({"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"})
+#: what Kubernetes injects for a Service that is called lookout-...: never settings
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
+LOCAL_KAFKA = "127.0.0.1:9092"
+LOCAL_REDIS = "redis://127.0.0.1:6379/0"
+
+T = TypeVar("T", bound="ServiceSettings")
+
+
+def _options(value: object) -> object:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+class ServiceSettings(BaseSettings):
+    """What every service shares. Derive from it and add the stage's own; each field is `LOOKOUT_<FIELD>`.
+
+    Times are in seconds, sizes in bytes.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    mode: Literal["cluster", "local"] = Field(
+        "cluster", description="local: addresses default to this machine"
+    )
+    instance: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=120,
+        description="this replica's name (the pod's), stable over restarts, unique in its stage",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_human: bool = Field(False, description="lines for people instead of JSON")
+    otlp_endpoint: str | None = Field(
+        None, description="where traces go (OTLP over gRPC); none: they only travel on"
+    )
+
+    bootstrap: str = Field("", description="Kafka bootstrap servers")
+    kafka_options: Annotated[dict[str, str], NoDecode, BeforeValidator(_options)] = Field(
+        default_factory=dict, description="more librdkafka options as JSON: security, tuning"
+    )
+    group: str | None = Field(None, min_length=1, description="consumer group; none: the stage's name")
+    static_member: bool = Field(True, description="a restarted instance takes its partitions back at once")
+    session_timeout_s: float = Field(
+        10.0, ge=1, le=300, description="a worker that is silent so long is gone"
+    )
+    transaction_timeout_s: float = Field(
+        30.0, ge=2, le=900, description="an unfinished transaction is aborted then"
+    )
+    redis_url: str = Field("", description="redis://host:port/db, the directory")
+
+    host: str = Field("0.0.0.0", description="address that the servers listen on")
+    grpc_port: int = Field(0, ge=0, le=65535, description="gRPC; 0: any free port")
+    metrics_port: int = Field(0, ge=0, le=65535, description="/metrics, /livez, /readyz; 0: any free port")
+    advertise: str | None = Field(
+        None,
+        description="host, or host:port, that peers reach this instance's gRPC at; none: the host's name",
+    )
+
+    fps: float = Field(2.0, gt=0, le=60, description="samples a second of stream time")
+    stride_s: float = Field(2.0, gt=0, description="a window slides by so much")
+    window_s: float = Field(10.0, gt=0, description="a window is so long")
+    model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
+    model_digest: str | None = Field(
+        None, description="the digest that model_dir must have; none: whatever is there"
+    )
+
+    threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
+    in_flight_records: int = Field(64, ge=1, description="records of a partition read ahead of their commit")
+    in_flight_bytes: int = Field(
+        64 << 20, ge=1, description="bytes of a partition read ahead of their commit"
+    )
+    drain_s: float = Field(2.0, ge=0, le=60, description="on SIGTERM, how long running work may still finish")
+    retry_max_s: float = Field(10.0, gt=0, description="longest pause between tries of a transient failure")
+    stall_s: float = Field(30.0, gt=1, description="a polling thread silent so long is dead")
+    start_timeout_s: float = Field(
+        60.0, gt=0, description="how long dependencies may take to answer at start-up"
+    )
+    outage_s: float = Field(3600.0, ge=0, description="the longest outage after which nothing may be lost")
+    retention_margin_s: float = Field(
+        600.0, ge=0, description="added to window and outage for the retention check"
+    )
+    on_config_change: Literal["refuse", "restart"] = Field(
+        "refuse", description="checkpoints of another configuration: stop, or start those cameras anew"
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        local = self.mode == "local"
+        for name, value, default in (
+            ("bootstrap", self.bootstrap, LOCAL_KAFKA),
+            ("redis_url", self.redis_url, LOCAL_REDIS),
+        ):
+            if not value:
+                if not local:
+                    raise ValueError(
+                        f"{setting(name)} is not set: give its address, or set LOOKOUT_MODE=local"
+                    )
+                object.__setattr__(self, name, default)
+        blocks = self.window_s / self.stride_s
+        if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
+            raise ValueError(
+                f"LOOKOUT_WINDOW_S={self.window_s:g} is not a multiple of LOOKOUT_STRIDE_S={self.stride_s:g}"
+            )
+        samples = self.stride_s * self.fps
+        if abs(samples - round(samples)) > 1e-9 or samples < 1:
+            raise ValueError(
+                f"LOOKOUT_STRIDE_S={self.stride_s:g} holds {samples:g} samples at LOOKOUT_FPS={self.fps:g}: "
+                "make it a whole number"
+            )
+        return self
+
+    @property
+    def retention_needed_s(self) -> float:
+        """How long segments, frames and tokens must be kept: a window, the longest outage promised and a
+        margin.
+        """
+        return self.window_s + self.outage_s + self.retention_margin_s
+
+    def address(self, grpc_port: int) -> str:
+        """host:port at which peers reach this instance's gRPC server, once it listens on `grpc_port`."""
+        host = self.advertise or ("127.0.0.1" if self.mode == "local" else socket.gethostname())
+        return host if re.search(r"(?<!:):\d+$|\]:\d+$", host) else f"{host}:{grpc_port}"
+
+    def kafka(self, **more: Any) -> dict[str, Any]:
+        """librdkafka options for a client: address, quiet reconnects, `kafka_options`, then `more`."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "retry.backoff.ms": 5,
+            "log.connection.close": False,
+            "socket.keepalive.enable": True,
+            **self.kafka_options,
+            **more,
+        }
+
+
+def setting(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def digest(*parts: object) -> str:
+    """16 hex digits over values (JSON, sorted): for `Handler.config_digest`."""
+    text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
+    """Settings from the environment (`values` win). Raises StartupError naming every setting that is
+    wrong.
+    """
+    environ = os.environ if environ is None else environ
+    unknown = sorted(_unknown(kind, environ))
+    if unknown:
+        raise StartupError("; ".join(_unknown_text(name, kind) for name in unknown))
+    try:
+        return kind(**{**_given(kind, environ), **values})
+    except ValidationError as error:
+        raise StartupError(_explain(error)) from error
+
+
+def _given(kind: type[ServiceSettings], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Nothing when `environ` is the process's own (pydantic reads that); else its values, through a source of
+    it.
+    """
+    if environ is os.environ:
+        return {}
+    from pydantic_settings import EnvSettingsSource
+
+    class Given(EnvSettingsSource):
+        def _load_env_vars(self) -> Mapping[str, str | None]:
+            return {key.lower(): value for key, value in environ.items()}
+
+    return Given(kind)()
+
+
+def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterable[str]:
+    known = {setting(name) for name in kind.model_fields}
+    for name, value in environ.items():
+        if not name.startswith(PREFIX) or name in known or name in FOREIGN:
+            continue
+        if name.split("__")[0] in known:
+            continue  # a nested setting: pydantic checks it
+        if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):
+            continue
+        yield name
+
+
+def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
+    close = difflib.get_close_matches(name, [setting(field) for field in kind.model_fields], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown setting {name}{hint}"
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for each in error.errors():
+        where = "__".join(str(part) for part in each["loc"])
+        message = each["msg"].removeprefix("Value error, ")
+        lines.append(f"{setting(where)}={each['input']!r}: {message}" if where else message)
+    return "; ".join(lines)

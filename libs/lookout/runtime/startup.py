@@ -1,0 +1,122 @@
+"""Checks before a service starts: what it depends on answers, and the topics are as the wire says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import redis
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from lookout.runtime import logs
+from lookout.runtime.errors import StartupError
+from lookout.runtime.settings import ServiceSettings
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
+
+#: topics that takeovers read again, so they must outlive the longest outage
+REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
+
+
+R = TypeVar("R")
+
+
+class _NotYetError(Exception):
+    pass
+
+
+def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
+    """The pipeline's partition count. Raises StartupError naming the topic or setting that is wrong."""
+    admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
+    wanted = {topic.name: topic for topic in topics}
+
+    def ask() -> dict[str, TopicMetadata]:
+        try:
+            found = admin.list_topics(timeout=5.0).topics
+        except KafkaException as error:
+            raise _NotYetError(str(error.args[0])) from error
+        missing = sorted(set(wanted) - set(found))
+        if missing:
+            raise _NotYetError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
+        return dict(found)
+
+    found = _patiently(ask, settings, f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable")
+    counts = {name: len(found[name].partitions) for name, topic in wanted.items() if topic.pipeline}
+    if len(set(counts.values())) > 1:
+        raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
+    problems = _wrong(settings, wanted, _configs(admin, wanted))
+    if problems:
+        raise StartupError("wrong topic configuration: " + "; ".join(problems))
+    return next(iter(counts.values()), 0)
+
+
+def check_redis(settings: ServiceSettings) -> None:
+    """Redis answers. Raises StartupError."""
+
+    def ask() -> None:
+        try:
+            client = redis.Redis.from_url(settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0)
+            client.ping()
+            client.close()
+        except redis.RedisError as error:
+            raise _NotYetError(str(error)) from error
+        except ValueError as error:
+            raise StartupError(f"LOOKOUT_REDIS_URL={settings.redis_url!r}: {error}") from error
+
+    _patiently(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
+
+
+def check_digest(settings: ServiceSettings, actual: str) -> None:
+    """The model in `model_dir` is the one that was asked for. Raises StartupError."""
+    if settings.model_digest is not None and settings.model_digest != actual:
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIGEST={settings.model_digest} but LOOKOUT_MODEL_DIR={settings.model_dir} "
+            f"has {actual}: "
+            "give the right folder, or the digest of the model you mean"
+        )
+
+
+def _patiently(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
+    try:
+        for attempt in Retrying(
+            stop=stop_after_delay(settings.start_timeout_s),
+            wait=wait_exponential_jitter(initial=0.1, max=2.0),
+            retry=retry_if_exception_type(_NotYetError),
+        ):
+            with attempt:
+                return ask()
+    except RetryError as error:
+        raise StartupError(f"{what}: {error.last_attempt.exception()}") from error
+    raise AssertionError("unreachable")
+
+
+def _configs(admin: AdminClient, wanted: Iterable[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+    futures = admin.describe_configs(resources, request_timeout=10.0)
+    return {
+        resource.name: {name: entry.value for name, entry in future.result().items()}
+        for resource, future in futures.items()
+    }
+
+
+def _wrong(
+    settings: ServiceSettings, wanted: dict[str, Topic], configs: dict[str, dict[str, str]]
+) -> list[str]:
+    problems = []
+    for name, topic in wanted.items():
+        have = configs[name]
+        policy = have.get("cleanup.policy", "")
+        if topic.compacted != ("compact" in policy):
+            problems.append(f"{name} cleanup.policy={policy}, needs {topic.config()['cleanup.policy']}")
+        limit = int(have.get("max.message.bytes", 0))
+        if limit < topic.max_message_bytes:
+            problems.append(f"{name} max.message.bytes={limit}, needs {topic.max_message_bytes}")
+        retention = int(have.get("retention.ms", -1))
+        needed = int(settings.retention_needed_s * 1000)
+        if name in REREAD and 0 <= retention < needed:
+            problems.append(
+                f"{name} retention.ms={retention} is less than a window, the longest outage and a margin "
+                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + LOOKOUT_RETENTION_MARGIN_S = {needed} ms)"
+            )
+    return problems

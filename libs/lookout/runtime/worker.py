@@ -1,0 +1,708 @@
+"""The Kafka worker: one thread polls and commits, others compute; every record counts exactly once.
+
+The polling thread reads records into their partition's order and hands each camera's next one to a compute
+thread. What finished without a hole before it (a partition's finished prefix) is committed in one short
+transaction together with its offsets. Nothing else writes. The thread never waits for compute; calls to Kafka
+give way after a second and are resumed on the next turn.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from opentelemetry.trace import Status, StatusCode
+
+from lookout.runtime import logs, tracing
+from lookout.runtime.checkpoints import StateReader, Takeover
+from lookout.runtime.errors import (
+    BadRecordError,
+    FencedError,
+    LookoutRuntimeError,
+    StartupError,
+    TransientError,
+)
+from lookout.runtime.health import Health
+from lookout.runtime.metrics import Metrics
+from lookout.runtime.partitions import UNLOADED, Lane, Partition
+from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, Stored
+from lookout.runtime.reread import record_of
+from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.transactions import Committed, Committer, Topics, Transaction
+from lookout.v1.state_pb2 import Checkpoint
+
+MOST_SLOTS = 500  # of one partition in one transaction
+IDLE_S = 0.1
+BUSY_S = 0.01
+REVOKE_S = 5.0
+CAMERA_ID_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A compute thread's word. `delay`: try again after so many seconds."""
+
+    lane: Lane
+    slot: Slot
+    result: Result | None = None
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    partition: Partition
+    takeover: Takeover | None
+    error: Exception | None = None
+
+
+class Worker:
+    """Runs a handler over its share of one topic. `run` is the polling thread; `stop` may be called from any
+    thread.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        stage: str,
+        topics: Topics,
+        handler: Handler[Any],
+        *,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+    ) -> None:
+        self._settings = settings
+        self._stage = stage
+        self._topics = topics
+        self._handler = handler
+        self._metrics = metrics or Metrics(stage)
+        self._health = health or Health(settings.stall_s)
+        self._group = settings.group or stage
+        self._log = logs.get("worker")
+        self._stopping = threading.Event()
+        self._events: SimpleQueue[_Finished | _Loaded] = SimpleQueue()
+        self._partitions: dict[int, Partition] = {}
+        self._paused: set[int] = set()
+        self._full: frozenset[int] = frozenset()
+        self._full_at = 0.0
+        self._transaction: Transaction | None = None
+        self._computing = 0
+        self._assigned = False
+        self._kafka_up = True
+        self._fatal: KafkaError | None = None
+        self._closing = False
+
+    # -- life
+
+    def stop(self) -> None:
+        """Finish quickly: commit what is done, give partitions back, return from `run`."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until `stop`. Raises FencedError when another process took this one's identity."""
+        self._committer = Committer(
+            self._settings, self._stage, self._group, self._topics, lambda: self._handler.config_digest
+        )
+        self._reader = StateReader(self._settings, self._group, self._topics.source, self._topics.state)
+        self._compute = ThreadPoolExecutor(self._settings.threads, thread_name_prefix="compute")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="takeover")
+        self._consumer = self._open()
+        try:
+            self._consumer.subscribe(
+                [self._topics.source],
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            while not self._stopping.is_set():
+                self._turn(reading=True)
+            self._drain()
+        finally:
+            self._close()
+
+    def _open(self) -> Consumer:
+        options: dict[str, Any] = {
+            "group.id": self._group,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": int(self._settings.session_timeout_s * 1000),
+            "heartbeat.interval.ms": max(200, int(self._settings.session_timeout_s * 1000 / 5)),
+            "max.poll.interval.ms": max(60_000, int(self._settings.session_timeout_s * 1000) + 1),
+            "queued.max.messages.kbytes": max(1024, self._settings.in_flight_bytes >> 10),
+            "statistics.interval.ms": 1000,
+            "stats_cb": self._on_statistics,
+            "error_cb": self._on_error,
+        }
+        if self._settings.static_member:
+            options["group.instance.id"] = self._committer.identity
+        return Consumer(self._settings.kafka(**options), logger=logs.client_logger("consumer"))
+
+    def _drain(self) -> None:
+        """Running work may finish for a moment; then the finished prefix is committed."""
+        self._health.block("worker", "stopping")
+        deadline = time.monotonic() + self._settings.drain_s
+        while time.monotonic() < deadline and (self._computing or self._transaction):
+            self._turn(reading=False)
+        self._settle(time.monotonic() + min(REVOKE_S, self._settings.drain_s + 1.0))
+
+    def _close(self) -> None:
+        self._closing = True
+        for partition in self._partitions.values():
+            partition.dead = True
+        self._compute.shutdown(wait=False, cancel_futures=True)
+        self._loader.shutdown(wait=True, cancel_futures=True)
+        self._reader.close()
+        self._consumer.close()
+        self._health.block("worker", "stopped")
+
+    # -- one turn
+
+    def _turn(self, reading: bool) -> None:
+        self._health.beat()
+        self._committer.poll()
+        self._take_events()
+        if reading:
+            self._wake_lanes()
+        self._commit()
+        self._hold_back()
+        self._read(reading)
+
+    def _read(self, reading: bool) -> None:
+        """Messages that are there, waiting a little for the first. Rebalances happen in here."""
+        if self._fatal is not None:
+            self._consumer_error(self._fatal)
+        quiet = IDLE_S if not (self._computing or self._transaction) else BUSY_S
+        for turn in range(256):
+            message = self._consumer.poll(quiet if turn == 0 else 0)
+            if message is None:
+                return
+            self._accept(message, reading)
+
+    def _accept(self, message: Message, reading: bool) -> None:
+        error = message.error()
+        if error is not None:
+            self._consumer_error(error)
+            return
+        partition = self._partitions.get(message.partition() or 0)
+        if partition is None or partition.seek_to is not None or not reading:
+            return  # given back, going back, or stopping: not committed, so it is read again
+        record = record_of(message)
+        slot = Slot(record.camera, record, traceparent=_traceparent(record))
+        if (reason := _refusal(record)) is not None:
+            slot.camera = ""
+            partition.add(slot).waiting.pop()
+            slot.result = Result(dead_letter=reason)
+            return
+        self._dispatch(partition.add(slot))
+
+    def _consumer_error(self, error: KafkaError) -> None:
+        code = error.code()
+        if error.fatal() or code in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED):
+            raise FencedError(
+                f"another process runs as {self._committer.identity!r} ({error.str()}): this one ends. "
+                "LOOKOUT_INSTANCE must be unique in its stage"
+            )
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise StartupError(f"{self._topics.source} cannot be read: {error.str()}")
+        self._log.warning("Kafka", error=error.str())
+
+    def _take_events(self) -> None:
+        while True:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+            if isinstance(event, _Loaded):
+                self._on_loaded(event)
+            else:
+                self._on_finished(event)
+
+    # -- lanes
+
+    def _dispatch(self, lane: Lane) -> None:
+        """Hand the camera's next slot to a compute thread."""
+        partition = lane.partition
+        if lane.busy or not lane.waiting or lane.retry_at is not None or self._stopping.is_set():
+            return
+        if not partition.loaded or partition.dead:
+            return
+        slot = lane.waiting[0]
+        lane.busy = True
+        self._computing += 1
+        poison = None
+        if slot.record is not None:
+            poison = self._committer.poison.get((slot.record.partition, slot.record.offset))
+        self._compute.submit(self._process, lane, slot, poison)
+
+    def _on_finished(self, event: _Finished) -> None:
+        lane, slot = event.lane, event.slot
+        self._computing -= 1
+        lane.busy = False
+        if lane.partition.dead:
+            return
+        if event.result is None:
+            lane.retry_at = time.monotonic() + event.delay
+            return
+        lane.waiting.popleft()
+        slot.result = event.result
+        self._dispatch(lane)
+
+    def _wake_lanes(self) -> None:
+        """Retries that are due, and ticks."""
+        now = time.monotonic()
+        every = self._handler.tick_every
+        for partition in self._partitions.values():
+            ticking = every is not None and partition.loaded and now >= partition.next_tick
+            if ticking:
+                assert every is not None
+                partition.next_tick = now + every
+                for camera in partition.checkpoints:
+                    partition.lane(camera)
+            for lane in partition.lanes.values():
+                if lane.retry_at is not None and now >= lane.retry_at:
+                    lane.retry_at = None
+                    self._dispatch(lane)
+                elif ticking and lane.camera and not lane.waiting and not lane.busy:
+                    self._dispatch(partition.add(Slot(lane.camera, tick=True)))
+
+    def _process(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> None:
+        """On a compute thread."""
+        try:
+            if lane.partition.dead:
+                self._events.put(_Finished(lane, slot, NOTHING))
+                return
+            with structlog.contextvars.bound_contextvars(**_place(lane, slot)):
+                self._events.put(self._try(lane, slot, poison))
+        except BaseException as error:
+            self._log.exception("the runtime failed", camera=lane.camera)
+            fault = LookoutRuntimeError(f"the runtime failed: {error!r}")
+            self._events.put(_Loaded(lane.partition, None, fault))
+            raise
+
+    def _try(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> _Finished:
+        started = time.monotonic()
+        headers = slot.record.headers if slot.record is not None else ()
+        slot.tries += 1
+        with tracing.span(
+            f"{self._stage} {'tick' if slot.tick else 'record'}", headers, camera=lane.camera
+        ) as span:
+            try:
+                result = self._ask(lane, slot, poison)
+                slot.traceparent = tracing.inject() if slot.record is not None else ()
+            except Exception as error:
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                return self._failed(lane, slot, error)
+        if slot.record is not None:
+            self._metrics.handle_seconds.labels(self._stage).observe(time.monotonic() - started)
+        if result.dead_letter is not None:
+            self._log.warning(
+                "dead letter", reason=result.dead_letter.reason, detail=result.dead_letter.detail
+            )
+        if result.forget:
+            lane.stored, lane.state = None, UNLOADED
+        elif result.checkpoint is not None:
+            lane.stored = Stored(result.checkpoint, lane.partition.owner_epoch, lane.partition.number)
+        return _Finished(lane, slot, result)
+
+    def _ask(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> Result:
+        if lane.state is UNLOADED:
+            lane.state = self._handler.load(lane.camera, self._known(lane.stored))
+        if slot.record is None:
+            return self._handler.tick(lane.state, time.time()) or NOTHING
+        if poison is not None:
+            return self._reject(lane, slot.record, poison)
+        try:
+            return self._handler.handle(lane.state, slot.record)
+        except BadRecordError as error:
+            return self._reject(lane, slot.record, DeadLetter(error.reason, error.detail))
+
+    def _reject(self, lane: Lane, record: Record, reason: DeadLetter) -> Result:
+        more = self._handler.rejected(lane.state, record, reason) or NOTHING
+        return replace(more, dead_letter=reason)
+
+    def _known(self, stored: Stored | None) -> Stored | None:
+        if stored is None or not stored.checkpoint.config_digest:
+            return stored
+        return replace(stored, config_changed=stored.checkpoint.config_digest != self._handler.config_digest)
+
+    def _failed(self, lane: Lane, slot: Slot, error: Exception) -> _Finished:
+        transient = is_transient(error)
+        if not isinstance(error, TransientError):
+            lane.state = UNLOADED  # nobody knows how far it came
+        kind = "transient" if transient else "unknown"
+        self._metrics.retries.labels(self._stage, kind).inc()
+        delay = min(self._settings.retry_max_s, 0.05 * 2 ** min(slot.tries, 16)) * random.uniform(0.75, 1.25)
+        if transient:
+            self._say_retry(lane.camera, slot, error)
+            return _Finished(lane, slot, delay=delay)
+        slot.failures += 1
+        self._log.error("the handler failed", tries=slot.failures, exc_info=error)
+        if slot.failures < self._handler.attempts:
+            return _Finished(lane, slot, delay=delay)
+        if slot.record is None:
+            return _Finished(lane, slot, NOTHING)
+        reason = DeadLetter("internal-error", f"{type(error).__name__}: {error}")
+        try:
+            if lane.state is UNLOADED:
+                lane.state = self._handler.load(lane.camera, self._known(lane.stored))
+            result = self._reject(lane, slot.record, reason)
+        except Exception as again:
+            if is_transient(again):
+                return _Finished(lane, slot, delay=delay)
+            lane.state = UNLOADED
+            result = Result(dead_letter=reason)
+        if result.checkpoint is not None:
+            lane.stored = Stored(result.checkpoint, lane.partition.owner_epoch, lane.partition.number)
+        self._log.warning("dead letter", reason=reason.reason, detail=reason.detail)
+        return _Finished(lane, slot, result)
+
+    def _say_retry(self, camera: str, slot: Slot, error: Exception) -> None:
+        """Once at the first try, then at every doubling."""
+        if slot.tries & (slot.tries - 1) == 0:
+            self._log.warning("trying again", tries=slot.tries, error=f"{type(error).__name__}: {error}")
+
+    # -- commit
+
+    def _commit(self) -> None:
+        """Start a transaction over what is finished, or go on with the one that waits for Kafka."""
+        if self._transaction is None:
+            batch = [
+                (each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))
+            ]
+            if not any(_written(slot) for _, slots in batch for slot in slots):
+                return
+            self._transaction = Transaction(batch)
+        transaction = self._transaction
+        transaction.doubtful |= not self._kafka_up
+        outcome = self._committer.advance(transaction, self._consumer)
+        if outcome is Committed.LATER:
+            transaction.doubtful = True
+            return
+        self._transaction = None
+        if outcome is Committed.YES:
+            self._on_committed(transaction)
+        else:
+            self._on_aborted(transaction)
+
+    def _on_committed(self, transaction: Transaction) -> None:
+        now = time.monotonic()
+        stage = self._stage
+        self._kafka_seen(True)
+        self._metrics.transactions.labels(stage, "committed").inc()
+        self._metrics.commit_seconds.labels(stage).observe(now - transaction.started)
+        for topic in transaction.outputs:
+            self._metrics.outputs.labels(stage, topic).inc()
+        for partition, slots in transaction.batch:
+            partition.apply(slots)
+            for slot in slots:
+                if slot.record is None:
+                    continue
+                self._committer.poison.pop((slot.record.partition, slot.record.offset), None)
+                self._metrics.records.labels(stage).inc()
+                self._metrics.wait_seconds.labels(stage).observe(now - slot.received)
+                if slot.result is not None and slot.result.dead_letter is not None:
+                    self._metrics.dead_letters.labels(stage, slot.result.dead_letter.reason).inc()
+        if transaction.deliveries:
+            self._handler.committed(transaction.deliveries)
+
+    def _on_aborted(self, transaction: Transaction) -> None:
+        """Seek back and drop what was not committed."""
+        self._metrics.transactions.labels(self._stage, "aborted").inc()
+        self._log.warning(
+            "transaction aborted; reading again from the committed offsets", why=transaction.why
+        )
+        for partition, slots in transaction.batch:
+            if self._partitions.get(partition.number) is partition and not partition.dead:
+                self._rewind(partition, slots)
+
+    def _rewind(self, partition: Partition, slots: list[Slot]) -> None:
+        records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
+        claim = any(not slot.camera and slot.record is None for slot in slots)
+        back = partition.committed if partition.committed is not None else _first(records)
+        self._drop(partition)
+        fresh = partition.fresh()
+        self._partitions[partition.number] = fresh
+        if claim:
+            self._claim(fresh)
+        if back is not None and records:
+            fresh.seek_to = back
+            self._seek(fresh)
+
+    def _seek(self, partition: Partition) -> None:
+        """Go back; the client refuses while it is busy starting the partition, so this may take a few
+        turns.
+        """
+        assert partition.seek_to is not None
+        try:
+            self._consumer.seek(TopicPartition(self._topics.source, partition.number, partition.seek_to))
+            partition.seek_to = None
+        except KafkaException as error:
+            self._log.warning("cannot seek yet", partition=partition.number, error=str(error.args[0]))
+
+    def _drop(self, partition: Partition) -> None:
+        partition.dead = True
+        for lane in partition.lanes.values():
+            if lane.camera:
+                self._handler.released(lane.camera, partition.number)
+
+    def _settle(self, deadline: float) -> None:
+        """Commit what is finished, without waiting for compute; give up at the deadline."""
+        self._take_events()
+        while time.monotonic() < deadline:
+            self._commit()
+            if self._transaction is None and not any(
+                each.slots and each.slots[0].result is not None for each in self._partitions.values()
+            ):
+                return
+            self._health.beat()
+        if self._transaction is not None:
+            self._transaction.give_up("the partition was given back")
+
+    # -- back-pressure
+
+    def _hold_back(self) -> None:
+        """Pause and resume so that nothing is read that cannot be used."""
+        now = time.monotonic()
+        if now - self._full_at > 0.05:
+            self._full, self._full_at = frozenset(self._handler.over_budget()), now
+        for each in self._partitions.values():
+            if each.seek_to is not None:
+                self._seek(each)
+        held = {number for number, each in self._partitions.items() if self._must_wait(each)}
+        self._paused &= set(self._partitions)
+        self._switch(held - self._paused, self._consumer.pause)
+        self._switch(self._paused - held, self._consumer.resume)
+        self._paused = held
+        stage = self._stage
+        self._metrics.paused.labels(stage).set(len(held))
+        self._metrics.in_flight.labels(stage).set(sum(len(each.slots) for each in self._partitions.values()))
+
+    def _must_wait(self, partition: Partition) -> bool:
+        return (
+            not partition.loaded
+            or len(partition.slots) >= self._settings.in_flight_records
+            or partition.bytes >= self._settings.in_flight_bytes
+            or partition.number in self._full
+            or any(lane.retry_at is not None for lane in partition.lanes.values())
+        )
+
+    def _switch(self, numbers: set[int], call: Callable[[list[TopicPartition]], None]) -> None:
+        if numbers:
+            call([TopicPartition(self._topics.source, number) for number in sorted(numbers)])
+
+    # -- rebalancing
+
+    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        consumer.incremental_assign(given)
+        self._assigned = True
+        if not given:
+            self._update_ready()
+            return
+        consumer.pause(given)
+        self._log.info("partitions given", partitions=sorted(each.partition for each in given))
+        for each in given:
+            partition = Partition(each.partition)
+            self._partitions[each.partition] = partition
+            self._paused.add(each.partition)
+            self._loader.submit(self._load, partition)
+        self._update_ready()
+
+    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        self._settle(time.monotonic() + REVOKE_S)
+        self._forget(taken, "partitions given back")
+        consumer.incremental_unassign(taken)
+
+    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        numbers = {each.partition for each in taken}
+        transaction = self._transaction
+        if transaction is not None and any(each.number in numbers for each, _ in transaction.batch):
+            transaction.give_up("the partition was lost")
+        self._forget(taken, "partitions lost")
+        consumer.incremental_unassign(taken)
+
+    def _forget(self, taken: list[TopicPartition], what: str) -> None:
+        self._log.info(what, partitions=sorted(each.partition for each in taken))
+        for each in taken:
+            partition = self._partitions.pop(each.partition, None)
+            self._paused.discard(each.partition)
+            if partition is not None:
+                self._drop(partition)
+        self._update_ready()
+
+    def _load(self, partition: Partition) -> None:
+        """On the takeover thread."""
+        try:
+            takeover = self._reader.take(
+                partition.number, lambda: not partition.dead and not self._stopping.is_set()
+            )
+            if takeover is not None:
+                self._events.put(_Loaded(partition, takeover))
+        except Exception as error:
+            self._events.put(_Loaded(partition, None, error))
+
+    def _on_loaded(self, event: _Loaded) -> None:
+        if event.error is not None:
+            raise event.error
+        partition, takeover = event.partition, event.takeover
+        if partition.dead or takeover is None:
+            return
+        self._check_digests(takeover)
+        partition.loaded = True
+        partition.committed = takeover.offset
+        partition.owner_epoch = takeover.owner_epoch
+        partition.checkpoints = dict(takeover.checkpoints)
+        for lane in partition.lanes.values():  # nothing was read before, but nothing is lost if it was
+            checkpoint = partition.checkpoints.get(lane.camera)
+            if checkpoint is not None:
+                lane.stored = Stored(checkpoint, partition.owner_epoch, partition.number)
+            self._dispatch(lane)
+        self._claim(partition)
+        self._metrics.takeovers.labels(self._stage).inc()
+        self._log.info(
+            "partition taken over",
+            partition=partition.number,
+            offset=partition.committed,
+            owner_epoch=partition.owner_epoch,
+            cameras=len(partition.checkpoints),
+        )
+        self._update_ready()
+
+    def _claim(self, partition: Partition) -> None:
+        """Ownership goes first into the partition's first transaction."""
+        slot = Slot("", result=Result(checkpoint=Checkpoint()), received=time.monotonic())
+        partition.slots.appendleft(slot)
+
+    def _check_digests(self, takeover: Takeover) -> None:
+        if self._settings.on_config_change == "restart":
+            return
+        for camera, checkpoint in takeover.checkpoints.items():
+            if checkpoint.config_digest and checkpoint.config_digest != self._handler.config_digest:
+                raise StartupError(
+                    f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
+                    f"written under configuration {checkpoint.config_digest}, this is "
+                    f"{self._handler.config_digest}: restore the settings, or set "
+                    "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras anew"
+                )
+
+    # -- Kafka's state
+
+    def _update_ready(self) -> None:
+        waiting = [each.number for each in self._partitions.values() if not each.loaded]
+        if not self._assigned:
+            self._health.block("worker", "joining the group")
+        elif waiting:
+            self._health.block("worker", f"taking over partitions {sorted(waiting)}")
+        else:
+            self._health.clear("worker")
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError.FENCED_INSTANCE_ID:
+            self._fatal = error
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._kafka_seen(False)
+
+    def _on_statistics(self, text: str) -> None:
+        facts = json.loads(text)
+        states = [each["state"] for each in facts.get("brokers", {}).values()]
+        self._kafka_seen("UP" in states)
+        topic = facts.get("topics", {}).get(self._topics.source, {})
+        for number, each in topic.get("partitions", {}).items():
+            partition = self._partitions.get(int(number))
+            end = each.get("ls_offset", -1)
+            if partition is not None and end >= 0:
+                done = (
+                    partition.committed
+                    if partition.committed is not None
+                    else max(0, each.get("lo_offset", 0))
+                )
+                self._metrics.lag.labels(self._stage, number).set(max(0, end - done))
+
+    def _kafka_seen(self, up: bool) -> None:
+        if up == self._kafka_up:
+            return
+        self._kafka_up = up
+        if up:
+            self._health.clear("kafka")
+            self._log.info("Kafka is back")
+        else:
+            self._health.block("kafka", "no broker answers")
+            self._log.warning(
+                "no broker answers: nothing commits until one does", bootstrap=self._settings.bootstrap
+            )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help: TransientError, and what networks, stores and peers raise when they are
+    away.
+    """
+    if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
+        return True
+    if isinstance(error, KafkaException):
+        return bool(error.args[0].retriable())
+    code = getattr(error, "code", None)
+    if type(error).__module__.startswith("grpc") and callable(code):
+        return getattr(code(), "name", "") in {
+            "UNAVAILABLE",
+            "DEADLINE_EXCEEDED",
+            "RESOURCE_EXHAUSTED",
+            "ABORTED",
+        }
+    return any(
+        each.__name__ in {"ConnectionError", "TimeoutError", "BusyLoadingError"}
+        for each in type(error).__mro__
+    )
+
+
+def _refusal(record: Record) -> DeadLetter | None:
+    camera = record.camera
+    if not camera:
+        return DeadLetter("no-camera", "the record has no key: the camera's id")
+    if not camera.isprintable() or "\ufffd" in camera or len(camera.encode()) > CAMERA_ID_BYTES:
+        return DeadLetter(
+            "bad-camera", f"the key {camera[:40]!r} is no camera id: printable UTF-8, 200 bytes at most"
+        )
+    return None
+
+
+def _place(lane: Lane, slot: Slot) -> dict[str, Any]:
+    record = slot.record
+    if record is None:
+        return {"camera": lane.camera, "partition": lane.partition.number}
+    return {
+        "camera": record.camera,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
+
+
+def _traceparent(record: Record) -> tuple[tuple[str, bytes], ...]:
+    return tuple(each for each in record.headers if each[0] == "traceparent")
+
+
+def _first(records: list[Record]) -> int | None:
+    return min((record.offset for record in records), default=None)
+
+
+def _written(slot: Slot) -> bool:
+    """Whether committing the slot writes anything."""
+    result = slot.result
+    return slot.record is not None or (
+        result is not None and bool(result.outputs or result.checkpoint is not None or result.forget)
+    )

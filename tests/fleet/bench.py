@@ -1,0 +1,187 @@
+"""Tools of the worker's tests: topics, a publisher, a reader of committed records, workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lookout.runtime import Health, Metrics, Worker
+from tests.fleet.toy import Toy, ToySettings
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 4
+
+
+def eventually(what: Callable[[], object], seconds: float = 60.0, every: float = 0.05) -> Any:
+    """The first true answer of `what`; fails after `seconds` (a bound against hanging, not a measurement)."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := what():
+            return answer
+        time.sleep(every)
+    raise AssertionError(f"never came true: {what}")
+
+
+class Bench:
+    """One toy stage's topics on a broker."""
+
+    def __init__(self, bootstrap: str, prefix: str, partitions: int = PARTITIONS) -> None:
+        self.bootstrap = bootstrap
+        self.prefix = prefix
+        self.partitions = partitions
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        topics = [
+            NewTopic(f"{prefix}{name}", partitions, 1, config=config)
+            for name, config in (
+                ("in", {}),
+                ("out", {}),
+                ("dlq", {}),
+                ("state", {"cleanup.policy": "compact"}),
+            )
+        ]
+        for future in admin.create_topics(topics, operation_timeout=30.0).values():
+            future.result()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+
+    def settings(self, instance: str = "toy-0", **more: Any) -> ToySettings:
+        values: dict[str, Any] = {
+            "mode": "local",
+            "bootstrap": self.bootstrap,
+            "prefix": self.prefix,
+            "group": f"{self.prefix}group",
+            "instance": instance,
+            "session_timeout_s": 3.0,
+            "drain_s": 0.5,
+            "transaction_timeout_s": 10.0,
+        }
+        return ToySettings(**{**values, **more})
+
+    def send(self, camera: str | None, n: int = 1, partition: int | None = None, **more: Any) -> None:
+        where = {"partition": partition} if partition is not None else {}
+        self._producer.produce(f"{self.prefix}in", json.dumps({"n": n, **more}).encode(), key=camera, **where)
+
+    def flush(self) -> None:
+        assert self._producer.flush(30.0) == 0
+
+    def read(self, topic: str) -> list[Message]:
+        """Everything committed in a topic now, in partition order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        name = f"{self.prefix}{topic}"
+        consumer.assign([TopicPartition(name, each, OFFSET_BEGINNING) for each in range(self.partitions)])
+        found: list[Message] = []
+        ended: set[int] = set()
+        try:
+            while len(ended) < self.partitions:
+                message = consumer.poll(10.0)
+                assert message is not None
+                if message.error() is None:
+                    found.append(message)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+        finally:
+            consumer.close()
+        return found
+
+    def outputs(self) -> dict[str, list[dict[str, Any]]]:
+        """Committed outputs of each camera, in order."""
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for message in self.read("out"):
+            found[message.key().decode()].append(json.loads(message.value()))
+        return found
+
+    def counted(self, cameras: list[str], each: int) -> bool:
+        found = self.outputs()
+        return all(len(found[camera]) >= each for camera in cameras)
+
+    def assert_counted(self, cameras: list[str], each: int) -> None:
+        """Every record counted once, in order, with the state it should have met."""
+        found = self.outputs()
+        for camera in cameras:
+            assert [one["n"] for one in found[camera]] == list(range(1, each + 1)), camera
+            assert [one["count"] for one in found[camera]] == list(range(1, each + 1)), camera
+            assert [one["total"] for one in found[camera]] == [
+                n * (n + 1) // 2 for n in range(1, each + 1)
+            ], camera
+
+
+class Threaded:
+    """A worker on a thread of the test's process."""
+
+    def __init__(self, settings: ToySettings) -> None:
+        self.handler = Toy(settings.out)
+        self.metrics = Metrics("toy")
+        self.health = Health()
+        self.worker = Worker(
+            settings, "toy", settings.topics, self.handler, metrics=self.metrics, health=self.health
+        )
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException as error:
+            self.error = error
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"lookout_{name}", {"stage": "toy", **labels}) or 0.0
+
+    def stop(self) -> None:
+        self.worker.stop()
+        self.thread.join(30.0)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def running(settings: ToySettings) -> Iterator[Threaded]:
+    worker = Threaded(settings)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def process(settings: ToySettings, log: Path) -> subprocess.Popen[bytes]:
+    """The same as a process of its own."""
+    names = (
+        "mode",
+        "bootstrap",
+        "prefix",
+        "group",
+        "instance",
+        "session_timeout_s",
+        "drain_s",
+        "transaction_timeout_s",
+    )
+    environ = {f"LOOKOUT_{name.upper()}": str(getattr(settings, name)) for name in names}
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("LOOKOUT_")}
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.fleet.toy"],
+            cwd=ROOT,
+            env={**clean, **environ},
+            stdout=out,
+            stderr=out,
+        )

@@ -1,0 +1,114 @@
+"""The worker on a real broker: every record counts once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fleet.bench import Bench, eventually, running
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture
+def bench(kafka: str, prefix: str) -> Bench:
+    return Bench(kafka, prefix)
+
+
+def test_records_are_counted_in_order_and_resumed(bench: Bench) -> None:
+    cameras = [f"cam-{number}" for number in range(6)]
+    for n in range(1, 11):
+        for camera in cameras:
+            bench.send(camera, n)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 60)
+        eventually(worker.health.ready)
+    for n in range(11, 16):
+        for camera in cameras:
+            bench.send(camera, n)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 30)
+        assert {camera for camera, _ in worker.handler.loads} == set(cameras)
+        assert all(epoch == 2 for _, epoch in worker.handler.loads)
+        assert len(worker.handler.deliveries) == 30
+    bench.assert_counted(cameras, 15)
+
+
+def test_outputs_stay_in_their_partition(bench: Bench) -> None:
+    for partition in range(bench.partitions):
+        bench.send("roaming", 1, partition=partition)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == bench.partitions)
+    assert sorted(message.partition() for message in bench.read("out")) == list(range(bench.partitions))
+
+
+def test_bad_records_become_dead_letters_and_the_stream_goes_on(bench: Bench) -> None:
+    bench.send("cam", 1, partition=1)
+    bench.send("cam", 2, partition=1, do="bad")
+    bench.send("cam", 2, partition=1, do="boom")
+    bench.send(None, 2, partition=1)
+    bench.send("cam", 2, partition=1)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 5)
+        assert worker.count("dead_letters_total", reason="bad") == 1
+    letters = bench.read("dlq")
+    facts = [{name: value.decode() for name, value in message.headers()} for message in letters]
+    assert [each["lookout-reason"] for each in facts] == ["bad", "internal-error", "no-camera"]
+    assert [each["lookout-source-offset"] for each in facts] == ["1", "2", "3"]
+    assert {each["lookout-source-topic"] for each in facts} == {f"{bench.prefix}in"}
+    assert {each["lookout-stage"] for each in facts} == {"toy"}
+    assert [json.loads(message.value()) for message in letters[:2]] == [
+        {"n": 2, "do": "bad"},
+        {"n": 2, "do": "boom"},
+    ]
+    assert all(message.partition() == 1 for message in letters)
+    outputs = bench.outputs()["cam"]
+    assert [each.get("total") for each in outputs] == [1, None, None, 3]
+    assert [each["rejected"] for each in outputs if "rejected" in each] == ["bad", "internal-error"]
+
+
+def test_an_output_that_kafka_refuses_becomes_a_dead_letter(bench: Bench) -> None:
+    bench.send("cam", 1, partition=0)
+    bench.send("cam", 2, partition=0, do="huge")
+    bench.send("cam", 2, partition=0)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 3)
+        assert worker.count("transactions_total", outcome="aborted") >= 1
+    (letter,) = bench.read("dlq")
+    assert dict(letter.headers())["lookout-reason"] == b"output-refused"
+    assert [each.get("total") for each in bench.outputs()["cam"]] == [1, None, 3]
+
+
+def test_only_the_finished_prefix_is_committed(bench: Bench) -> None:
+    bench.send("slow", 1, partition=0, do="away")
+    bench.send("quick", 1, partition=0)
+    bench.send("other", 1, partition=1)
+    bench.flush()
+    with running(bench.settings(retry_max_s=0.1)) as worker:
+        worker.handler.away = True
+        eventually(lambda: worker.count("records_total") == 1 and ("quick", 1) in worker.handler.seen)
+        eventually(lambda: worker.count("retries_total", kind="transient") >= 2)
+        assert set(bench.outputs()) == {"other"}
+        worker.handler.away = False
+        eventually(lambda: worker.count("records_total") == 3)
+    bench.assert_counted(["slow", "quick", "other"], 1)
+
+
+def test_a_full_store_holds_its_partition_back(bench: Bench) -> None:
+    with running(bench.settings()) as worker:
+        worker.handler.full = {2}
+        eventually(lambda: worker.health.ready() and worker.count("paused_partitions") == 1)
+        bench.send("held", 1, partition=2)
+        bench.send("free", 1, partition=3)
+        bench.flush()
+        eventually(lambda: worker.count("records_total") == 1)
+        assert worker.handler.seen == [("free", 1)]
+        worker.handler.full = set()
+        eventually(lambda: worker.count("records_total") == 2)
+    bench.assert_counted(["held", "free"], 1)

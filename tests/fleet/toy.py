@@ -1,0 +1,117 @@
+"""A stage that counts: the smallest handler whose output shows every record lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from lookout.runtime import (
+    BadRecordError,
+    DeadLetter,
+    Delivery,
+    FencedError,
+    Handler,
+    Output,
+    Record,
+    Result,
+    ServiceSettings,
+    Stored,
+    Topics,
+    TransientError,
+    Worker,
+    load_settings,
+)
+from lookout.runtime import logs as runtime_logs
+from lookout.v1.state_pb2 import Checkpoint
+
+
+class ToySettings(ServiceSettings):
+    prefix: str = "toy."
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(f"{self.prefix}in", f"{self.prefix}state", f"{self.prefix}dlq")
+
+    @property
+    def out(self) -> str:
+        return f"{self.prefix}out"
+
+
+class State:
+    def __init__(self, count: int, total: int) -> None:
+        self.count = count
+        self.total = total
+
+
+class Toy(Handler[State]):
+    """The value is JSON: {"n": number, "sleep": seconds, "do": "bad" | "boom" | "huge" | "away"}."""
+
+    config_digest = "toy-1"
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.deliveries: list[Delivery] = []
+        self.gone: list[tuple[str, int]] = []
+        self.full: set[int] = set()
+        self.away = False
+        self.loads: list[tuple[str, int]] = []
+        self.seen: list[tuple[str, int]] = []
+
+    def load(self, camera: str, stored: Stored | None) -> State:
+        self.loads.append((camera, stored.owner_epoch if stored else 0))
+        if stored is None:
+            return State(0, 0)
+        return State(stored.checkpoint.decode.next_sample, stored.checkpoint.decode.watermark_us)
+
+    def handle(self, state: State, record: Record) -> Result:
+        asked = json.loads(record.value)
+        do = asked.get("do")
+        self.seen.append((record.camera, asked["n"]))
+        if do == "bad":
+            raise BadRecordError("bad", "as asked")
+        if do == "away" and self.away:
+            raise TransientError("as asked")
+        time.sleep(asked.get("sleep", 0))
+        state.count += 1
+        state.total += asked["n"]
+        if do == "boom":
+            raise RuntimeError("as asked")
+        value = json.dumps({"count": state.count, "total": state.total, "n": asked["n"]}).encode()
+        if do == "huge":
+            value = bytes(3 << 20)
+        checkpoint = Checkpoint()
+        checkpoint.decode.next_sample = state.count
+        checkpoint.decode.watermark_us = state.total
+        return Result([Output(self.out, record.camera, value, tag=asked["n"])], checkpoint)
+
+    def rejected(self, state: State, record: Record, reason: DeadLetter) -> Result:
+        return Result([Output(self.out, record.camera, json.dumps({"rejected": reason.reason}).encode())])
+
+    def committed(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries.extend(deliveries)
+
+    def released(self, camera: str, partition: int) -> None:
+        self.gone.append((camera, partition))
+
+    def over_budget(self) -> set[int]:
+        return self.full
+
+
+def main() -> int:
+    settings = load_settings(ToySettings)
+    runtime_logs.setup("toy", settings.instance)
+    worker = Worker(settings, "toy", settings.topics, Toy(settings.out))
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    try:
+        worker.run()
+    except FencedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """The tensor store of one process: memory, then disk, and a reserve for what is made again on request."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -189,6 +189,11 @@ class TensorStore:
         """The consumer's committed offset (the next it will read) in the output topic."""
         self._unpin(partition, lambda entry: entry.offset is not None and entry.offset < committed)
 
+    def consumed_all(self, committed: Mapping[int, int]) -> None:
+        """`consumed` for every partition."""
+        for partition, offset in committed.items():
+            self.consumed(partition, offset)
+
     def release(self, refs: Iterable[TensorRef]) -> None:
         """Nobody will read these: their transaction was aborted. They stay as long as there is room."""
         keys = {ref.id for ref in refs}
@@ -197,6 +202,10 @@ class TensorStore:
     def release_partition(self, partition: int) -> None:
         """The partition was given away; what it holds stays as long as there is room."""
         self._unpin(partition, lambda entry: True)
+
+    def release_camera(self, camera: str) -> None:
+        """The camera was given away; what it holds stays as long as there is room."""
+        self._unpin(None, lambda entry: entry.camera == camera)
 
     def pressure(self) -> Pressure:
         """What waits to be read, and which partitions should pause."""

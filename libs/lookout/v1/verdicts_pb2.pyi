@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Verdict(_message.Message):
-    __slots__ = ("id", "camera", "epoch", "window", "start_us", "end_us", "start_wall_ms", "end_wall_ms", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols")
+    __slots__ = ("id", "camera", "epoch", "window", "start_us", "end_us", "start_wall_ms", "end_wall_ms", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols", "degraded", "description")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[Verdict.Outcome]
@@ -48,6 +48,8 @@ class Verdict(_message.Message):
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_ROWS_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_COLS_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     id: str
     camera: str
     epoch: int
@@ -71,7 +73,9 @@ class Verdict(_message.Message):
     activity: bytes
     activity_rows: int
     activity_cols: int
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ...) -> None: ...
+    degraded: bool
+    description: str
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ...) -> None: ...
 
 class Cost(_message.Message):
     __slots__ = ("patches_total", "patches_encoded", "tokens_total", "tokens_kept", "tokens_reused", "tokens_refreshed", "tokens_text", "tokens_question", "flops_vision", "flops_prefill", "flops_question", "flops_dense")

@@ -93,7 +93,7 @@ class TestTiers:
         kept.put(ref("d"), kib(4))
         assert ref("d") not in kept
         kept.published([ref("a"), ref("b")], 0, 7)
-        kept.consumed(0, 7)
+        kept.consumed_all({0: 7, 1: 99})
         assert kept.stats().pinned_bytes == 2048
         kept.consumed(0, 8)
         assert kept.stats().pinned_bytes == 0
@@ -117,7 +117,10 @@ class TestTiers:
     def test_an_aborted_transaction_unpins(self) -> None:
         kept = store(2048)
         kept.put(ref("a"), kib(1), Unread(3))
+        kept.put(ref("b"), kib(2), Unread(3))
         kept.release([ref("a")])
+        assert kept.stats().pinned_bytes == 1024
+        kept.release_camera("cam")
         assert kept.stats().pinned_bytes == 0
         assert ref("a") in kept
 

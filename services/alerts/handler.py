@@ -35,7 +35,7 @@ class CameraState:
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules. `is_watched` tells whether a watch still stands: one that is gone loses its incident."""
+    """Runs the rules. `is_watched` tells whether a watch still stands: one that is gone ends its incident."""
 
     config_digest = digest("alerts", RULES_VERSION)
 

@@ -1,7 +1,7 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
 from lookout.windows.layout import LAYOUT_FILE, load_layout
-from lookout.windows.planner import Planner, WindowSettings
+from lookout.windows.planner import Planner, WindowSettings, seal
 from lookout.windows.rotary import Rotary
 from lookout.windows.types import (
     NEWLINE,
@@ -46,4 +46,5 @@ __all__ = [
     "load_layout",
     "rows_of",
     "runs_of",
+    "seal",
 ]

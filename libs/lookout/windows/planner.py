@@ -102,11 +102,11 @@ class Planner:
             digest="",
             parent=None if whole or base is None else base.digest,
         )
-        return self._finish(plan if whole or base is None else self._choose(plan, base))
+        return seal(plan if whole or base is None else self._choose(plan, base))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """The same window once more with nothing to compute, for further questions."""
-        return self._finish(
+        return seal(
             replace(
                 previous,
                 source=np.arange(previous.rows, dtype=np.int64),
@@ -228,9 +228,11 @@ class Planner:
         rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // rest))
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
 
-    def _finish(self, plan: WindowPlan) -> WindowPlan:
-        digest = digest_of(plan)
-        return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
+
+def seal(plan: WindowPlan) -> WindowPlan:
+    """The plan with the digest and the salt of its content; to be called after any change to a plan."""
+    digest = digest_of(plan)
+    return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
 
 
 def falling(budget: int, layers: int, most: int) -> tuple[int, ...]:

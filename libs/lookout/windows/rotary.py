@@ -45,18 +45,19 @@ class Rotary:
         device = inv_freq.device
         return cls(inv_freq.double(), axis.to(device), scaling)
 
-    def angles(self, positions: torch.Tensor) -> Angles:
-        """Cosine and sine, float32 [rows, head_dim / 2], of int64 positions [axes, rows]; the angles are
-        float64."""
+    def angles(self, positions: torch.Tensor, dtype: torch.dtype = torch.float32) -> Angles:
+        """Cosine and sine [rows, head_dim / 2] of int64 positions [axes, rows] for keys of `dtype`: at least
+        float32; the angles are float64."""
         chosen = positions.double() if positions.shape[0] == 1 else positions.double()[self.axis]
         angle = chosen.T * self.inv_freq
-        return (angle.cos() * self.scaling).float(), (angle.sin() * self.scaling).float()
+        wide = torch.promote_types(dtype, torch.float32)
+        return (angle.cos() * self.scaling).to(wide), (angle.sin() * self.scaling).to(wide)
 
     @staticmethod
     def rotate(x: torch.Tensor, angles: Angles) -> torch.Tensor:
-        """Rotate x [..., rows, head_dim] (`rotate_half` convention) in float32; returns x's dtype."""
+        """Rotate x [..., rows, head_dim] (`rotate_half` convention) in the angles' dtype; returns x's."""
         cos, sin = angles
-        left, right = x.float().chunk(2, dim=-1)
+        left, right = x.to(cos.dtype).chunk(2, dim=-1)
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         half = cos.shape[-1]
         out[..., :half] = torch.addcmul(left * cos, right, sin, value=-1)

@@ -20,9 +20,9 @@ GRID = {"internvl": (4, 4), "qwen2_5_vl": (3, 5), "qwen3_vl": (4, 3), "llava_one
 
 
 @functools.cache
-def engine(family: str) -> TransformersEngine:
-    """One engine a family for the test session, with room enough."""
-    return load_engine(checkpoint(family), budget_bytes=1 << 30)
+def engine(family: str, dtype: torch.dtype = torch.float32) -> TransformersEngine:
+    """One engine a family and dtype for the test session, with room enough."""
+    return load_engine(checkpoint(family), dtype=dtype, budget_bytes=1 << 30)
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def block(
         deep = None
         if family == "qwen3_vl":
             deep = torch.from_numpy(draw.standard_normal((3, kept, HIDDEN)).astype(np.float32)) * 0.5
-        time = (index * frames + number) * STEP_US
+        time = (index * 4 + number) * STEP_US
         out.append(BlockFrame(time, number == 0, mask, tokens, deep))
     return Block(stream, index, tuple(out))
 

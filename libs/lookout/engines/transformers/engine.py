@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from lookout.engines.types import (
     WindowRequest,
 )
 from lookout.windows import Block, Layout, WindowError, WindowPlan, load_layout, rows_of
+from lookout.windows.rotary import Angles
+from lookout.windows.types import Rows
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
@@ -74,7 +76,7 @@ class _Work:
     index: int
     request: WindowRequest
     suffixes: list[tuple[int, ...]]
-    rows: np.ndarray[Any, np.dtype[np.int64]]
+    rows: Rows
     kv: StreamKV
     room: int
     share: StreamPass | None = field(default=None)
@@ -279,7 +281,8 @@ class TransformersEngine:
         try:
             for work in works:
                 self._place(work)
-            return self._answers(works, self._forward(works))
+            logits = [self._verdict(last) for last in self._forward(works)]
+            return self._describe(works, self._answers(works, logits))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             if len(works) == 1:
                 return [self._drop(works[0], f"{type(error).__name__}: {error}")]
@@ -296,7 +299,7 @@ class TransformersEngine:
         kv.digest, kv.window = plan.digest, plan.window
 
     def _forward(self, works: Sequence[_Work]) -> list[torch.Tensor]:
-        """Run the packed pass; per request the logits [questions, 2] of Yes and No."""
+        """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
         model, device = self.model, self.model.device
         shares = [self._share(work) for work in works]
         state = Pass(shares)
@@ -319,12 +322,12 @@ class TransformersEngine:
                 )
             if deep is not None and index < deep.shape[0]:
                 hidden = hidden + deep[index]
-        return [self._logits(work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
+        return [self._last(work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
 
     def _share(self, work: _Work) -> StreamPass:
         plan, device = work.plan, self.model.device
         rows = torch.from_numpy(work.rows).to(device)
-        angles = self.model.rotary.angles(torch.from_numpy(plan.positions).to(device))
+        angles = self._angles(plan.positions)
         lengths = [len(suffix) for suffix in work.suffixes]
         steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
         asked = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
@@ -339,10 +342,14 @@ class TransformersEngine:
             angles=angles,
             chunks=chunks_of(rows, work.rows.tolist(), plan.rows, self.model.dtype),
             question_rows=len(steps),
-            question_angles=self.model.rotary.angles(torch.from_numpy(asked.astype(np.int64)).to(device)),
+            question_angles=self._angles(asked.astype(np.int64)),
             question_mask=mask,
         )
         return work.share
+
+    def _angles(self, positions: Rows) -> Angles:
+        model = self.model
+        return model.rotary.angles(torch.from_numpy(positions).to(model.device), model.dtype)
 
     def _inputs(self, work: _Work) -> torch.Tensor:
         """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
@@ -435,13 +442,55 @@ class TransformersEngine:
         moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
         return moved.sum((1, 2))
 
-    def _logits(self, work: _Work, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
-        if not work.suffixes:
-            return torch.zeros(0, 2)
-        ends = np.cumsum([len(suffix) for suffix in work.suffixes]) - 1 + share.offset + share.computed
-        last = self.model.norm(hidden.index_select(0, torch.from_numpy(ends).to(hidden.device)))
+    def _last(self, work: _Work, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+        ends = np.cumsum([len(suffix) for suffix in work.suffixes], dtype=np.int64) - 1
+        rows = torch.from_numpy(ends + share.offset + share.computed).to(hidden.device)
+        out: torch.Tensor = self.model.norm(hidden.index_select(0, rows))
+        return out
+
+    def _verdict(self, last: torch.Tensor) -> torch.Tensor:
+        """Logits [questions, 2] of Yes and No on the host, from two rows of the head."""
         weight = self.model.head.weight.index_select(0, self._answer_rows)
         return torch.nn.functional.linear(last, weight).float().cpu()
+
+    def _describe(self, works: Sequence[_Work], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
+        """Continue the questions that were answered Yes and want text, all streams together, greedily.
+
+        A step computes the suffixes again over the window's KV: nothing of a question is ever stored."""
+        texts: dict[tuple[int, int], list[int]] = {}
+        for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
+            for place, one in enumerate(answer.answers):
+                if work.request.questions[place].describe > 0 and one.p_yes > 0.5:
+                    texts[index, place] = [self._layout.yes]
+        going, spent = list(texts), [0] * len(works)
+        while going:
+            tails = {key: (*works[key[0]].suffixes[key[1]], *texts[key]) for key in going}
+            asked = [index for index in range(len(works)) if any(key[0] == index for key in going)]
+            steps = [_asking(works[i], [tails[key] for key in going if key[0] == i]) for i in asked]
+            ids = torch.cat([self.model.head(last).argmax(-1) for last in self._forward(steps)]).tolist()
+            for step, index in zip(steps, asked, strict=True):
+                spent[index] += self._cost(step).flops["questions"]
+            still = []
+            for key, token in zip(going, ids, strict=True):
+                if token not in self._layout.stop:
+                    texts[key].append(token)
+                    if len(texts[key]) <= works[key[0]].request.questions[key[1]].describe:
+                        still.append(key)
+            going = still
+        return [
+            self._with_texts(answer, spent[index], {k[1]: t for k, t in texts.items() if k[0] == index})
+            for index, answer in enumerate(answers)
+        ]
+
+    def _with_texts(self, answer: WindowAnswer, flops: int, texts: dict[int, list[int]]) -> WindowAnswer:
+        if not texts:
+            return answer
+        said = {
+            place: str(self._tokenizer.decode(ids, skip_special_tokens=True)) for place, ids in texts.items()
+        }
+        answers = tuple(replace(one, text=said.get(place)) for place, one in enumerate(answer.answers))
+        cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
+        return replace(answer, answers=answers, cost=cost)
 
     def _answers(self, works: Sequence[_Work], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
         out = []
@@ -487,6 +536,13 @@ class TransformersEngine:
         if not suffix:
             raise PlanError("an empty question: nothing follows the window")
         return suffix
+
+
+def _asking(work: _Work, suffixes: list[tuple[int, ...]]) -> _Work:
+    """Work that computes nothing of the window, only suffixes over it."""
+    plan = replace(work.plan, compute=(), layers=None, select=None)
+    request = replace(work.request, plan=plan)
+    return replace(work, request=request, suffixes=suffixes, rows=np.zeros(0, np.int64), share=None)
 
 
 def _visual_rows(work: _Work) -> tuple[list[Any], Any, Any]:

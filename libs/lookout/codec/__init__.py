@@ -5,6 +5,11 @@ rooms which only read records need no decoder installed."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lookout.codec.inspection import Inspection, inspect, inspect_all
+from lookout.codec.sandbox import SandboxError, SandboxPool, SandboxSettings
 from lookout.codec.types import (
     Basis,
     BlockKind,
@@ -27,6 +32,17 @@ from lookout.codec.types import (
     Tail,
 )
 
+if TYPE_CHECKING:
+    from lookout.codec.cutting import Segment, cut
+    from lookout.codec.decoder import Decoder, SoftwareDecoder
+
+_NEEDS_FFMPEG = {
+    "Decoder": "decoder",
+    "Segment": "cutting",
+    "SoftwareDecoder": "decoder",
+    "cut": "cutting",
+}
+
 __all__ = [
     "Basis",
     "BlockKind",
@@ -34,17 +50,33 @@ __all__ = [
     "CodecError",
     "DecodeRequest",
     "Decoded",
+    "Decoder",
     "Expected",
     "Fit",
     "FrameInfo",
     "Gather",
     "Geometry",
+    "Inspection",
     "Limits",
     "Motion",
     "Picture",
     "Reason",
     "SampledFrame",
     "SamplingGrid",
+    "SandboxError",
+    "SandboxPool",
+    "SandboxSettings",
+    "Segment",
     "SegmentFacts",
+    "SoftwareDecoder",
     "Tail",
+    "cut",
+    "inspect",
+    "inspect_all",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_FFMPEG:
+        raise AttributeError(f"lookout.codec has no {name!r}")
+    return getattr(import_module(f"lookout.codec.{_NEEDS_FFMPEG[name]}"), name)

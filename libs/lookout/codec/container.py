@@ -75,9 +75,7 @@ class Video:
         self.damage = ""  # what it said the first time
 
     def _open(self) -> av.container.InputContainer:
-        self._file.seek(0, io.SEEK_END)
-        size = self._file.tell()
-        self._file.seek(0)
+        size = source_size(self._file)
         if size == 0:
             raise CodecError(Reason.EMPTY, "there are no bytes")
         options = {
@@ -92,7 +90,7 @@ class Video:
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
             raise CodecError(
-                Reason.UNREADABLE, f"{size} bytes are no video in a container Lookout reads ({_text(error)})"
+                Reason.UNREADABLE, f"this is no video in a container Lookout reads ({_text(error)})"
             ) from None
 
     def _choose(self, index: int) -> av.video.stream.VideoStream:
@@ -206,6 +204,17 @@ class Video:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def source_size(source: ByteSource) -> int | None:
+    """Bytes of a source, None for a pipe. Leaves it at its beginning."""
+    seekable = getattr(source, "seekable", None)
+    if seekable is not None and not seekable():
+        return None
+    source.seek(0, io.SEEK_END)
+    size = source.tell()
+    source.seek(0)
+    return size
 
 
 def ticks_to_us(ticks: int, time_base: Fraction) -> int:

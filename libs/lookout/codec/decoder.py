@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,7 +11,7 @@ import av
 import numpy as np
 
 from lookout.codec.blocks import block_map
-from lookout.codec.container import ByteSource, Video, ticks_to_us
+from lookout.codec.container import ByteSource, Video, source_size, ticks_to_us
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.sampling import Selector, Tail
 from lookout.codec.timeline import Timeline, usual_step
@@ -50,23 +51,17 @@ class SoftwareDecoder:
 
 def decode_segment(segment: bytes | ByteSource, request: DecodeRequest, *, threads: int = 1) -> Decoded:
     """Decode one segment with the software decoder in this process. Errors: `CodecError`."""
-    size = _size(segment)
+    source = io.BytesIO(segment) if isinstance(segment, bytes) else segment
+    size = source_size(source) or 0
     if size > request.limits.bytes:
         raise CodecError(
             Reason.BYTES, f"{size} bytes exceed the limit of {request.limits.bytes} for a segment"
         )
-    with Video(segment, vectors=request.vectors, threads=threads, limits=request.limits) as video:
+    with Video(source, vectors=request.vectors, threads=threads, limits=request.limits) as video:
         return _Pass(video, request, size).run()
 
 
-def _size(segment: bytes | ByteSource) -> int:
-    if isinstance(segment, bytes):
-        return len(segment)
-    segment.seek(0, 2)
-    return segment.tell()
-
-
-def _mean_step(times: list[int], otherwise: int) -> float:
+def mean_step(times: list[int], otherwise: int) -> float:
     """Mean distance of rising times without pauses, microseconds."""
     steps = np.diff(times)
     usual = steps[steps <= 4 * usual_step(times, otherwise)]
@@ -288,7 +283,7 @@ class _Pass:
             width=geometry.width,
             height=geometry.height,
             rotation=geometry.rotation,
-            fps=round(1e6 / _mean_step(times, self.timeline.nominal_us), 3),
+            fps=round(1e6 / mean_step(times, self.timeline.nominal_us), 3),
             timed=self.timed,
             first_us=self.first_us,
             end_us=self.timeline.end_container_us if self.timed else self.first_us + self.timeline.end_us,
@@ -307,4 +302,4 @@ class _Pass:
         )
 
 
-__all__ = ["Counts", "Decoder", "SoftwareDecoder", "decode_segment"]
+__all__ = ["Counts", "Decoder", "SoftwareDecoder", "decode_segment", "mean_step"]

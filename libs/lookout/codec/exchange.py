@@ -1,0 +1,111 @@
+"""How a sandbox pool and its workers hand over objects: small facts by pipe, large arrays by anonymous
+shared files.
+
+The parent never unpickles freely what a worker sends: a worker that hostile bytes have taken over must not
+gain more than the wrong answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_RECORDS = ("Basis", "Decoded", "FrameInfo", "Motion", "Picture", "SampledFrame", "SegmentFacts")
+_NUMPY = ("numpy._core", "numpy.core")
+RESULT_CLASSES = frozenset(
+    [("lookout.codec.types", name) for name in _RECORDS]
+    + [("lookout.codec.geometry", "Geometry"), ("lookout.codec.inspection", "Inspection")]
+    + [("numpy", "dtype"), ("numpy", "ndarray")]
+    + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]
+    + [(f"{core}.multiarray", "_reconstruct") for core in _NUMPY]
+)
+
+
+class _ResultUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in RESULT_CLASSES:
+            raise pickle.UnpicklingError(
+                f"a decoder worker sent {module}.{name}, which is no part of a result"
+            )
+        return super().find_class(module, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A worker's answer to one job: `status` is ready, done, error (a CodecError) or broken (a bug)."""
+
+    status: str
+    detail: str = ""
+    reason: str = ""
+    size: int = 0  # bytes of the pickle at the start of the shared file
+    buffers: tuple[int, ...] = ()  # bytes of the arrays that follow it
+
+    def encode(self) -> bytes:
+        """As one JSON message."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, message: bytes) -> Reply:
+        """From one JSON message."""
+        fields = json.loads(message)
+        return cls(**{**fields, "buffers": tuple(fields["buffers"])})
+
+
+def shared_file() -> int:
+    """A nameless file both processes can map; it vanishes with its last descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("lookout-codec", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
+    """Write the whole of `data` at an offset."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
+    """Read exactly `size` bytes. Errors: EOFError."""
+    if not 0 <= size <= os.fstat(fd).st_size - offset:
+        raise EOFError(f"a decoder worker announced {size} bytes it did not leave")
+    out = bytearray(size)
+    view, done = memoryview(out), 0
+    while done < size:
+        got = os.preadv(fd, [view[done:]], offset + done)
+        if got == 0:
+            raise EOFError(f"a decoder worker took back {size - done} bytes")
+        done += got
+    return out
+
+
+def store_result(fd: int, result: object) -> Reply:
+    """Put an object into the shared file, arrays as they are."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+    os.ftruncate(fd, 0)
+    write_all(fd, body)
+    offset, sizes = len(body), []
+    for buffer in buffers:
+        raw = buffer.raw()
+        write_all(fd, raw, offset)
+        sizes.append(raw.nbytes)
+        offset += raw.nbytes
+    return Reply("done", size=len(body), buffers=tuple(sizes))
+
+
+def load_result(fd: int, reply: Reply) -> object:
+    """Take an object out of the shared file; its arrays are the caller's own. Errors:
+    pickle.UnpicklingError."""
+    body = read_all(fd, reply.size)
+    buffers, offset = [], reply.size
+    for size in reply.buffers:
+        buffers.append(read_all(fd, size, offset))
+        offset += size
+    return _ResultUnpickler(io.BytesIO(body), buffers=buffers).load()

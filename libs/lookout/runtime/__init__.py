@@ -48,9 +48,11 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
   records of the partition wait. Anything else -> state dropped, tried `attempts` times, then a dead letter
   `internal-error`. Raise BadRecordError and TransientError before changing state. A `Result` may also carry
   `dead_letter` itself beside outputs.
-- `over_budget()` names partitions to pause; `committed(deliveries)` tells which outputs are durable, and
-  their offsets (`Output.tag` comes back); `released(camera, partition)` says that a camera's cached things
-  are no longer this worker's. All three run on the polling thread: return at once.
+- `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and
+  their offsets (`Output.tag` comes back: put tensor references there); `dropped(outputs)` which never will
+  be. `released(camera, partition)`: drop what is cached for the camera, its state is loaded again here or
+  elsewhere; `revoked(partition)`: the whole partition belongs to another worker. All of these run on the
+  polling thread: return at once.
 
 **Exit codes** of a service: 0 stopped, 1 failed, 2 misconfigured (the message names the setting), 3 fenced:
 another process runs with the same `LOOKOUT_INSTANCE`.

@@ -125,6 +125,14 @@ class Handler(ABC, Generic[S]):
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         """Outputs that are now durable. Called on the polling thread: return at once."""
 
+    def dropped(self, outputs: Sequence[Output]) -> None:
+        """Outputs that will never be written (an aborted transaction, a partition given back): release their
+        tags.
+        """
+
+    def revoked(self, partition: int) -> None:
+        """The partition is no longer this worker's. Polling thread: return at once."""
+
     def released(self, camera: str, partition: int) -> None:
         """The camera belongs to another worker now, or is started again. Polling thread: return at once."""
 

@@ -12,7 +12,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -251,6 +251,8 @@ class Worker:
         self._computing -= 1
         lane.busy = False
         if lane.partition.dead:
+            if event.result is not None and event.result.outputs:
+                self._handler.dropped(event.result.outputs)
             return
         if event.result is None:
             lane.retry_at = time.monotonic() + event.delay
@@ -424,6 +426,7 @@ class Worker:
             "transaction aborted; reading again from the committed offsets", why=transaction.why
         )
         for partition, slots in transaction.batch:
+            self._discard(slots)
             if self._partitions.get(partition.number) is partition and not partition.dead:
                 self._rewind(partition, slots)
 
@@ -453,9 +456,16 @@ class Worker:
 
     def _drop(self, partition: Partition) -> None:
         partition.dead = True
+        self._discard(partition.slots)
         for lane in partition.lanes.values():
             if lane.camera:
                 self._handler.released(lane.camera, partition.number)
+
+    def _discard(self, slots: Iterable[Slot]) -> None:
+        """Results that will not be written."""
+        outputs = [output for slot in slots if slot.result is not None for output in slot.result.outputs]
+        if outputs:
+            self._handler.dropped(outputs)
 
     def _settle(self, deadline: float) -> None:
         """Commit what is finished, without waiting for compute; give up at the deadline."""
@@ -543,6 +553,7 @@ class Worker:
             self._paused.discard(each.partition)
             if partition is not None:
                 self._drop(partition)
+                self._handler.revoked(each.partition)
         self._update_ready()
 
     def _load(self, partition: Partition) -> None:

@@ -1,0 +1,235 @@
+"""The worker among failures, on real brokers and as real processes: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from lookout.local import KafkaServer
+from lookout.runtime import FencedError, Rereader, StartupError, Table
+from tests.fleet.bench import Bench, Threaded, eventually, process, running
+
+pytestmark = pytest.mark.fleet
+
+CAMERAS = [f"cam-{number}" for number in range(5)]
+
+
+@pytest.fixture
+def bench(kafka: str, prefix: str) -> Bench:
+    return Bench(kafka, prefix)
+
+
+def send(bench: Bench, first: int, last: int, **more: object) -> None:
+    for n in range(first, last + 1):
+        for camera in CAMERAS:
+            bench.send(camera, n, **more)
+    bench.flush()
+
+
+def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
+    """SIGKILL a worker process again and again while records flow; a successor of the same name goes on."""
+    chance = random.Random(7)
+    settings = bench.settings()
+    log = tmp_path / "toy.log"
+    each = 60
+    send(bench, 1, each, sleep=0.02)
+    kills = 0
+    worker = process(settings, log)
+    try:
+        while not bench.counted(CAMERAS, each):
+            assert worker.poll() is None, log.read_text()
+            if kills < 5 and bench.outputs():
+                time.sleep(chance.uniform(0.0, 1.2))
+                worker.send_signal(signal.SIGKILL)
+                worker.wait()
+                kills += 1
+                worker = process(settings, log)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    assert kills == 5
+    bench.assert_counted(CAMERAS, each)
+
+
+def test_a_fenced_zombie_ends(bench: Bench) -> None:
+    settings = bench.settings()
+    zombie = Threaded(settings)
+    try:
+        bench.send("cam", 1)
+        bench.flush()
+        eventually(lambda: zombie.count("records_total") == 1)
+        usurper = Producer(
+            {"bootstrap.servers": bench.bootstrap, "transactional.id": f"{settings.group}.toy-0"}
+        )
+        usurper.init_transactions(10.0)
+        bench.send("cam", 2)
+        bench.flush()
+        eventually(lambda: not zombie.thread.is_alive())
+        assert isinstance(zombie.error, FencedError)
+        assert "LOOKOUT_INSTANCE" in str(zombie.error)
+    finally:
+        zombie.stop()
+    with running(settings) as worker:
+        eventually(lambda: worker.count("records_total") == 1)
+    bench.assert_counted(["cam"], 2)
+
+
+def test_a_namesake_takes_over_and_the_first_ends(bench: Bench) -> None:
+    send(bench, 1, 20)
+    first = Threaded(bench.settings())
+    try:
+        eventually(lambda: first.count("records_total") > 0)
+        with running(bench.settings()):
+            send(bench, 21, 40)
+            eventually(lambda: bench.counted(CAMERAS, 40))
+            eventually(lambda: not first.thread.is_alive())
+            assert isinstance(first.error, FencedError)
+    finally:
+        first.stop()
+    bench.assert_counted(CAMERAS, 40)
+
+
+def test_an_aborted_transaction_is_read_again(bench: Bench) -> None:
+    """A record whose output Kafka refuses aborts the transaction of its neighbours: they count once all the same."""
+    for n in range(1, 8):
+        for camera in CAMERAS:
+            bench.send(camera, n, partition=1)
+    bench.send("odd", 1, partition=1, do="huge")
+    for n in range(8, 15):
+        for camera in CAMERAS:
+            bench.send(camera, n, partition=1)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 14 * len(CAMERAS) + 1)
+        assert worker.count("transactions_total", outcome="aborted") >= 1
+        assert worker.handler.gone
+    bench.assert_counted(CAMERAS, 14)
+
+
+def test_partitions_move_between_two_workers(bench: Bench) -> None:
+    with running(bench.settings("toy-a", static_member=False)) as first:
+        send(bench, 1, 30, sleep=0.01)
+        eventually(lambda: first.count("records_total") > 20)
+        with running(bench.settings("toy-b", static_member=False)) as second:
+            send(bench, 31, 60, sleep=0.01)
+            eventually(lambda: second.count("records_total") > 20)
+            eventually(lambda: bench.counted(CAMERAS, 60))
+        send(bench, 61, 80)
+        eventually(lambda: bench.counted(CAMERAS, 80))
+        assert first.count("takeovers_total") >= bench.partitions
+    bench.assert_counted(CAMERAS, 80)
+
+
+def test_a_slow_record_does_not_hold_a_rebalance_up(bench: Bench) -> None:
+    """Revoking never waits for compute: the record in work is computed again by the next owner."""
+    for partition in range(bench.partitions):
+        bench.send(f"cam-{partition}", 1, partition=partition, sleep=8.0)
+    bench.flush()
+    with running(bench.settings("toy-a", static_member=False, threads=4)) as first:
+        eventually(lambda: len(first.handler.seen) == bench.partitions)
+        with running(bench.settings("toy-b", static_member=False, threads=4)) as second:
+            eventually(lambda: second.handler.seen)
+            assert first.count("records_total") == 0
+            eventually(lambda: first.count("records_total") + second.count("records_total") == 4)
+    bench.assert_counted([f"cam-{partition}" for partition in range(bench.partitions)], 1)
+
+
+def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None:
+    """Nothing commits, not ready, not restarted; then everything goes on."""
+    bench = Bench(own_kafka.bootstrap, prefix)
+    send(bench, 1, 10)
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 50)
+        send(bench, 11, 40, sleep=0.02)
+        eventually(lambda: worker.count("records_total") > 60)
+        own_kafka.stop()
+        eventually(lambda: not worker.health.ready())
+        assert worker.health.alive()
+        assert worker.thread.is_alive()
+        own_kafka.start()
+        eventually(lambda: bench.counted(CAMERAS, 40))
+        eventually(worker.health.ready)
+        send(bench, 41, 45)
+        eventually(lambda: bench.counted(CAMERAS, 45))
+    bench.assert_counted(CAMERAS, 45)
+
+
+def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer, prefix: str) -> None:
+    """The broker aborts the open transaction and fences its producer: no namesake, so the worker starts it anew."""
+    bench = Bench(own_kafka.bootstrap, prefix)
+    send(bench, 1, 200)
+    with running(bench.settings(transaction_timeout_s=2.0)) as worker:
+        eventually(lambda: worker.count("records_total") > 10)
+        own_kafka.kill()
+        eventually(lambda: not worker.health.ready())
+        time.sleep(4.0)
+        own_kafka.start()
+        eventually(lambda: bench.counted(CAMERAS, 200))
+        assert worker.error is None
+    bench.assert_counted(CAMERAS, 200)
+
+
+def test_a_changed_configuration_is_refused_or_starts_anew(bench: Bench) -> None:
+    bench.send("cam", 1, partition=0)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 1)
+    changed = Threaded(bench.settings())
+    changed.handler.config_digest = "toy-2"
+    eventually(lambda: not changed.thread.is_alive())
+    assert isinstance(changed.error, StartupError)
+    assert "LOOKOUT_ON_CONFIG_CHANGE" in str(changed.error)
+    bench.send("cam", 2, partition=0)
+    bench.flush()
+    anew = Threaded(bench.settings(on_config_change="restart"))
+    anew.handler.config_digest = "toy-2"
+    try:
+        eventually(lambda: anew.count("records_total") == 1)
+    finally:
+        anew.stop()
+
+
+def test_records_are_read_again_by_offset(bench: Bench) -> None:
+    for n in range(1, 201):
+        bench.send(f"cam-{n % 3}", n, partition=2)
+    bench.flush()
+    rereader = Rereader(bench.settings())
+    try:
+        wanted = [3, 5, 90, 91, 180]
+        records = rereader.read(f"{bench.prefix}in", 2, wanted)
+        assert [record.offset for record in records] == wanted
+        assert [record.camera for record in records] == [f"cam-{(offset + 1) % 3}" for offset in wanted]
+        assert rereader.read(f"{bench.prefix}in", 2, []) == []
+    finally:
+        rereader.close()
+
+
+def test_a_table_is_loaded_and_followed(bench: Bench) -> None:
+    producer = Producer({"bootstrap.servers": bench.bootstrap})
+
+    def put(key: str, value: bytes | None) -> None:
+        producer.produce(f"{bench.prefix}state", value, key=key)
+        producer.flush(10.0)
+
+    put("a", b"1")
+    put("b", b"2")
+    put("a", b"3")
+    table = Table(bench.settings(), f"{bench.prefix}state")
+    table.start()
+    try:
+        before = table.view()
+        assert dict(before.rows) == {"a": b"3", "b": b"2"}
+        assert before.offset == 3
+        put("b", None)
+        after = table.at_least(4)
+        assert dict(after.rows) == {"a": b"3"}
+        assert dict(before.rows) == {"a": b"3", "b": b"2"}
+    finally:
+        table.stop()

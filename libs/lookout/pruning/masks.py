@@ -26,7 +26,7 @@ F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 
 # Model-input pixels per sample step; measured, see docs/pruning.md.
-DEFAULT_TAU: Final = {Rule.UNION: 1.0, Rule.SIGNED_SUM: 0.5}
+DEFAULT_TAU: Final = {Rule.UNION: 0.75, Rule.SIGNED_SUM: 0.4}
 DEFAULT_LUMA_TAU: Final = 6.0
 
 

@@ -48,13 +48,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token."""
+    """p(yes) of one question: softmax of the Yes logit against the No logit at the first answer token.
+    `tokens` is the length of the question's suffix, the rows it cost."""
 
     question: str
     p_yes: float
     yes_logit: float
     no_logit: float
     text: str | None = None
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -500,8 +500,10 @@ class TransformersEngine:
                 continue
             yes = pair.softmax(-1)[:, 0].tolist()
             answers = tuple(
-                Answer(question.id, p, *both)
-                for question, p, both in zip(work.request.questions, yes, pair.tolist(), strict=True)
+                Answer(question.id, p, *both, tokens=len(suffix))
+                for question, suffix, p, both in zip(
+                    work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
+                )
             )
             out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
         return out

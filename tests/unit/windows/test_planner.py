@@ -1,0 +1,375 @@
+"""Plans: rows, labels, positions, key windows, what each policy computes, and clear refusals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoProcessor, AutoTokenizer
+
+from lookout.windows import (
+    LAYOUT_FILE,
+    NEWLINE,
+    PREFIX,
+    VISUAL,
+    Block,
+    BlockFrame,
+    LabelStyle,
+    Layout,
+    Planner,
+    Policy,
+    PositionRangeError,
+    PositionRule,
+    Rotary,
+    Run,
+    WindowError,
+    WindowPlan,
+    WindowSettings,
+    load_layout,
+    rows_of,
+    runs_of,
+)
+from lookout.windows.planner import falling
+from tests.tiny_models import FAMILIES, checkpoint
+
+LABEL = LabelStyle("frames", tuple(range(100, 110)), 3, head=(90,), tail=(91,))
+PLAIN = Layout(
+    family="internvl",
+    prefix=(1, 2, 3),
+    frame_open=(4,),
+    frame_close=(5,),
+    question_head=(),
+    question_tail=(6,),
+    yes=7,
+    no=8,
+    positions=PositionRule("linear", 4096),
+    layers=4,
+    label=LABEL,
+)
+
+
+def frame(time_us: int, keep: np.ndarray, anchor: bool = False) -> BlockFrame:
+    return BlockFrame(time_us, anchor, keep, torch.zeros(int(keep.sum()), 8))
+
+
+def block(index: int, frames: int = 2, shape: tuple[int, int] = (2, 3), stream: str = "cam/0") -> Block:
+    draw = np.random.default_rng(index)
+    masks = [np.ones(shape, bool), *(draw.random(shape) < 0.5 for _ in range(frames - 1))][:frames]
+    times = [(index * frames + number) * 500_000 for number in range(frames)]
+    return Block(
+        stream, index, tuple(frame(t, m, i == 0) for i, (t, m) in enumerate(zip(times, masks, strict=True)))
+    )
+
+
+def chain(planner: Planner, windows: int, size: int) -> list[WindowPlan]:
+    plans: list[WindowPlan] = []
+    for number in range(windows):
+        blocks = [block(index) for index in range(max(0, number - size + 1), number + 1)]
+        plans.append(planner.plan(blocks, plans[-1] if plans else None))
+    return plans
+
+
+def test_rows_follow_the_layout() -> None:
+    blocks = [block(0), block(1)]
+    plan = Planner(PLAIN, WindowSettings(2)).plan(blocks)
+    prefix, first, *_ = plan.segments
+    assert prefix.block == PREFIX
+    assert plan.token_ids[:3].tolist() == [1, 2, 3]
+    assert plan.token_ids[first.start : first.visual_start].tolist() == [90, 100, 100, 101, 91, 4]
+    assert plan.token_ids[first.visual_start : first.visual_stop].tolist() == [VISUAL] * 6
+    assert plan.token_ids[first.visual_stop : first.stop].tolist() == [5]
+    assert plan.key
+    assert plan.parent is None
+    assert plan.compute == (Run(0, plan.rows),)
+    assert plan.salt.startswith("cam/0:1:")
+
+
+def test_full_grid_positions_leave_gaps_and_compact_ones_do_not() -> None:
+    blocks = [block(0), block(1)]
+    gaps = Planner(PLAIN, WindowSettings(2)).plan(blocks)
+    dense = Planner(PLAIN, WindowSettings(2, compact=True)).plan(blocks)
+    assert dense.positions[0].tolist() == list(range(dense.rows))
+    assert gaps.question_position == 3 + 4 * (6 + 6 + 1)
+    for segment, one in zip(gaps.segments[1:], [f for b in blocks for f in b.frames], strict=True):
+        start = gaps.positions[0, segment.start] + 6
+        kept = np.flatnonzero(one.keep)
+        assert (
+            gaps.positions[0, segment.visual_start : segment.visual_stop].tolist() == (start + kept).tolist()
+        )
+
+
+def test_a_slide_drops_the_oldest_block_and_moves_the_rest() -> None:
+    plans = chain(Planner(PLAIN, WindowSettings(3, key_every=1000)), 6, 3)
+    before, after = plans[-2:]
+    assert before.blocks == (2, 3, 4)
+    assert after.blocks == (3, 4, 5)
+    assert after.parent == before.digest
+    assert after.source[:3].tolist() == [0, 1, 2]
+    for segment in after.segments[1:]:
+        rows = after.source[segment.start : segment.stop]
+        if segment.block == 5:
+            assert (rows == -1).all()
+        else:
+            old = next(s for s in before.segments if (s.block, s.frame) == (segment.block, segment.frame))
+            assert rows.tolist() == list(range(old.start, old.stop))
+            assert old.label == segment.label
+
+
+def test_refresh_computes_anchors_and_the_new_block() -> None:
+    plans = chain(Planner(PLAIN, WindowSettings(3, key_every=1000)), 5, 3)
+    plan = plans[-1]
+    want = [s for s in plan.segments[1:] if s.block == 4 or s.anchor]
+    assert rows_of(plan.compute).tolist() == rows_of([Run(s.start, s.stop) for s in want]).tolist()
+    growing = plans[1]
+    assert rows_of(growing.compute).min() == next(s for s in growing.segments if s.block == 1).start
+
+
+def test_labels_restart_at_key_windows_only() -> None:
+    plans = chain(Planner(PLAIN, WindowSettings(2, key_every=4)), 12, 2)
+    keys = [plan.window for plan in plans if plan.key]
+    assert keys[0] == 0
+    assert set(np.diff(keys[1:])) == {4}
+    for before, plan in itertools.pairwise(plans):
+        labels = [segment.label for segment in plan.segments[1:]]
+        if plan.key:
+            assert labels == list(range(1, len(labels) + 1))
+            assert plan.since_key == 0
+        else:
+            assert labels[-1] == before.segments[-1].label + 2
+            assert plan.since_key == before.since_key + 1
+
+
+def test_full_uses_the_labels_of_the_chain() -> None:
+    planner = Planner(PLAIN, WindowSettings(2, key_every=1000))
+    plans = chain(planner, 4, 2)
+    blocks = [block(3), block(4)]
+    kept, full = planner.plan(blocks, plans[-1]), planner.plan(blocks, plans[-1], policy=Policy.FULL)
+    assert full.token_ids.tolist() == kept.token_ids.tolist()
+    assert full.positions.tolist() == kept.positions.tolist()
+    assert full.parent is None
+    assert (full.source == -1).all()
+
+
+def test_a_skip_a_new_stream_and_a_demand_make_key_windows() -> None:
+    planner = Planner(PLAIN, WindowSettings(2, key_every=1000))
+    first = planner.plan([block(0), block(1)])
+    assert not planner.plan([block(1), block(2)], first).key
+    assert planner.plan([block(2), block(3)], first).key
+    assert planner.plan([block(1, stream="cam/1"), block(2, stream="cam/1")], first).key
+    assert planner.plan([block(1), block(2)], first, key=True).key
+
+
+def test_key_strides_differ_between_cameras() -> None:
+    planner = Planner(PLAIN, WindowSettings(2, key_every=15))
+    phases = {next(k for k in range(15) if planner.is_key(f"cam-{i}/0", k)) for i in range(40)}
+    assert len(phases) > 8
+
+
+def test_holes_make_windows_too() -> None:
+    planner = Planner(PLAIN, WindowSettings(3, key_every=1000))
+    empty = Block("cam/0", 1, ())
+    first = planner.plan([block(0), empty])
+    after = planner.plan([block(0), empty, block(2)], first)
+    assert {segment.block for segment in after.segments[1:]} == {0, 2}
+    with pytest.raises(WindowError, match="no frame"):
+        planner.plan([empty])
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_policies_compute_what_they_say_at_equal_token_layers(policy: Policy) -> None:
+    planner = Planner(replace(PLAIN, layers=28), WindowSettings(4, key_every=1000))
+    plans = [chain(Planner(planner.layout, replace(planner.settings, policy=one)), 7, 4)[-1]
+             for one in (Policy.REFRESH, policy)]  # fmt: skip
+    spent = [28 * plans[0].computed]
+    plan = plans[1]
+    if plan.select is not None:
+        fresh = int((plan.source[rows_of(plan.compute)] < 0).sum())
+        spent.append(
+            plan.select.layer * plan.computed + (28 - plan.select.layer) * (fresh + plan.select.rows)
+        )
+    else:
+        spent.append(sum(len(rows_of(plan.runs(layer))) for layer in range(28)))
+    if policy in (Policy.FULL, Policy.PRUNE_ONLY):
+        assert spent[1] == 28 * plan.rows
+    elif policy is Policy.REUSE_ALL:
+        assert spent[1] < spent[0]
+    else:
+        assert abs(spent[1] - spent[0]) <= 28
+    if plan.layers is not None:
+        for early, late in itertools.pairwise(plan.layers):
+            assert set(rows_of(late).tolist()) <= set(rows_of(early).tolist())
+
+
+@given(st.integers(0, 500), st.integers(1, 60))
+@settings(max_examples=50, deadline=None)
+def test_falling_shares_sum_to_the_budget(budget: int, layers: int) -> None:
+    counts = falling(budget, layers, 10**6)
+    assert len(counts) == layers
+    assert sum(counts) == budget * layers
+    assert list(counts) == sorted(counts, reverse=True)
+
+
+@given(st.lists(st.integers(0, 60), unique=True))
+@settings(max_examples=50, deadline=None)
+def test_runs_and_rows_are_inverse(rows: list[int]) -> None:
+    array = np.array(sorted(rows), dtype=np.int64)
+    assert rows_of(runs_of(array)).tolist() == array.tolist()
+
+
+def test_plans_are_deterministic_and_digests_name_their_lineage() -> None:
+    settings_ = WindowSettings(3, Policy.RANDOM_K, key_every=1000)
+    one, two = chain(Planner(PLAIN, settings_), 6, 3), chain(Planner(PLAIN, settings_), 6, 3)
+    assert [plan.digest for plan in one] == [plan.digest for plan in two]
+    other = chain(Planner(PLAIN, replace(settings_, seed=1)), 6, 3)
+    assert other[-1].digest != one[-1].digest
+    assert len({plan.salt for plan in one}) == 6
+
+
+def test_bad_blocks_and_settings_are_refused() -> None:
+    planner = Planner(PLAIN, WindowSettings(2, key_every=1000))
+    with pytest.raises(WindowError, match="at least one block"):
+        planner.plan([])
+    with pytest.raises(WindowError, match="not consecutive"):
+        planner.plan([block(0), block(2)])
+    with pytest.raises(WindowError, match="several streams"):
+        planner.plan([block(0), block(1, stream="b/0")])
+    with pytest.raises(WindowError, match="a window has 2"):
+        planner.plan([block(0), block(1), block(2)])
+    with pytest.raises(WindowError, match="keep mask"):
+        BlockFrame(0, True, np.ones((2, 2), bool), torch.zeros(3, 8))
+    with pytest.raises(WindowError, match="at least 1"):
+        WindowSettings(0)
+    with pytest.raises(PositionRangeError, match="counts only to 49"):
+        Planner(replace(PLAIN, positions=PositionRule("linear", 50)), WindowSettings(2)).plan(
+            [block(0), block(1)]
+        )
+    changed = replace(block(1), frames=block(7).frames)
+    with pytest.raises(WindowError, match="immutable"):
+        planner.plan([changed, block(2)], planner.plan([block(0), block(1)]))
+
+
+def test_labels_too_wide_ask_for_more_key_windows() -> None:
+    with pytest.raises(WindowError, match="key windows more often"):
+        LABEL.ids(1000)
+    seconds = LabelStyle("seconds", tuple(range(10)), 3, point=(77,))
+    assert seconds.ids(125) == (0, 1, 2, 77, 5)
+
+
+# Against the stock models and processors.
+
+
+def grid_blocks(rows: int, cols: int, frames: int) -> list[Block]:
+    whole = np.ones((rows, cols), bool)
+    return [Block("cam/0", k, tuple(frame((k * frames + i) * 1_000_000, whole) for i in range(frames)))
+            for k in range(2)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(4, 4), (3, 5), (6, 2)])
+def test_qwen2_5_positions_are_the_stock_models(rows: int, cols: int) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    folder = checkpoint("qwen2_5_vl")
+    model = AutoModelForImageTextToText.from_pretrained(folder).model
+    layout = load_layout(folder)
+    plan = Planner(layout, WindowSettings(2)).plan(grid_blocks(rows, cols, 3))
+    pad = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<|video_pad|>")
+    ids = torch.from_numpy(np.where(plan.token_ids == VISUAL, pad, plan.token_ids))[None]
+    want, _ = model.get_rope_index(
+        ids,
+        (ids == pad).int() * 2,
+        video_grid_thw=torch.tensor([[6, rows * 2, cols * 2]]),
+        second_per_grid_ts=torch.tensor([1.0]),
+    )
+    assert plan.positions.tolist() == want[:, 0].tolist()
+    assert plan.question_position == int(want.max()) + 1
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(4, 4), (3, 5), (6, 2)])
+def test_qwen3_positions_are_the_stock_models(rows: int, cols: int) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    folder = checkpoint("qwen3_vl")
+    model = AutoModelForImageTextToText.from_pretrained(folder).model
+    layout = load_layout(folder)
+    plan = Planner(layout, WindowSettings(2)).plan(grid_blocks(rows, cols, 3))
+    pad = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids("<|video_pad|>")
+    ids = torch.from_numpy(np.where(plan.token_ids == VISUAL, pad, plan.token_ids))[None]
+    want, _ = model.get_rope_index(
+        ids, (ids == pad).int() * 2, video_grid_thw=torch.tensor([[6, rows * 2, cols * 2]])
+    )
+    assert plan.positions.tolist() == want[:, 0].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_prompt_is_the_processors(family: str) -> None:
+    """Rows and question spell what the family's processor writes for the same video (labels aside)."""
+    folder = checkpoint(family)
+    processor: Any = AutoProcessor.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    layout = load_layout(folder)
+    parts = [layout.prefix]
+    for number in range(2):
+        label = () if layout.label is None else layout.label.ids(number + 1)
+        parts.append((*label, *layout.frame_open, *(VISUAL,) * 2, *layout.frame_close))
+    ids = [
+        *(i for part in parts for i in part),
+        *layout.question_head,
+        *tokenizer.encode("Why?"),
+        *layout.question_tail,
+    ]
+    pad = {"internvl": "<IMG_CONTEXT>", "llava_onevision": "<video>"}.get(family, "<|video_pad|>")
+    spelled = "".join(pad if i in (VISUAL, NEWLINE) else tokenizer.decode([i]) for i in ids)
+    content = [{"type": "video"}, {"type": "text", "text": "Why?"}]
+    shown = processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+    visual = {
+        "internvl": f"Frame001: <img>{pad * 2}</img>\nFrame002: <img>{pad * 2}</img>",
+        "llava_onevision": pad * 5,
+        "qwen2_5_vl": pad * 4,
+        "qwen3_vl": "".join(f"<000.{n} seconds><|vision_start|>{pad * 2}<|vision_end|>" for n in (1, 2)),
+    }[family]
+    placeholder = {
+        "internvl": "<video>",
+        "llava_onevision": "<video>",
+        "qwen2_5_vl": "<|video_pad|>",
+        "qwen3_vl": "<|vision_start|><|video_pad|><|vision_end|>",
+    }[family]
+    assert spelled == shown.replace(placeholder, visual)
+
+
+def test_a_checkpoint_may_bring_its_own_layout(tmp_path: Path) -> None:
+    for source in checkpoint("internvl").iterdir():
+        (tmp_path / source.name).symlink_to(source)
+    (tmp_path / LAYOUT_FILE).write_text(json.dumps({"prefix": "<img>", "question_tail": "</img>"}))
+    layout = load_layout(tmp_path)
+    assert len(layout.prefix) == len(layout.question_tail) == 1
+    assert layout.frame_open == layout.question_head == ()
+    assert layout.label is None
+    (tmp_path / LAYOUT_FILE).write_text('{"suffix": "?"}')
+    with pytest.raises(WindowError, match="not a prompt layout"):
+        load_layout(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl", "qwen3_vl"])
+def test_one_rotation_is_the_models_own(family: str) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    text = AutoModelForImageTextToText.from_pretrained(checkpoint(family)).model.language_model
+    sections = text.config.rope_parameters.get("mrope_section")
+    rotary = Rotary.of(text.rotary_emb.inv_freq, sections, family == "qwen3_vl")
+    places = torch.randint(0, 300, (1 if family == "internvl" else 3, 40))
+    shaped = places if family == "internvl" else places[:, None]
+    cos, sin = text.rotary_emb(torch.zeros(1), shaped)
+    keys = torch.randn(2, 40, 32)
+    half = torch.cat([-keys[..., 16:], keys[..., :16]], -1)
+    turned = Rotary.rotate(keys, rotary.angles(places))
+    torch.testing.assert_close(turned, keys * cos[0] + half * sin[0], atol=1e-4, rtol=1e-4)

@@ -31,6 +31,7 @@ _READY_S = 180.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
+_MISCONFIGURED = 2  # the exit code by which a service says that trying again is no use
 _GIVE_UP_AFTER = 4  # deaths in a row before it was ever ready
 
 
@@ -109,8 +110,8 @@ class Service:
             code, said = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
-            if self._deaths >= _GIVE_UP_AFTER and not self.was_ready:
-                raise LocalError(f"{self.name} ends with code {code} at every start; its log ends:\n{said}")
+            if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
+                raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{said}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
             self._next_start = now + pause
             return f"{self.name} ended with code {code}; it starts again in {pause:g} s (log: {self.log})"
@@ -152,7 +153,6 @@ class Fleet:
         settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: settings for one stage only.
         stages: which services to run.
-        progress: told in one sentence what is being waited for.
     """
 
     def __init__(
@@ -166,7 +166,6 @@ class Fleet:
         settings: Mapping[str, str] | None = None,
         stage_settings: Mapping[Stage, Mapping[str, str]] | None = None,
         stages: Sequence[Stage] = tuple(Stage),
-        progress: Progress = lambda _: None,
     ) -> None:
         self._temporary = folder is None
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
@@ -178,7 +177,7 @@ class Fleet:
         self._common = dict(settings or {})
         self._own = {stage: dict(values) for stage, values in (stage_settings or {}).items()}
         self._stages = tuple(stages)
-        self._progress = progress
+        self._progress: Progress = lambda _: None
         self._lock = FileLock(self.folder / ".running", timeout=0)
         self.services: list[Service] = []
 
@@ -205,6 +204,10 @@ class Fleet:
             metrics={service.name: service.metrics_port for service in self.services},
             grpc={service.name: service.grpc_port for service in self.services},
         )
+
+    def on_progress(self, tell: Progress) -> None:
+        """While it starts, `tell` gets one sentence about what is being waited for."""
+        self._progress = tell
 
     def start(self) -> Self:
         """Bring everything up and wait until every service is ready.

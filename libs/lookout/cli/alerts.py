@@ -1,0 +1,128 @@
+"""`lookout alerts`: follow incidents as they open, grow and close."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from lookout.cli.connect import BootstrapOption, CliError, Position, check_reachable, find_bootstrap, reading
+from lookout.v1.alerts_pb2 import Alert
+from lookout.wire import ALERTS, WireError, from_json, to_json
+
+_MARKS = {
+    Alert.KIND_OPENED: ("▲ opened", "bold red"),
+    Alert.KIND_UPDATED: ("· update", "yellow"),
+    Alert.KIND_CLOSED: ("▽ closed", "green"),
+}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def alerts(
+    camera: Annotated[
+        str | None,
+        typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').", show_default=False),
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(help="now, start, or how long ago (90s, 15m, 6h, 2d): earlier alerts are shown first."),
+    ] = "now",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after so many.", show_default=False)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for more, or end after what there is.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as on the wire.")] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Follow alerts. Ctrl-C ends it.
+
+    One incident keeps one id from opening to closing; the score is p(yes) of its newest window, the peak its
+    highest.
+    """
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, ALERTS.name)
+    show = print_json if as_json else LinePrinter(Console())
+    shown = 0
+    with reading(address, [ALERTS.name], parse_since(since)) as reader:
+        until_now = None if follow else reader.until_now()
+        while count is None or shown < count:
+            message = reader.poll(0.5) if until_now is None else next(until_now, None)
+            if message is None:
+                if until_now is not None:
+                    return
+                continue
+            if not message.value():
+                continue
+            try:
+                alert = from_json(message.value(), Alert)
+            except WireError:
+                continue
+            if _wanted(alert, camera, watch):
+                show(alert)
+                shown += 1
+
+
+def parse_since(text: str) -> Position:
+    """`now`, `start` or a length of time. Raises CliError."""
+    if text == "now":
+        return Position()
+    if text == "start":
+        return Position(oldest=True)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise CliError(f"--since {text!r} is neither now, start nor like 90s, 15m, 6h, 2d")
+    return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
+
+
+def print_json(alert: Alert) -> None:
+    typer.echo(to_json(alert).decode())
+
+
+class LinePrinter:
+    """One aligned line an alert: when, what, where, how sure, and the question."""
+
+    def __init__(self, console: Console, clock: Callable[[Alert], str] | None = None) -> None:
+        self._console = console
+        self._clock = clock or wall_clock
+
+    def __call__(self, alert: Alert) -> None:
+        mark, style = _MARKS.get(alert.kind, ("? unknown", "dim"))
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(self._clock(alert), "dim")
+        line.append("  ")
+        line.append(mark, style)
+        line.append(f"  {alert.camera:<16.24}", "cyan")
+        line.append(f"  {alert.score:4.2f}", "bold")
+        line.append(f" (peak {alert.peak:4.2f}, {_length(alert)})  ", "dim")
+        line.append(alert.question)
+        if alert.kind == Alert.KIND_CLOSED and alert.reason:
+            line.append(f"  [{alert.reason}]", "dim")
+        line.append(f"  {alert.incident[:8]}", "dim")
+        self._console.print(line, soft_wrap=True)
+
+
+def wall_clock(alert: Alert) -> str:
+    """When its newest window ended, on this machine's clock."""
+    return datetime.fromtimestamp(alert.end_wall_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _length(alert: Alert) -> str:
+    return f"{max(0, alert.end_wall_ms - alert.start_wall_ms) / 1e3:.0f} s"
+
+
+def _wanted(alert: Alert, camera: str | None, watch: str | None) -> bool:
+    return (camera is None or fnmatchcase(alert.camera, camera)) and (
+        watch is None or fnmatchcase(alert.watch, watch)
+    )

@@ -1,0 +1,76 @@
+"""The `lookout` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.markup import escape
+
+from lookout.cli import alerts as alerts_command
+from lookout.cli import demo as demo_command
+from lookout.cli import doctor as doctor_command
+from lookout.cli import inspect as inspect_command
+from lookout.cli import publish as publish_command
+from lookout.cli import report_command, watches
+from lookout.cli import up as up_command
+from lookout.cli.connect import CliError
+from lookout.codec import CodecError
+from lookout.local import LocalError
+from lookout.runtime.errors import StartupError
+from lookout.wire import WireError
+
+_EXPECTED = (CliError, LocalError, CodecError, StartupError, WireError, OSError)
+
+app = typer.Typer(
+    name="lookout",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Standing questions, answered on every window of every camera.\n\n"
+    "Start with `lookout demo`. For footage of your own: `lookout up` in one terminal, then "
+    "`lookout watch add`, `lookout publish` and `lookout alerts` in another.",
+)
+
+_state = {"debug": False}
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+) -> None:
+    _state["debug"] = debug
+
+
+app.command("demo")(demo_command.demo)
+app.command("up")(up_command.up)
+app.command("publish")(publish_command.publish)
+app.add_typer(watches.app, name="watch")
+app.command("alerts")(alerts_command.alerts)
+app.command("inspect")(inspect_command.inspect)
+app.command("report")(report_command.report)
+app.command("doctor")(doctor_command.doctor)
+
+
+def main() -> None:
+    """Run the command; an error is one line and exit code 1."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except KafkaException as error:
+        _fail(f"Kafka: {error.args[0].str()}", error)
+    except _EXPECTED as error:
+        _fail(str(error), error)
+
+
+def _fail(text: str, error: BaseException) -> None:
+    if _state["debug"]:
+        raise error
+    Console(stderr=True).print(f"[bold red]error[/] {escape(text)}", highlight=False, soft_wrap=True)
+    sys.exit(1)

@@ -1,0 +1,223 @@
+"""Addresses and Kafka clients of the commands."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lookout.local import running_fleets
+from lookout.wire import MAX_MESSAGE_BYTES
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        help="Kafka's address (host:port). Without it: LOOKOUT_KAFKA, else the fleet that runs here.",
+        show_default=False,
+    ),
+]
+
+_ANSWER_S = 10.0
+
+
+class CliError(Exception):
+    """What went wrong and what to do, in one line for people."""
+
+
+def find_bootstrap(given: str | None) -> str:
+    """The address given, else LOOKOUT_KAFKA, else the one local fleet that runs.
+
+    Raises:
+        CliError: there is none, or more than one.
+    """
+    if address := given or os.environ.get("LOOKOUT_KAFKA"):
+        return address
+    fleets = running_fleets()
+    if len(fleets) == 1:
+        return fleets[0].bootstrap
+    if not fleets:
+        raise CliError("no Kafka to talk to: start a fleet with `lookout up`, or give --bootstrap host:port")
+    addresses = ", ".join(fleet.bootstrap for fleet in fleets)
+    raise CliError(f"several fleets run here: say which with --bootstrap ({addresses})")
+
+
+class Quiet:
+    """Collects librdkafka's complaints; the last one explains a failure."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, error: object) -> None:
+        self.last = str(error.str() if hasattr(error, "str") else error)
+
+
+def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str, object]:
+    """What every client of the commands shares."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "error_cb": complaints or Quiet(),
+        "socket.connection.setup.timeout.ms": 5000,
+        "reconnect.backoff.max.ms": 1000,
+    }
+
+
+def check_reachable(bootstrap: str, topic: str | None = None) -> None:
+    """Raises CliError if no broker answers, or `topic` does not exist."""
+    complaints = Quiet()
+    admin = AdminClient(client_options(bootstrap, complaints))
+    try:
+        found = admin.list_topics(timeout=_ANSWER_S).topics
+    except KafkaException as error:
+        why = complaints.last or error.args[0].str()
+        raise CliError(f"Kafka at {bootstrap} does not answer ({why}): is the fleet up?") from error
+    if topic is not None and topic not in found:
+        raise CliError(
+            f"Kafka at {bootstrap} has no topic {topic}: `lookout up` creates it here, the chart in a cluster"
+        )
+
+
+def make_producer(bootstrap: str) -> Producer:
+    """An idempotent producer that takes whole segments."""
+    return Producer(
+        {
+            **client_options(bootstrap),
+            "enable.idempotence": True,
+            "message.max.bytes": MAX_MESSAGE_BYTES,
+            "queue.buffering.max.kbytes": 128 << 10,
+            "linger.ms": 5,
+            "delivery.timeout.ms": 60_000,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to begin reading: at the oldest record, at the next one, or at a moment (Unix milliseconds)."""
+
+    at_ms: int | None = None
+    oldest: bool = False
+
+
+class Reader:
+    """Reads whole topics without a group: every partition, committed records only."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: list[str],
+        start: Position,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        self._consumer = Consumer(
+            {
+                **client_options(bootstrap),
+                "group.id": f"lookout-cli-{uuid.uuid4().hex[:8]}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+                **(options or {}),
+            }
+        )
+        try:
+            self._places = [place for topic in topics for place in self._start_of(topic, start)]
+        except KafkaException as error:
+            self._consumer.close()
+            raise CliError(f"Kafka at {bootstrap} does not answer: {error.args[0].str()}") from error
+        self._consumer.assign(self._places)
+
+    def poll(self, timeout: float) -> Message | None:
+        """The next record, or None when none came in time. Passing troubles of the line are waited out."""
+        message = self._consumer.poll(timeout)
+        if message is None or message.error() is not None:
+            return None
+        return message
+
+    def until_now(self) -> Iterator[Message]:
+        """The records that stand in the topics at this moment, then no more.
+
+        Raises:
+            CliError: the broker went silent before the end.
+        """
+        ends = {}
+        for place in self._places:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(place.topic, place.partition), timeout=_ANSWER_S
+            )
+            ends[place.topic, place.partition] = (low, high)
+        wanted = {where: high for where, (low, high) in ends.items() if high > low}
+        deadline = time.monotonic() + 3 * _ANSWER_S
+        while wanted:
+            if (message := self.poll(0.2)) is not None:
+                deadline = time.monotonic() + 3 * _ANSWER_S
+                yield message
+            for place in self._consumer.position(self._places):
+                # The position counts transaction markers, which end a topic without being records.
+                if place.offset >= wanted.get((place.topic, place.partition), 1 << 62):
+                    del wanted[place.topic, place.partition]
+            if time.monotonic() > deadline:
+                raise CliError("Kafka went silent in the middle of a topic: is the broker up?")
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _start_of(self, topic: str, start: Position) -> list[TopicPartition]:
+        found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        if found.error is not None:
+            raise CliError(
+                f"Kafka has no topic {topic}: `lookout up` creates it, or `lookout doctor` says more"
+            )
+        places = [TopicPartition(topic, partition) for partition in found.partitions]
+        if start.at_ms is not None:
+            timed = [TopicPartition(topic, place.partition, start.at_ms) for place in places]
+            return list(self._consumer.offsets_for_times(timed, timeout=_ANSWER_S))
+        for place in places:
+            low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+            place.offset = low if start.oldest else high
+        return places
+
+
+@contextmanager
+def reading(bootstrap: str, topics: list[str], start: Position) -> Iterator[Reader]:
+    """A Reader that is closed at the end."""
+    reader = Reader(bootstrap, topics, start)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def send_and_confirm(
+    bootstrap: str,
+    topic: str,
+    records: Mapping[str, bytes | None],
+    on_done: Callable[[str], None] | None = None,
+) -> None:
+    """Write records (None deletes) and wait until Kafka has them.
+
+    Raises:
+        CliError: one was refused, with Kafka's reason.
+    """
+    producer = make_producer(bootstrap)
+    failures: list[str] = []
+
+    def delivered(error: object, message: Message) -> None:
+        if error is not None:
+            failures.append(str(error))
+        elif on_done is not None:
+            on_done(message.key().decode())
+
+    for key, value in records.items():
+        producer.produce(topic, key=key, value=value, on_delivery=delivered)
+    if producer.flush(60.0) or failures:
+        raise CliError(f"Kafka at {bootstrap} did not take it: {failures[0] if failures else 'no answer'}")

@@ -1,0 +1,373 @@
+"""`lookout demo`: a whole fleet, rendered cameras, any footage given, alerts as they come, one page."""
+
+from __future__ import annotations
+
+import heapq
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lookout.cli.alerts import LinePrinter
+from lookout.cli.connect import CliError, Position, Reader, reading
+from lookout.cli.footage import footage_files
+from lookout.cli.publish import Piece, Publisher, cut_source
+from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
+from lookout.cli.report.page import percent, saved_patches, saved_tokens
+from lookout.cli.report.run import DeadLetter
+from lookout.cli.signals import ending_quietly
+from lookout.cli.up import parse_settings
+from lookout.cli.watches import slug, write_watches
+from lookout.codec import CodecError
+from lookout.local import Fleet
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import Stage
+from lookout.wire.headers import CAPTURED_AT, encode
+
+console = Console(highlight=False)
+
+_CUT_S = 2.0
+_SILENCE_S = 4.0  # after so much silence a camera's last window closes
+_STALL_S = 300.0
+_TEND_EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class Source:
+    """One camera of the demo."""
+
+    id: str
+    path: Path
+    truth: Truth | None = None
+    sent: int = 0
+    duration_us: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a demo gave."""
+
+    run: Run
+    sources: list[Source]
+    watches: list[Watch]
+    notices: list[str] = field(default_factory=list)
+
+
+def demo(
+    footage: Annotated[
+        list[Path] | None,
+        typer.Option("--footage", "-f", help="A video file or folder to play as well; repeat for more."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path(
+        "out/lookout-demo.html"
+    ),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the fleet running afterwards, until Ctrl-C.")
+    ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(help="A running Kafka to use instead of starting one.", envvar="LOOKOUT_KAFKA"),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the services, NAME=VALUE (window_s=20); repeat for more."),
+    ] = None,
+) -> None:
+    """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
+
+    Brings up Kafka, Redis and the four services, asks the product's questions of every camera, publishes
+    everything as fast as it goes, prints each incident with its score, and writes one page that needs nothing
+    but a browser.
+    """
+    files = [file for path in footage or [] for file in footage_files(path)]
+    settings = {"silence_s": f"{_SILENCE_S:g}", **parse_settings(setting or [])}
+    own = {Stage.DECODE: {"silence_s": settings.pop("silence_s")}}
+    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own)
+    with ending_quietly():
+        try:
+            with console.status("starting the fleet") as status:
+                fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
+                fleet.start()
+                console.print(
+                    f"[green]✓[/] fleet is up: Kafka {fleet.bootstrap}, Redis, {len(fleet.services)} services"
+                )
+                status.update("rendering cameras (the first time; then they are cached)")
+                sources = [*rendered_sources(), *footage_sources(files)]
+                console.print(f"[green]✓[/] {len(sources)} cameras: {', '.join(each.id for each in sources)}")
+                watches = product_watches()
+                write_watches(fleet.bootstrap, watches)
+                console.print(
+                    f"[green]✓[/] {len(watches)} questions: " + "  ".join(w.question for w in watches)
+                )
+            outcome = play(fleet, sources, watches)
+            _summary(outcome)
+            with console.status("writing the page"):
+                page = _write(fleet, outcome, out, ["lookout", *sys.argv[1:]])
+            if keep:
+                _keep(fleet, page)
+        finally:
+            with console.status("ending the fleet"):
+                fleet.close()
+    console.print(str(page), soft_wrap=True)
+
+
+def rendered_sources() -> list[Source]:
+    """The cameras that Lookout renders itself, with what really happens in them."""
+    from lookout.local.jars import cache_folder
+    from watchbench.cameras import demo_cameras
+    from watchbench.questions import BY_NAME, PRODUCT
+
+    folder = cache_folder() / "demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {name: slug(BY_NAME[name].text) for name in PRODUCT}
+    found = []
+    for camera in demo_cameras(folder):
+        spans: dict[str, list[tuple[float, float]]] = {watch: [] for watch in names.values()}
+        for event in camera.truth:
+            if event.what in names:
+                spans[names[event.what]].append((event.begin, event.end))
+        found.append(Source(camera.id, camera.path, Truth(spans)))
+    return found
+
+
+def footage_sources(files: Sequence[Path]) -> list[Source]:
+    """A camera for every file, named after it; names that occur twice get a number."""
+    found: list[Source] = []
+    taken: dict[str, int] = {}
+    for file in files:
+        name = slug_of_file(file)
+        taken[name] = taken.get(name, 0) + 1
+        found.append(Source(name if taken[name] == 1 else f"{name}-{taken[name]}", file))
+    return found
+
+
+def slug_of_file(path: Path) -> str:
+    """A camera id from a file's name."""
+    kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in path.stem)
+    return kept.strip("-.")[:60] or "camera"
+
+
+def product_watches() -> list[Watch]:
+    """The product's questions, on all cameras, with a rule that two windows must agree."""
+    from watchbench.questions import BY_NAME, PRODUCT
+
+    rule = Rule(threshold=0.5, clear_threshold=0.4, k=2, n=3)
+    return [
+        Watch(id=slug(BY_NAME[name].text), version=1, question=BY_NAME[name].text, rule=rule)
+        for name in PRODUCT
+    ]
+
+
+def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> Outcome:
+    """Publish everything while following what the fleet says, until every camera is decided.
+
+    Raises:
+        CliError: nothing moved for minutes; the message says where it stands.
+    """
+    outcome = Outcome(Run(), sources, watches)
+    for watch in watches:
+        outcome.run.questions[watch.id] = watch.question
+    publisher = Publisher(fleet.bootstrap)
+    with reading(fleet.bootstrap, list(TOPICS), Position()) as reader, _progress() as bar:
+        player = _Player(fleet, reader, outcome, bar)
+        start_us = int(time.time() * 1e6)
+        for source, piece in interleaved(sources):
+            headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000)})
+            publisher.send(source.id, piece.data, headers)
+            source.sent += 1
+            source.duration_us = max(source.duration_us, piece.start_us + piece.duration_us)
+            player.follow(0.0)
+        publisher.confirm()
+        player.follow_to_the_end()
+    return outcome
+
+
+def interleaved(sources: Sequence[Source]) -> Iterator[tuple[Source, Piece]]:
+    """The pieces of all cameras, merged by time, as if they filmed together; a file that cannot be cut says
+    why in its source."""
+    waiting: list[tuple[int, int, Piece, Iterator[Piece]]] = []
+    for index, source in enumerate(sources):
+        _push(waiting, index, source, cut_source(source.path, _CUT_S))
+    while waiting:
+        _, index, piece, rest = heapq.heappop(waiting)
+        yield sources[index], piece
+        _push(waiting, index, sources[index], rest)
+
+
+def _push(
+    waiting: list[tuple[int, int, Piece, Iterator[Piece]]],
+    index: int,
+    source: Source,
+    pieces: Iterator[Piece],
+) -> None:
+    try:
+        piece = next(pieces, None)
+    except CodecError as error:
+        source.error = str(error)
+        return
+    if piece is not None:
+        heapq.heappush(waiting, (piece.start_us, index, piece, pieces))
+
+
+class _Player:
+    """Follows the fleet's topics, prints what matters, and knows when everything is decided."""
+
+    def __init__(self, fleet: Fleet, reader: Reader, outcome: Outcome, bar: Progress) -> None:
+        self._fleet = fleet
+        self._reader = reader
+        self._outcome = outcome
+        self._bar = bar
+        self._task: TaskID = bar.add_task("watching", total=None, detail="")
+        self._print = LinePrinter(bar.console, self._clock)
+        self._tended = time.monotonic()
+
+    def follow(self, seconds: float) -> bool:
+        """Take what has come, waiting so long for the first; tend the fleet. True if anything came."""
+        found = False
+        message = self._reader.poll(seconds)
+        while message is not None:
+            found = True
+            self._show(self._outcome.run.take(message))
+            message = self._reader.poll(0.0)
+        if time.monotonic() - self._tended > _TEND_EVERY_S:
+            self._tended = time.monotonic()
+            for news in self._fleet.tend():
+                self._bar.console.print(f"[yellow]![/] {news}")
+        self._advance()
+        return found
+
+    def follow_to_the_end(self) -> None:
+        quiet_since = time.monotonic()
+        while unfinished := self._unfinished():
+            if self.follow(0.5):
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > _STALL_S:
+                raise CliError(
+                    f"nothing moved for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
+                    f"The services' logs are in {self._fleet.logs}"
+                )
+        # The last incidents close right after the last outcomes: let them arrive.
+        for _ in range(4):
+            self.follow(0.5)
+
+    def _unfinished(self) -> list[str]:
+        watches = [watch.id for watch in self._outcome.watches]
+        waiting = []
+        for source in self._outcome.sources:
+            if not source.sent:
+                continue
+            camera = self._outcome.run.cameras.get(source.id)
+            if camera is None or len(camera.segments) < source.sent or not camera.finished(watches):
+                waiting.append(source.id)
+        return waiting
+
+    def _advance(self) -> None:
+        total = sum(source.duration_us for source in self._outcome.sources) / 1e6
+        cameras = self._outcome.run.cameras.values()
+        decoded = sum(camera.seconds for camera in cameras)
+        decided = sum(sum(camera.decided_us.values()) for camera in cameras) / 1e6
+        detail = f"{decided:.0f} of {total:.0f} s of footage decided ({decoded:.0f} s decoded)"
+        self._bar.update(self._task, total=max(total, 1e-3), completed=min(decided, total), detail=detail)
+
+    def _clock(self, alert: Alert) -> str:
+        """When its newest window ended, counted from the start of the stream."""
+        camera = self._outcome.run.camera(alert.camera)
+        seconds = camera.stream_us(alert.epoch, alert.end_wall_ms) // 1_000_000
+        return f"{seconds // 60:3d}:{seconds % 60:02d}"
+
+    def _show(self, news: Alert | DeadLetter | None) -> None:
+        if isinstance(news, DeadLetter):
+            text = f"{news.camera}: {news.topic}: {news.reason} {news.detail}"
+            self._outcome.notices.append(text)
+            self._bar.console.print(f"[yellow]✗[/] {text}")
+        elif news is not None and news.kind != Alert.KIND_UPDATED:
+            self._print(news)
+
+
+def _summary(outcome: Outcome) -> None:
+    for source in outcome.sources:
+        if source.error:
+            outcome.notices.append(f"{source.path.name} could not be cut: {source.error}")
+            console.print(f"[yellow]✗[/] {source.path.name}: {source.error}")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("camera")
+    for name in ("seconds", "windows", "incidents", "patches never computed", "tokens never computed"):
+        table.add_column(name, justify="right")
+    for camera in sorted(outcome.run.cameras.values(), key=lambda each: each.id):
+        table.add_row(
+            camera.id,
+            f"{camera.seconds:.0f}",
+            str(len(camera.costs)),
+            str(len(camera.incidents)),
+            percent(saved_patches(camera)),
+            percent(saved_tokens(camera)),
+        )
+    console.print()
+    console.print(table)
+    incidents = sorted(
+        (
+            incident.peak,
+            camera.id,
+            incident.question,
+            camera.stream_us(incident.epoch, incident.start_wall_ms) / 1e6,
+            camera.stream_us(incident.epoch, incident.end_wall_ms) / 1e6,
+        )
+        for camera in outcome.run.cameras.values()
+        for incident in camera.incidents.values()
+    )
+    console.print(f"\n[bold]{len(incidents)} incidents[/], surest first")
+    for peak, camera_id, question, begin, end in reversed(incidents):
+        console.print(f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {question}")
+
+
+def _write(fleet: Fleet, outcome: Outcome, out: Path, command: list[str]) -> Path:
+    decoders = [f"127.0.0.1:{each.grpc_port}" for each in fleet.services if each.stage is Stage.DECODE]
+    album = Album(fleet.bootstrap, decoders)
+    facts = PageFacts(
+        title="What the cameras showed",
+        command=shlex.join(command),
+        facts={"fleet": "one machine: Apache Kafka, Redis, decode, prune-encode, prefill, alerts"},
+        notices=outcome.notices,
+        truth={source.id: source.truth for source in outcome.sources if source.truth is not None},
+    )
+    try:
+        return write_page(out.resolve(), outcome.run, album, facts)
+    finally:
+        album.close()
+
+
+def _keep(fleet: Fleet, page: Path) -> None:
+    console.print(f"\n[green]✓[/] the page: {page}")
+    console.print("The fleet stays up: lookout publish, watch and alerts find it. Ctrl-C ends it.")
+    try:
+        while True:
+            time.sleep(_TEND_EVERY_S)
+            for news in fleet.tend():
+                console.print(f"[yellow]![/] {news}")
+    except KeyboardInterrupt:
+        console.print("ending the fleet ...")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[detail]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )

@@ -1,0 +1,275 @@
+"""`lookout doctor`: every dependency, address and topic, and what to do about those that are not well."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import metadata
+from typing import Annotated
+
+import redis
+import typer
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
+from lookout.local import LocalError, running_fleets
+from lookout.local.jars import cache_folder, locked_jars
+from lookout.local.java import find_java
+from lookout.local.redis import find_redis_server
+from lookout.wire import Topic, all_topics
+
+_ANSWER_S = 5.0
+_ROOM_GB = 2.0
+
+
+class State(StrEnum):
+    GOOD = "ok"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `advice` says what to do where the state is not ok."""
+
+    about: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    redis_url: Annotated[
+        str | None,
+        typer.Option("--redis", envvar="LOOKOUT_REDIS", help="Redis's URL.  [default: the running fleet's]"),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Check what Lookout needs here: software, addresses, topics, services.
+
+    The exit code is 1 if something is wrong.
+    """
+    findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
+    if as_json:
+        for each in findings:
+            typer.echo(json.dumps(asdict(each)))
+    else:
+        _print(findings)
+    if any(each.state is State.BAD for each in findings):
+        raise typer.Exit(1)
+
+
+def _print(findings: list[Finding]) -> None:
+    marks = {State.GOOD: "[green]✓[/]", State.NOTE: "[yellow]○[/]", State.BAD: "[red]✗[/]"}
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for each in findings:
+        advice = f"\n[dim]→ {escape(each.advice)}[/]" if each.advice else ""
+        table.add_row(marks[each.state], each.about, escape(each.found) + advice)
+    console = Console()
+    console.print(table)
+    bad = sum(each.state is State.BAD for each in findings)
+    console.print(f"\n[red]{bad} to mend[/]" if bad else "\n[green]all is well[/]")
+
+
+def _software() -> Iterator[Finding]:
+    good = sys.version_info >= (3, 11)
+    yield Finding(
+        "Python",
+        State.GOOD if good else State.BAD,
+        platform.python_version(),
+        "" if good else "Lookout needs Python 3.11 or newer",
+    )
+    for about, package, extra in (
+        ("video decoder", "av", "decode"),
+        ("model runtime", "torch", "prefill"),
+        ("model code", "transformers", "prefill"),
+        ("Kafka client", "confluent-kafka", "wire"),
+    ):
+        yield _package(about, package, extra)
+    yield _trial("Java for a local Kafka", _java_text)
+    yield _jars()
+    yield _trial("Redis for a local fleet", lambda: str(find_redis_server()))
+    yield _accelerator()
+    yield _disk()
+
+
+def _java_text() -> str:
+    java = find_java()
+    return f"{java.major} ({java.path})"
+
+
+def _package(about: str, package: str, extra: str) -> Finding:
+    try:
+        return Finding(about, State.GOOD, f"{package} {metadata.version(package)}")
+    except metadata.PackageNotFoundError:
+        return Finding(about, State.BAD, f"{package} is missing", f"pip install 'lookout-fleet[{extra}]'")
+
+
+def _trial(about: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(about, State.GOOD, look())
+    except LocalError as error:
+        return Finding(about, State.NOTE, "none", f"{error} (only `lookout up` and `lookout demo` need it)")
+
+
+def _jars() -> Finding:
+    folders = [path for path in cache_folder().glob("kafka-*") if path.is_dir()]
+    if any(len(list(path.glob("*.jar"))) == len(locked_jars()) for path in folders):
+        return Finding("Kafka's jars", State.GOOD, f"{len(locked_jars())} in {cache_folder()}")
+    return Finding(
+        "Kafka's jars", State.NOTE, "not fetched yet", "the first local fleet fetches them (45 MB)"
+    )
+
+
+def _accelerator() -> Finding:
+    try:
+        import torch
+    except ImportError:
+        return Finding("GPU", State.NOTE, "unknown (no torch)")
+    if torch.cuda.is_available():
+        return Finding("GPU", State.GOOD, torch.cuda.get_device_name(0))
+    return Finding("GPU", State.NOTE, "none: models run on the CPU, which the demo's model is made for")
+
+
+def _disk() -> Finding:
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free / 1e9
+    if free >= _ROOM_GB:
+        return Finding("room for a local fleet", State.GOOD, f"{free:.0f} GB in {folder}")
+    return Finding(
+        "room for a local fleet",
+        State.BAD,
+        f"{free:.1f} GB in {folder}",
+        "make room, or set TMPDIR to another disk",
+    )
+
+
+def _kafka(given: str | None) -> Iterator[Finding]:
+    try:
+        address = find_bootstrap(given)
+    except CliError as error:
+        yield Finding("Kafka", State.NOTE, "no address", str(error))
+        return
+    complaints = Quiet()
+    admin = AdminClient(client_options(address, complaints))
+    try:
+        found = admin.list_topics(timeout=_ANSWER_S)
+    except KafkaException as error:
+        why = complaints.last or error.args[0].str()
+        advice = "is it up, and may this machine reach it? (`lookout up` starts one here)"
+        yield Finding("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
+        return
+    yield Finding("Kafka", State.GOOD, f"{address}, {len(found.brokers)} broker(s)")
+    yield from _topics(admin, {name: len(topic.partitions) for name, topic in found.topics.items()})
+    yield from _lags(admin)
+
+
+def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]:
+    wanted = {topic.name: topic for topic in all_topics()}
+    if missing := sorted(set(wanted) - set(partitions)):
+        advice = "`lookout up` creates them here, the chart on Kubernetes"
+        yield Finding("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
+    present = [topic for name, topic in wanted.items() if name in partitions]
+    counts = {partitions[topic.name] for topic in present if topic.pipeline}
+    if len(counts) > 1:
+        yield Finding(
+            "partitions",
+            State.BAD,
+            ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in present if topic.pipeline),
+            "the pipeline's topics share one partition count: create them anew with the same",
+        )
+    problems = [
+        problem for topic in present for problem in _wrong_settings(topic, _settings(admin, topic.name))
+    ]
+    for problem in problems:
+        yield Finding("topic settings", State.BAD, problem, "change it with kafka-configs, see docs/wire")
+    if present and not missing and not problems and len(counts) == 1:
+        yield Finding("topics", State.GOOD, f"{len(present)}, {counts.pop()} partitions each in the pipeline")
+
+
+def _settings(admin: AdminClient, name: str) -> dict[str, str]:
+    (pending,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+    return {entry.name: entry.value for entry in pending.result(_ANSWER_S).values()}
+
+
+def _wrong_settings(topic: Topic, actual: dict[str, str]) -> Iterator[str]:
+    if topic.compacted != ("compact" in actual["cleanup.policy"]):
+        wanted = topic.config()["cleanup.policy"]
+        yield f"{topic.name}: cleanup.policy is {actual['cleanup.policy']}, not {wanted}"
+    if int(actual["max.message.bytes"]) < topic.max_message_bytes:
+        limit = actual["max.message.bytes"]
+        yield f"{topic.name}: max.message.bytes is {limit}, below {topic.max_message_bytes}"
+
+
+def _lags(admin: AdminClient) -> Iterator[Finding]:
+    """Which stages have members: a stage without one decides nothing."""
+    from lookout.wire import Stage
+
+    try:
+        groups = admin.describe_consumer_groups([stage.value for stage in Stage], request_timeout=_ANSWER_S)
+        for name, pending in groups.items():
+            members = len(pending.result(_ANSWER_S).members)
+            if members:
+                yield Finding(f"stage {name}", State.GOOD, f"{members} worker(s)")
+            else:
+                yield Finding(
+                    f"stage {name}", State.BAD, "no worker", f"start one: python -m services.{_module(name)}"
+                )
+    except KafkaException as error:
+        yield Finding("stages", State.NOTE, f"unknown: {error.args[0].str()}")
+
+
+def _module(stage: str) -> str:
+    return stage.replace("-", "_")
+
+
+def _redis(given: str | None) -> Iterator[Finding]:
+    fleets = running_fleets()
+    url = given or (fleets[0].redis_url if len(fleets) == 1 else None)
+    if url is None:
+        yield Finding("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
+        return
+    try:
+        with redis.Redis.from_url(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
+            version = client.info("server")["redis_version"]
+        yield Finding("Redis", State.GOOD, f"{url}, version {version}")
+    except (redis.RedisError, ValueError) as error:
+        advice = "without it tensors are found by lineage: slower, marked degraded"
+        yield Finding("Redis", State.BAD, f"{url}: {error}", advice)
+
+
+def _services() -> Iterator[Finding]:
+    for fleet in running_fleets():
+        yield Finding(
+            "local fleet",
+            State.GOOD,
+            f"process {fleet.pid}, Kafka {fleet.bootstrap}, logs in {fleet.folder}/logs",
+        )
+        for name, port in sorted(fleet.metrics.items()):
+            yield _probe(name, port, os.path.join(fleet.folder, "logs", f"{name}.log"))
+
+
+def _probe(name: str, port: int, log: str) -> Finding:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=_ANSWER_S):
+            return Finding(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
+    except urllib.error.HTTPError as error:
+        said = error.read(500).decode(errors="replace").strip()
+        return Finding(f"service {name}", State.BAD, f"not ready: {said}", f"its log says more: {log}")
+    except OSError as error:
+        return Finding(f"service {name}", State.BAD, f"does not answer: {error}", f"its log says why: {log}")

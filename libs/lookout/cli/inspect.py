@@ -1,0 +1,70 @@
+"""`lookout inspect`: what a file's bytes give, before anything is published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from lookout.cli.footage import footage_files
+
+if TYPE_CHECKING:
+    from lookout.codec.inspection import Inspection
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A video file, or a folder of them.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file and line.")] = False,
+) -> None:
+    """Decode footage as the fleet would, in a sandbox, and show what it gave.
+
+    anchors: I-pictures; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
+    compared).
+    Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a frame.
+    """
+    from lookout.codec.inspection import inspect as look
+    from lookout.codec.sandbox import SandboxPool, SandboxSettings
+
+    files = footage_files(path)
+    base = path if path.is_dir() else path.parent
+    found: list[Inspection] = []
+    with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as pool:
+        for file in track(files, "looking", console=Console(stderr=True), transient=True):
+            found.append(replace(look(file, pool), path=str(file.relative_to(base))))
+            if as_json:
+                typer.echo(found[-1].to_json())
+    if not as_json:
+        _print(found)
+    if not any(each.frames for each in found):
+        raise typer.Exit(1)
+
+
+def _print(found: list[Inspection]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("file", overflow="fold", ratio=3)
+    for name in ("container", "codec", "size"):
+        table.add_column(name, overflow="fold")
+    for name in ("fps", "seconds", "frames", "anchors", "vectors", "corrupt"):
+        table.add_column(name, justify="right")
+    table.add_column("error", overflow="fold", ratio=4)
+    for each in found:
+        table.add_row(
+            each.path,
+            each.container.split(",")[0],
+            each.codec,
+            f"{each.width}x{each.height}" if each.width else "",
+            f"{each.fps:g}" if each.frames else "",
+            f"{each.seconds:.1f}" if each.frames else "",
+            str(each.frames or ""),
+            str(each.anchors or ""),
+            str(each.vectors) if each.motion == "vectors" else "luma" if each.motion else "",
+            str(each.corrupt or ""),
+            each.error,
+            style="red" if not each.frames else "yellow" if each.error else None,
+        )
+    Console().print(table)

@@ -1,0 +1,261 @@
+"""`lookout publish`: footage into Kafka, cut at keyframes, the pictures untouched."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO, Protocol
+
+import typer
+from confluent_kafka import Message, Producer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lookout.cli.connect import (
+    BootstrapOption,
+    CliError,
+    check_reachable,
+    find_bootstrap,
+    make_producer,
+)
+from lookout.cli.footage import footage_files
+from lookout.codec import CodecError
+from lookout.wire import MAX_SEGMENT_BYTES, SEGMENTS
+from lookout.wire.headers import CAPTURED_AT, Headers, encode
+
+_FLUSH_S = 120.0
+_LONGEST_NAP_S = 0.2
+
+
+class Rate(StrEnum):
+    REAL = "real"
+    MAX = "max"
+
+
+class Piece(Protocol):
+    """A segment as the codec cuts it: bytes that start at a keyframe, and where they lie in the footage."""
+
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def start_us(self) -> int: ...
+    @property
+    def duration_us(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Published:
+    """What went out for one camera."""
+
+    camera: str
+    segments: int = 0
+    bytes: int = 0
+    duration_us: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Publisher:
+    """Sends segments of any number of cameras, in order, and counts what Kafka confirmed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producer: Producer = make_producer(bootstrap)
+        self.confirmed = 0
+        self.sent = 0
+        self._failures: list[str] = []
+
+    def send(self, camera: str, data: bytes, headers: Headers = ()) -> None:
+        """Hand one segment over; waits while the client's buffer is full.
+
+        Raises:
+            CliError: Kafka refused this or an earlier segment.
+        """
+        while True:
+            self._raise_failures()
+            try:
+                self._producer.produce(
+                    SEGMENTS.name, key=camera, value=data, headers=list(headers), on_delivery=self._delivered
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+                continue
+            self.sent += 1
+            self._producer.poll(0)
+            return
+
+    def poll(self, seconds: float) -> None:
+        """Let confirmations come in for so long."""
+        self._producer.poll(seconds)
+        self._raise_failures()
+
+    def confirm(self) -> None:
+        """Wait until Kafka has everything.
+
+        Raises:
+            CliError: it refused something, or did not answer.
+        """
+        left = self._producer.flush(_FLUSH_S)
+        self._raise_failures()
+        if left:
+            raise CliError(f"Kafka at {self._bootstrap} did not confirm {left} segments in {_FLUSH_S:.0f} s")
+
+    def _delivered(self, error: object, _: Message) -> None:
+        if error is None:
+            self.confirmed += 1
+        else:
+            self._failures.append(str(error))
+
+    def _raise_failures(self) -> None:
+        if self._failures:
+            raise CliError(f"Kafka at {self._bootstrap} refused a segment: {self._failures[0]}")
+
+
+def publish(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|DIR|-", help="A video file, a folder of them, or - for stdin.")
+    ],
+    camera: Annotated[
+        str, typer.Option("--camera", "-c", help="The camera's id. {name} stands for each file's name.")
+    ],
+    rate: Annotated[
+        Rate, typer.Option(help="real: as a camera would send it; max: as fast as possible.")
+    ] = Rate.MAX,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Cut at the first keyframe after so long.")] = 2.0,
+    captured_at: Annotated[
+        datetime | None,
+        typer.Option(help="Wall clock of the first picture (ISO 8601).  [default: now]", show_default=False),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Publish footage to camera.segments.v1.
+
+    Footage is cut at keyframes and copied, never re-encoded. Files of a folder follow each other in the order
+    of their names; with {name} in --camera each file is a camera of its own. It ends when Kafka confirmed
+    everything; files that cannot be cut are named, the others are sent, and the exit code is 1.
+
+    Examples:
+
+        lookout publish clip.mp4 --camera gate
+
+        lookout publish recordings/ --camera 'yard-{name}' --rate real
+
+        ffmpeg -i rtsp://camera/stream -c copy -f mpegts - | lookout publish - --camera gate --rate real
+    """
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, SEGMENTS.name)
+    sources: list[Path | None] = [None] if source == "-" else [*footage_files(Path(source))]
+    start_us = int((captured_at.timestamp() if captured_at else time.time()) * 1e6)
+    publisher = Publisher(address)
+    failed = 0
+    with _progress(transient=False) as bar:
+        task = bar.add_task("publishing", total=len(sources), detail="")
+        for each in sources:
+            name = camera.replace("{name}", each.stem if each else "stdin")
+            label = each.name if each else "stdin"
+
+            def tell(published: Published, label: str = label) -> None:
+                bar.update(task, detail=f"{label}: {published.segments} segments, {_size(published.bytes)}")
+
+            try:
+                pieces = _whole(each) if whole else cut_source(each or sys.stdin.buffer, seconds)
+                done = publish_one(publisher, name, pieces, rate, start_us, tell)
+                if "{name}" not in camera:
+                    start_us += done.duration_us
+            except CodecError as error:
+                failed += 1
+                bar.console.print(f"[red]✗[/] {label}: {error}", highlight=False)
+            bar.advance(task)
+        publisher.confirm()
+    Console(stderr=True).print(
+        f"[green]✓[/] Kafka confirmed {publisher.confirmed} segments"
+        + (f"; {failed} of {len(sources)} files could not be cut" if failed else "")
+    )
+    if failed:
+        raise typer.Exit(1)
+
+
+def publish_one(
+    publisher: Publisher,
+    camera: str,
+    pieces: Iterator[Piece],
+    rate: Rate,
+    start_us: int,
+    tell: Callable[[Published], None] = lambda _: None,
+) -> Published:
+    """Send the pieces of one source under one camera id.
+
+    Args:
+        start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
+        tell: called after every segment.
+    """
+    done = Published(camera)
+    begin = time.monotonic()
+    for piece in pieces:
+        if rate is Rate.REAL:
+            # A camera can send a segment only once its last picture is taken.
+            _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
+        headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000)})
+        publisher.send(camera, piece.data, headers)
+        done.segments += 1
+        done.bytes += len(piece.data)
+        done.duration_us = max(done.duration_us, piece.start_us + piece.duration_us)
+        tell(done)
+    return done
+
+
+def cut_source(source: Path | BinaryIO, seconds: float) -> Iterator[Piece]:
+    """The footage in pieces that start at keyframes, each small enough for the wire."""
+    from lookout import codec
+
+    pieces: Iterator[Piece] = codec.cut(source, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    data: bytes
+    start_us: int = 0
+    duration_us: int = 0
+
+
+def _whole(path: Path | None) -> Iterator[Piece]:
+    data = path.read_bytes() if path else sys.stdin.buffer.read(MAX_SEGMENT_BYTES + 1)
+    if len(data) > MAX_SEGMENT_BYTES:
+        raise CliError(
+            f"{path or 'stdin'} exceeds {_size(MAX_SEGMENT_BYTES)}: leave --whole out, and it is cut"
+        )
+    yield _Whole(data)
+
+
+def _wait_until(publisher: Publisher, moment: float) -> None:
+    while (left := moment - time.monotonic()) > 0:
+        publisher.poll(min(left, _LONGEST_NAP_S))
+
+
+def _progress(transient: bool) -> Progress:
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total} files"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[detail]}"),
+        console=Console(stderr=True),
+        transient=transient,
+    )
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

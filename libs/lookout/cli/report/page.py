@@ -1,0 +1,327 @@
+"""From a run to the page's data: one time axis a camera, lanes, costs, chosen key frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from lookout.cli.report.pictures import Album, data_uri
+from lookout.cli.report.run import CameraRun, Incident, Point, Run, Shot
+from lookout.v1.verdicts_pb2 import Verdict
+
+Span = tuple[float, float]
+
+SHOTS = 14
+_INCIDENT_SHOTS = 8
+_NEAR_US = 1_500_000
+_OUTCOMES: dict[int, str] = {
+    Verdict.OUTCOME_LATE: "late",
+    Verdict.OUTCOME_GAP: "gap",
+    Verdict.OUTCOME_SKIPPED: "skipped",
+    Verdict.OUTCOME_DEGRADED: "degraded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is known to be true of a rendered camera: spans of stream time (seconds) by watch."""
+
+    spans: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What the page says beside the run."""
+
+    title: str
+    command: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notices: Sequence[str] = ()
+    truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
+
+
+def write_page(path: Path, run: Run, album: Album | None, facts: PageFacts) -> Path:
+    """Write the page, whole in one file, and return its path."""
+    text = render(page_data(run, album, facts), facts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def render(data: Mapping[str, Any], facts: PageFacts) -> str:
+    """The page's HTML: no address outside the page is ever asked."""
+    folder = files("lookout.cli.report")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(percent=percent, clock=clock, count=count)
+    template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
+    # "</" inside a script element would end it.
+    payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    return template.render(
+        page=data,
+        facts=facts,
+        payload=payload,
+        style=folder.joinpath("page.css").read_text(encoding="utf-8"),
+        script=folder.joinpath("page.js").read_text(encoding="utf-8"),
+    )
+
+
+def page_data(run: Run, album: Album | None, facts: PageFacts) -> dict[str, Any]:
+    """Plain data for the template and the script. Times are seconds on each camera's axis."""
+    watches = list(run.questions)
+    cameras = [
+        _camera(camera, run, watches, album, facts.truth.get(camera.id, Truth()))
+        for camera in sorted(run.cameras.values(), key=lambda each: each.id)
+    ]
+    incidents = [
+        {**incident, "camera": camera["id"], "shot": _thumbnail(camera, incident)}
+        for camera in cameras
+        for lane in camera["lanes"]
+        for incident in lane["incidents"]
+    ]
+    every = run.cameras.values()
+    windows = sum(len(camera.costs) for camera in every)
+    return {
+        "made": datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
+        "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
+        "cameras": cameras,
+        "incidents": sorted(incidents, key=lambda each: (-each["peak"], each["camera"], each["a"])),
+        "totals": {
+            "seconds": sum(camera.seconds for camera in every),
+            "frames": sum(camera.decoded for camera in every),
+            "windows": windows,
+            "answers": sum(len(points) for camera in every for points in camera.points.values()),
+            **_totals(every),
+        },
+    }
+
+
+def _totals(cameras: Any) -> dict[str, float | None]:
+    patches = [(camera.patches_encoded, camera.patches_total) for camera in cameras]
+    tokens = [camera.tokens for camera in cameras]
+    costs = [cost for camera in cameras for cost in camera.costs.values()]
+    spent = sum(cost.flops_vision + cost.flops_prefill + cost.flops_question for cost in costs)
+    return {
+        "patches_saved": _saved(sum(p[0] for p in patches), sum(p[1] for p in patches)),
+        "tokens_saved": _saved(sum(t[0] for t in tokens), sum(t[1] for t in tokens)),
+        "flops_saved": _saved(spent, sum(cost.flops_dense for cost in costs)),
+    }
+
+
+def saved_patches(camera: CameraRun) -> float | None:
+    """Share of the ViT patches that were never computed."""
+    return _saved(camera.patches_encoded, camera.patches_total)
+
+
+def saved_tokens(camera: CameraRun) -> float | None:
+    """Share of the dense windows' visual tokens that were never computed."""
+    return _saved(*camera.tokens)
+
+
+def _saved(spent: float, dense: float) -> float | None:
+    return 1.0 - spent / dense if dense else None
+
+
+class Axis:
+    """Stream epochs of a camera laid one after the other on one axis, in seconds."""
+
+    def __init__(self, camera: CameraRun) -> None:
+        self.offsets: dict[int, float] = {}
+        ends: dict[int, int] = dict(camera.epochs)
+        for points in camera.points.values():
+            for point in points:
+                if point.outcome == Verdict.OUTCOME_ANSWERED:
+                    ends[point.epoch] = max(ends.get(point.epoch, 0), point.end_us)
+        self.length = 0.0
+        for epoch in sorted(ends):
+            self.offsets[epoch] = self.length
+            self.length += ends[epoch] / 1e6
+
+    def __call__(self, epoch: int, time_us: int) -> float:
+        return round(min(self.offsets.get(epoch, 0.0) + time_us / 1e6, self.length), 3)
+
+
+def _camera(
+    camera: CameraRun, run: Run, watches: Sequence[str], album: Album | None, truth: Truth
+) -> dict[str, Any]:
+    axis = Axis(camera)
+    stride = stride_us(camera)
+    lanes = [
+        {
+            "watch": watch,
+            "question": run.questions[watch],
+            "color": watches.index(watch),
+            "threshold": run.thresholds.get(watch, 0.5),
+            "points": [_point(point, axis, stride) for point in _ordered(camera.points.get(watch, []))],
+            "incidents": [_incident(i, camera, axis) for i in camera.incidents.values() if i.watch == watch],
+            "truth": [list(span) for span in truth.spans.get(watch, ())],
+            "has_truth": watch in truth.spans,
+        }
+        for watch in watches
+        if watch in camera.points
+    ]
+    return {
+        "id": camera.id,
+        "codec": camera.codec,
+        "seconds": round(camera.seconds, 2),
+        "length": round(axis.length, 3),
+        "breaks": [offset for offset in axis.offsets.values() if offset > 0],
+        "frames": camera.decoded,
+        "corrupt": camera.corrupt,
+        "windows": len(camera.costs),
+        "patches_saved": saved_patches(camera),
+        "tokens_saved": saved_tokens(camera),
+        "lanes": lanes,
+        "costs": _costs(camera, axis, stride),
+        "shots": _shots(camera, axis, album),
+        "dead": [dataclasses.asdict(letter) for letter in camera.dead],
+    }
+
+
+def _ordered(points: Sequence[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (point.epoch, point.window))
+
+
+def stride_us(camera: CameraRun) -> int:
+    """How far one window slides past the one before: the commonest step between ends."""
+    steps: dict[int, int] = {}
+    for points in camera.points.values():
+        ordered = _ordered(points)
+        for first, second in pairwise(ordered):
+            if first.epoch == second.epoch and (step := second.end_us - first.end_us) > 0:
+                steps[step] = steps.get(step, 0) + 1
+    return max(steps, key=lambda step: (steps[step], -step)) if steps else 2_000_000
+
+
+def _point(point: Point, axis: Axis, stride: int) -> list[Any]:
+    begin = max(point.start_us, point.end_us - stride)
+    answered = point.outcome == Verdict.OUTCOME_ANSWERED
+    return [
+        axis(point.epoch, begin),
+        axis(point.epoch, point.end_us),
+        round(point.p_yes, 4) if answered else None,
+        "" if answered else _OUTCOMES.get(point.outcome, "unknown"),
+        point.reason,
+    ]
+
+
+def _incident(incident: Incident, camera: CameraRun, axis: Axis) -> dict[str, Any]:
+    return {
+        "id": incident.id,
+        "watch": incident.watch,
+        "question": incident.question,
+        "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.start_wall_ms)),
+        "b": axis(incident.epoch, camera.stream_us(incident.epoch, incident.end_wall_ms)),
+        "peak": round(incident.peak, 4),
+        "closed": incident.closed,
+        "evidence": [axis(incident.epoch, each) for each in incident.evidence],
+    }
+
+
+def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
+    ends = {
+        (point.epoch, point.window): (point.start_us, point.end_us)
+        for points in camera.points.values()
+        for point in points
+    }
+    bars = []
+    for key in sorted(camera.costs):
+        if key in ends:
+            start, end = ends[key]
+            cost = camera.costs[key]
+            bars.append(
+                [
+                    axis(key[0], max(start, end - stride)),
+                    axis(key[0], end),
+                    cost.tokens_kept,
+                    cost.tokens_total,
+                ]
+            )
+    return bars
+
+
+def choose_shots(camera: CameraRun) -> list[tuple[Shot, str | None]]:
+    """Key frames worth looking at: the evidence of incidents, then frames spread over the time.
+
+    Frames that were computed in part tell more than anchors, which are whole; the first frame is one.
+    """
+    ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
+    if not ordered:
+        return []
+    chosen: dict[Shot, str | None] = {}
+    best = sorted(camera.incidents.values(), key=lambda incident: -incident.peak)[:_INCIDENT_SHOTS]
+    for incident in best:
+        same = [shot for shot in ordered if shot.epoch == incident.epoch]
+        if same and incident.evidence:
+            target = incident.evidence[0]
+            nearest = min(same, key=lambda shot: abs(shot.time_us - target))
+            chosen.setdefault(nearest, incident.question)
+    chosen.setdefault(ordered[0], None)
+    room = max(0, SHOTS - len(chosen))
+    for step in range(room):
+        middle = ordered[int((step + 0.5) * len(ordered) / room)]
+        near = [
+            shot
+            for shot in ordered
+            if shot.epoch == middle.epoch
+            and abs(shot.time_us - middle.time_us) <= _NEAR_US
+            and shot not in chosen
+        ]
+        if near:
+            chosen[max(near, key=lambda shot: (not shot.anchor, int(shot.keep.sum())))] = None
+    return sorted(chosen.items(), key=lambda each: (each[0].epoch, each[0].time_us))
+
+
+def _shots(camera: CameraRun, axis: Axis, album: Album | None) -> list[dict[str, Any]]:
+    chosen = choose_shots(camera)
+    shots = [shot for shot, _ in chosen]
+    filmed = album.filmed(camera, shots) if album else {}
+    seen = album.seen(camera, shots) if album else {}
+    return [
+        {
+            "t": axis(shot.epoch, shot.time_us),
+            "anchor": shot.anchor,
+            "rows": shot.keep.shape[0],
+            "cols": shot.keep.shape[1],
+            "keep": "".join("1" if kept else "0" for kept in shot.keep.ravel()),
+            "kept": int(shot.keep.sum()),
+            "incident": incident,
+            "filmed": data_uri(filmed[shot]) if shot in filmed else None,
+            "seen": data_uri(seen[shot], quality=88) if shot in seen else None,
+            "aspect": round(filmed[shot].shape[1] / filmed[shot].shape[0], 4) if shot in filmed else 1.0,
+        }
+        for shot, incident in chosen
+        if shot in filmed or shot in seen
+    ]
+
+
+def _thumbnail(camera: Mapping[str, Any], incident: Mapping[str, Any]) -> int | None:
+    """The index of the key frame nearest to an incident's best evidence."""
+    shots = camera["shots"]
+    if not shots:
+        return None
+    target = incident["evidence"][0] if incident["evidence"] else incident["b"]
+    return min(range(len(shots)), key=lambda index: abs(shots[index]["t"] - target))
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}".replace(",", " ")

@@ -1,0 +1,155 @@
+"""Pictures for the page: as filmed (from segment bytes) and as the model saw them (from the store)."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Consumer, TopicPartition
+from PIL import Image
+
+from lookout.cli.connect import client_options
+from lookout.cli.report.run import CameraRun, Place, Shot, place_of
+from lookout.codec import CodecError, DecodeRequest, Fit, Limits
+from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
+from lookout.v1.frames_pb2 import FramesRecord, Picture
+from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from lookout.wire import MAX_MESSAGE_BYTES
+
+U8 = npt.NDArray[np.uint8]
+
+WIDTH = 448
+_QUALITY = 78
+_ANSWER_S = 20.0
+
+
+def data_uri(pixels: U8, quality: int = _QUALITY) -> str:
+    """A picture as a data: address (JPEG). pixels: uint8 [height, width, 3], RGB."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+class SegmentReader:
+    """Reads single segments back from Kafka: the bytes every picture can be made from again."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                **client_options(bootstrap),
+                "group.id": "lookout-report",
+                "enable.auto.commit": False,
+                "fetch.message.max.bytes": MAX_MESSAGE_BYTES,
+            }
+        )
+
+    def read(self, place: Place) -> bytes | None:
+        """The bytes of one record, or None if it is gone."""
+        self._consumer.assign([TopicPartition(*place)])
+        message = self._consumer.poll(_ANSWER_S)
+        if message is None or message.error() or message.offset() != place[2]:
+            return None
+        return bytes(message.value() or b"")
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Album:
+    """Fetches the pictures of shots. What cannot be had is left out: the page is a page without it.
+
+    Args:
+        bootstrap: Kafka, for the segments' bytes.
+        decoders: gRPC addresses of decode, for the model's own pixels; none: only as filmed.
+    """
+
+    def __init__(self, bootstrap: str, decoders: Sequence[str] = ()) -> None:
+        from lookout.codec.sandbox import SandboxPool, SandboxSettings
+
+        self._segments = SegmentReader(bootstrap)
+        self._sandbox = SandboxPool(1, SandboxSettings())
+        self._peers = Peers(StoreSettings())
+        self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
+        self._decoders = list(decoders)
+
+    def filmed(self, camera: CameraRun, shots: Iterable[Shot]) -> dict[Shot, U8]:
+        """Pictures from the segments' bytes, at a size for people, one decode a segment."""
+        found: dict[Shot, U8] = {}
+        for place, wanted in _by_record(camera, shots).items():
+            record = camera.frames[place]
+            try:
+                found.update(self._decode(record, wanted))
+            except CodecError:
+                continue
+        return found
+
+    def seen(self, camera: CameraRun, shots: Iterable[Shot]) -> dict[Shot, U8]:
+        """The model's input, by rows, from decode's tensor store; made again there if it was evicted."""
+        found: dict[Shot, U8] = {}
+        if not self._decoders:
+            return found
+        for place, wanted in _by_record(camera, shots).items():
+            record = camera.frames[place]
+            ordered = sorted({shot.row for shot in wanted})
+            rows: Rows = [(row, row + 1) for row in ordered]
+            try:
+                pixels = self._fetch(record, rows)
+            except StoreError:
+                continue
+            found.update({shot: pixels[ordered.index(shot.row)] for shot in wanted})
+        return found
+
+    def close(self) -> None:
+        self._segments.close()
+        self._sandbox.close()
+        self._peers.close()
+
+    def _fetch(self, record: FramesRecord, rows: Rows) -> Any:
+        ref = record.segment.pixels
+        for address in self._decoders:
+            try:
+                return self._peers.get(address, ref, rows)
+            except StoreError:
+                continue
+        return self._tensors.fetch(ref, record, rows).array
+
+    def _decode(self, record: FramesRecord, shots: Sequence[Shot]) -> Mapping[Shot, U8]:
+        data = self._segments.read(place_of(record.segment.segment))
+        if data is None:
+            return {}
+        width, height = _size(record.segment.picture)
+        indexes = {shot: record.segment.frames[shot.row].index for shot in shots}
+        wanted = tuple(sorted(set(indexes.values())))
+        request = DecodeRequest(
+            width=width,
+            height=height,
+            fit=Fit(record.segment.picture.fit or "stretch"),
+            frames=wanted,
+            vectors=False,
+            limits=Limits(bytes=MAX_MESSAGE_BYTES),
+        )
+        pixels = self._sandbox.decode(data, request).pixels
+        return {shot: pixels[wanted.index(index)] for shot, index in indexes.items()}
+
+
+def _by_record(camera: CameraRun, shots: Iterable[Shot]) -> dict[Place, list[Shot]]:
+    found: dict[Place, list[Shot]] = {}
+    for shot in shots:
+        if shot.input in camera.frames:
+            found.setdefault(shot.input, []).append(shot)
+    return found
+
+
+def _size(picture: Picture) -> tuple[int, int]:
+    """A size for people whose whole area is the model's input, so that the grid of groups lies on it."""
+    width, height = picture.coded_width, picture.coded_height
+    if picture.rotation in (90, 270):
+        width, height = height, width
+    if picture.fit not in ("", "stretch"):
+        width, height = picture.width, picture.height
+    scale = min(1.0, WIDTH / width) if width >= picture.width else WIDTH / width
+    return max(2, round(width * scale) // 2 * 2), max(2, round(height * scale) // 2 * 2)

@@ -1,0 +1,281 @@
+"""What happened in a run, gathered from the topics: the data behind the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Message
+
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
+from lookout.v1.tokens_pb2 import Block, TokensRecord
+from lookout.v1.verdicts_pb2 import Cost, Verdict
+from lookout.wire import (
+    ALERTS,
+    FRAMES,
+    INPUT,
+    SEGMENTS,
+    TOKENS,
+    VERDICTS,
+    WireError,
+    dead_letters,
+    from_bytes,
+    from_json,
+)
+from lookout.wire.headers import DETAIL, REASON, SOURCE_OFFSET, SOURCE_PARTITION, text
+
+Place = tuple[str, int, int]
+
+TOPICS = (
+    FRAMES.name,
+    TOKENS.name,
+    VERDICTS.name,
+    ALERTS.name,
+    *(dead_letters(t).name for t in INPUT.values()),
+)
+
+
+def place_of(ref: RecordRef) -> Place:
+    return ref.topic, ref.partition, ref.offset
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shot:
+    """One frame the model saw: where its pixels are, and which merge groups were computed.
+
+    keep: bool [rows, cols] on the grid of merge groups.
+    """
+
+    epoch: int
+    time_us: int
+    window: int  # the window whose newest block it is in
+    anchor: bool
+    keep: npt.NDArray[np.bool_]
+    input: Place  # its frames record
+    row: int  # of that record's pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One outcome of one watch."""
+
+    epoch: int
+    window: int
+    start_us: int
+    end_us: int
+    outcome: int
+    p_yes: float
+    reason: str
+    coverage: float
+
+
+@dataclass(slots=True)
+class Incident:
+    """An incident as its newest alert tells it."""
+
+    id: str
+    watch: str
+    question: str
+    epoch: int
+    start_wall_ms: int
+    end_wall_ms: int
+    peak: float
+    score: float
+    closed: str | None = None
+    evidence: list[int] = field(default_factory=list)  # stream times of its best frames
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """A record the fleet could not use."""
+
+    camera: str
+    topic: str
+    reason: str
+    detail: str
+
+
+@dataclass(slots=True)
+class CameraRun:
+    """Everything about one camera."""
+
+    id: str
+    shots: list[Shot] = field(default_factory=list)
+    points: dict[str, list[Point]] = field(default_factory=dict)  # by watch
+    costs: dict[tuple[int, int], Cost] = field(default_factory=dict)  # by epoch and window
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    frames: dict[Place, FramesRecord] = field(default_factory=dict)
+    segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters
+    dead: list[DeadLetter] = field(default_factory=list)
+    decoded: int = 0
+    corrupt: int = 0
+    patches_total: int = 0
+    patches_encoded: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)  # stream time seen, by epoch
+    walls_us: dict[int, int] = field(default_factory=dict)  # wall clock of stream time 0, by epoch
+    decided_us: dict[int, int] = field(default_factory=dict)  # stream time decided, by epoch
+    closed_frames: set[int] = field(default_factory=set)  # epochs that ended in frames.v1
+    closed_watches: dict[int, set[str]] = field(default_factory=dict)  # watches told so, by epoch
+    codec: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Length of what decode accepted."""
+        return sum(self.epochs.values()) / 1e6
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens kept and tokens of dense windows, over all windows."""
+        return sum(c.tokens_kept for c in self.costs.values()), sum(
+            c.tokens_total for c in self.costs.values()
+        )
+
+    def stream_us(self, epoch: int, wall_ms: int) -> int:
+        """Stream time of a moment on the wall clock."""
+        return max(0, wall_ms * 1000 - self.walls_us.get(epoch, wall_ms * 1000))
+
+    def finished(self, watches: Iterable[str]) -> bool:
+        """Whether every epoch has ended and every watch was told so."""
+        wanted = set(watches)
+        return set(self.epochs) <= self.closed_frames and all(
+            wanted <= self.closed_watches.get(epoch, set()) for epoch in self.epochs
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """Cameras by id, filled record by record with `take`."""
+
+    cameras: dict[str, CameraRun] = field(default_factory=dict)
+    questions: dict[str, str] = field(default_factory=dict)  # by watch
+    thresholds: dict[str, float] = field(default_factory=dict)  # by watch
+    events: int = 0
+
+    def camera(self, identity: str) -> CameraRun:
+        return self.cameras.setdefault(identity, CameraRun(identity))
+
+    def take(self, message: Message) -> Alert | DeadLetter | None:
+        """Take one record of any of `TOPICS`; returns what a person may want to read at once."""
+        self.events += 1
+        topic, value = message.topic(), message.value() or b""
+        try:
+            if topic == FRAMES.name:
+                self._frames(from_bytes(value, FramesRecord), (topic, message.partition(), message.offset()))
+            elif topic == TOKENS.name:
+                self._tokens(from_bytes(value, TokensRecord))
+            elif topic == VERDICTS.name:
+                self._verdict(from_json(value, Verdict))
+            elif topic == ALERTS.name:
+                return self._alert(from_json(value, Alert))
+            else:
+                return self._dead(message)
+        except WireError:
+            return None
+        return None
+
+    def _frames(self, record: FramesRecord, place: Place) -> None:
+        camera = self.camera(record.camera)
+        if record.WhichOneof("body") == "event":
+            if record.event.HasField("segment"):
+                camera.segments.add(place_of(record.event.segment))
+            if record.event.kind == StreamEvent.KIND_GAP:
+                camera.closed_frames.add(record.epoch)
+            return
+        segment = record.segment
+        camera.segments.add(place_of(segment.segment))
+        camera.frames[place] = record
+        camera.decoded += segment.facts.decoded
+        camera.corrupt += segment.facts.corrupt
+        camera.codec = segment.facts.codec or camera.codec
+        camera.walls_us[record.epoch] = record.epoch_wall_us
+        camera.epochs[record.epoch] = max(camera.epochs.get(record.epoch, 0), segment.end_us)
+
+    def _tokens(self, record: TokensRecord) -> None:
+        if record.WhichOneof("body") != "block":
+            return
+        camera, block = self.camera(record.camera), record.block
+        camera.patches_total += block.patches_total
+        camera.patches_encoded += block.patches_encoded
+        camera.shots.extend(shots_of(block, record.epoch))
+
+    def _verdict(self, verdict: Verdict) -> None:
+        camera = self.camera(verdict.camera)
+        self.questions.setdefault(verdict.watch, verdict.question)
+        self.thresholds[verdict.watch] = verdict.rule.threshold or 0.5
+        if verdict.outcome == Verdict.OUTCOME_GAP:
+            camera.closed_watches.setdefault(verdict.epoch, set()).add(verdict.watch)
+        if verdict.HasField("cost"):
+            camera.costs[verdict.epoch, verdict.window] = verdict.cost
+        decided = camera.decided_us.get(verdict.epoch, 0)
+        camera.decided_us[verdict.epoch] = max(decided, verdict.end_us)
+        camera.points.setdefault(verdict.watch, []).append(
+            Point(
+                verdict.epoch,
+                verdict.window,
+                verdict.start_us,
+                verdict.end_us,
+                verdict.outcome,
+                verdict.p_yes,
+                verdict.reason,
+                verdict.coverage,
+            )
+        )
+
+    def _alert(self, alert: Alert) -> Alert:
+        incidents = self.camera(alert.camera).incidents
+        known = incidents.get(alert.incident)
+        incident = Incident(
+            alert.incident,
+            alert.watch,
+            alert.question,
+            alert.epoch,
+            known.start_wall_ms if known else alert.start_wall_ms,
+            max(alert.end_wall_ms, known.end_wall_ms if known else 0),
+            max(alert.peak, known.peak if known else 0.0),
+            alert.score,
+            closed=alert.reason if alert.kind == Alert.KIND_CLOSED else None,
+            evidence=[each.time_us for each in alert.evidence] or (known.evidence if known else []),
+        )
+        incidents[alert.incident] = incident
+        return alert
+
+    def _dead(self, message: Message) -> DeadLetter:
+        identity = (message.key() or b"").decode(errors="replace")
+        headers = message.headers()
+        letter = DeadLetter(
+            identity, message.topic(), text(headers, REASON) or "unknown", text(headers, DETAIL) or ""
+        )
+        camera = self.camera(identity)
+        camera.dead.append(letter)
+        if message.topic() == dead_letters(SEGMENTS).name:
+            partition, offset = text(headers, SOURCE_PARTITION), text(headers, SOURCE_OFFSET)
+            if partition is not None and offset is not None:
+                camera.segments.add((SEGMENTS.name, int(partition), int(offset)))
+        return letter
+
+
+def shots_of(block: Block, epoch: int) -> list[Shot]:
+    """The frames of a block with the groups that were computed of them."""
+    rows, cols = block.group_rows, block.group_cols
+    found = []
+    for patch in block.patches:
+        bits = np.frombuffer(patch.keep, np.uint8)
+        keep = np.unpackbits(bits, count=rows * cols, bitorder="little").astype(bool).reshape(rows, cols)
+        for index in sorted(set(patch.frames)):
+            frame = block.frames[index]
+            found.append(
+                Shot(
+                    epoch,
+                    frame.time_us,
+                    block.index,
+                    patch.anchor,
+                    keep,
+                    place_of(block.inputs[frame.input]),
+                    frame.row,
+                )
+            )
+    return found

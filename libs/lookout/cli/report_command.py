@@ -1,0 +1,63 @@
+"""`lookout report`: the page of what a fleet has done, from its topics."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lookout.cli.alerts import parse_since
+from lookout.cli.connect import BootstrapOption, CliError, check_reachable, find_bootstrap, reading
+from lookout.cli.report import TOPICS, Album, PageFacts, Run, write_page
+from lookout.local import running_fleets
+from lookout.wire import VERDICTS
+
+console = Console()
+
+
+def report(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path(
+        "out/lookout-report.html"
+    ),
+    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d) the page begins.")] = "1h",
+    camera: Annotated[
+        list[str] | None, typer.Option("--camera", "-c", help="Only these cameras; repeat for more.")
+    ] = None,
+    decoder: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="gRPC address of decode, for the model's own pixels.  [default: the running fleet's]"
+        ),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs."""
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, VERDICTS.name)
+    run = Run()
+    with console.status("reading the topics"), reading(address, list(TOPICS), parse_since(since)) as reader:
+        for message in reader.until_now():
+            run.take(message)
+    if camera:
+        run.cameras = {name: each for name, each in run.cameras.items() if name in camera}
+    if not run.cameras:
+        raise CliError(f"no camera has records since {since}: publish footage first, or give --since start")
+    decoders = decoder or [
+        f"127.0.0.1:{port}"
+        for fleet in running_fleets()
+        if fleet.bootstrap == address
+        for name, port in fleet.grpc.items()
+        if name.startswith("decode")
+    ]
+    album = Album(address, decoders)
+    try:
+        with console.status("fetching key frames"):
+            facts = PageFacts("What the cameras showed", shlex.join(["lookout", *sys.argv[1:]]))
+            page = write_page(out.resolve(), run, album, facts)
+    finally:
+        album.close()
+    typer.echo(str(page))

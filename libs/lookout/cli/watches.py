@@ -1,0 +1,263 @@
+"""`lookout watch`: the standing questions, kept in a compacted topic."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lookout.cli.connect import (
+    BootstrapOption,
+    CliError,
+    Position,
+    check_reachable,
+    find_bootstrap,
+    reading,
+    send_and_confirm,
+)
+from lookout.v1.watches_pb2 import Point, Rule, Span, Watch, Zone
+from lookout.wire import WATCHES, WireError, from_json, to_json
+
+app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
+out = Console()
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SPAN = re.compile(
+    r"(?:(?P<days>[a-z,\-]+)\s+)?(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<zone>\S+))?", re.I
+)
+
+
+def read_watches(bootstrap: str) -> dict[str, Watch]:
+    """Every watch that stands in the topic now, by id; unreadable records are left out."""
+    check_reachable(bootstrap, WATCHES.name)
+    found: dict[str, Watch] = {}
+    with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            identity = (message.key() or b"").decode(errors="replace")
+            found.pop(identity, None)
+            if message.value():
+                try:
+                    found[identity] = from_json(message.value(), Watch)
+                except WireError:
+                    continue
+    return found
+
+
+def write_watches(bootstrap: str, watches: list[Watch]) -> None:
+    """Publish watches and wait until Kafka has them."""
+    send_and_confirm(bootstrap, WATCHES.name, {watch.id: to_json(watch) for watch in watches})
+
+
+@app.command("add")
+def add(
+    question: Annotated[str, typer.Argument(help='A yes/no question: "Is anyone lying on the ground?"')],
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="A name of your own; made from the question if not given.", show_default=False
+        ),
+    ] = None,
+    camera: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"
+        ),
+    ] = None,
+    threshold: Annotated[float, typer.Option(min=0.0, max=1.0, help="p(yes) that counts as yes.")] = 0.5,
+    clear: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Below it counts as no; between the two nothing changes.  [default: --threshold]",
+            show_default=False,
+        ),
+    ] = None,
+    of: Annotated[str, typer.Option("--of", help="K/N: yes in K of the last N windows.")] = "1/1",
+    cooldown: Annotated[float, typer.Option(min=0.0, help="Seconds of quiet after an incident.")] = 0.0,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only then: 'mon-fri 22:00-06:00 Europe/Berlin'; repeat for more.  [default: always]"
+        ),
+    ] = None,
+    zone: Annotated[
+        list[str] | None,
+        typer.Option(help="Only there: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."),
+    ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Ask a question of every window of every camera (or of some), from now on.
+
+    The same --id again changes the watch: its version grows, its open incidents close.
+    """
+    address = find_bootstrap(bootstrap)
+    if not question.strip():
+        raise CliError("the question is empty")
+    name = identity or slug(question)
+    existing = read_watches(address).get(name)
+    k, n = _parse_of(of)
+    watch = Watch(
+        id=name,
+        version=existing.version + 1 if existing else 1,
+        question=question.strip(),
+        cameras=camera or [],
+        # A first version also covers footage that was recorded before; a change holds from now.
+        active_from_ms=int(time.time() * 1000) if existing else 0,
+        rule=Rule(
+            threshold=threshold,
+            clear_threshold=threshold if clear is None else clear,
+            k=k,
+            n=n,
+            cooldown_s=cooldown,
+            schedule=[parse_span(text) for text in schedule or []],
+            zones=[parse_zone(text) for text in zone or []],
+        ),
+        describe=describe,
+    )
+    if watch.rule.clear_threshold > threshold:
+        raise CliError(
+            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
+        )
+    write_watches(address, [watch])
+    where = ", ".join(watch.cameras) or "all cameras"
+    out.print(f"[green]✓[/] watch [bold]{name}[/] version {watch.version}: “{watch.question}” on {where}")
+
+
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as on the wire.")] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Show every watch."""
+    watches = read_watches(find_bootstrap(bootstrap))
+    if as_json:
+        for name in sorted(watches):
+            typer.echo(to_json(watches[name]).decode())
+        return
+    if not watches:
+        out.print('No watches yet. Add one: lookout watch add "Is anyone lying on the ground?"')
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("id", "version", "question", "cameras", "rule"):
+        table.add_column(column, overflow="fold")
+    for name, watch in sorted(watches.items()):
+        table.add_row(
+            name, str(watch.version), watch.question, ", ".join(watch.cameras) or "all", rule_text(watch)
+        )
+    out.print(table)
+
+
+@app.command("rm")
+def remove(
+    identities: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids as `lookout watch list` shows them.")
+    ],
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Stop asking; open incidents of the watch close."""
+    address = find_bootstrap(bootstrap)
+    known = read_watches(address)
+    if missing := [name for name in identities if name not in known]:
+        raise CliError(f"no watch {', '.join(missing)}; there are: {', '.join(sorted(known)) or 'none'}")
+    send_and_confirm(address, WATCHES.name, dict.fromkeys(identities))
+    out.print(f"[green]✓[/] removed {', '.join(identities)}")
+
+
+def rule_text(watch: Watch) -> str:
+    """A rule in a few words."""
+    rule = watch.rule
+    words = [f"p ≥ {rule.threshold or 0.5:g}"]
+    if rule.n > 1:
+        words.append(f"{rule.k} of {rule.n} windows")
+    if rule.cooldown_s:
+        words.append(f"quiet {rule.cooldown_s:g} s")
+    if rule.schedule:
+        words.append(", ".join(f"{span.start}-{span.end}" for span in rule.schedule))
+    if rule.zones:
+        words.append("in " + ", ".join(zone.name or "zone" for zone in rule.zones))
+    if watch.disabled:
+        words.append("disabled")
+    return ", ".join(words)
+
+
+def slug(question: str) -> str:
+    """A readable id from a question: its telling words."""
+    skipped = {
+        "is",
+        "are",
+        "the",
+        "a",
+        "an",
+        "there",
+        "any",
+        "in",
+        "on",
+        "of",
+        "at",
+        "do",
+        "does",
+        "you",
+        "see",
+    }
+    words = [word for word in re.findall(r"[a-z0-9]+", question.lower()) if word not in skipped]
+    return "-".join(words[:4]) or "watch"
+
+
+def parse_span(text: str) -> Span:
+    """'mon-fri 22:00-06:00 Europe/Berlin' as a Span. Raises CliError."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise CliError(f"--schedule {text!r} is not like 'mon-fri 22:00-06:00 Europe/Berlin'")
+    try:
+        days = _parse_days(match["days"])
+    except ValueError:
+        raise CliError(f"--schedule {text!r}: days are {', '.join(_DAYS)}, single or as a range") from None
+    for moment in (match["start"], match["end"]):
+        hour, minute = map(int, moment.split(":"))
+        if not (hour < 24 and minute < 60):
+            raise CliError(f"--schedule {text!r}: {moment} is no time of day")
+    return Span(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
+
+
+def _parse_days(text: str | None) -> list[int]:
+    days: list[int] = []
+    for part in filter(None, (text or "").lower().split(",")):
+        first, _, last = part.partition("-")
+        start, end = _DAYS.index(first[:3]), _DAYS.index((last or first)[:3])
+        days.extend((start + step) % 7 + 1 for step in range((end - start) % 7 + 1))
+    return days
+
+
+def parse_zone(text: str) -> Zone:
+    """'door:0.1,0.2 0.4,0.2 0.4,0.9' as a Zone. Raises CliError."""
+    name, found, points = text.rpartition(":")
+    try:
+        pairs = [tuple(map(float, point.split(","))) for point in points.split()]
+        polygon = [Point(x=x, y=y) for x, y in pairs]
+    except ValueError:
+        raise CliError(f"--zone {text!r} is not like 'door:0.1,0.2 0.4,0.2 0.4,0.9'") from None
+    if len(polygon) < 3 or not all(0 <= value <= 1 for pair in pairs for value in pair):
+        raise CliError(f"--zone {text!r} needs three points or more, each between 0 and 1")
+    return Zone(name=name if found else "", points=polygon)
+
+
+def _parse_of(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise CliError(f"--of {text!r} is not like 2/3 (yes in 2 of the last 3 windows)")
+    return int(match[1]), int(match[2])
+
+
+def as_dict(watch: Watch) -> dict[str, object]:
+    """A watch as plain data."""
+    data: dict[str, object] = json.loads(to_json(watch))
+    return data

@@ -18,7 +18,8 @@ from lookout.codec.picture import orientation
 from lookout.codec.types import CodecError, Limits, Reason
 
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
-MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9"})
+MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9", "vvc"})
+MOV_CODECS = frozenset({"h263", "mjpeg", "vp8"})
 # Elementary streams keep the absence of time stamps.
 RAW_FORMATS = {
     "h264": "h264",
@@ -36,17 +37,19 @@ REPEAT_HEADERS = {
     "mpeg2video": "dump_extra=freq=keyframe",
     "mpeg1video": "dump_extra=freq=keyframe",
 }
+_FRAGMENTED = {
+    "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont",
+    "avoid_negative_ts": "disabled",
+    "use_editlist": "0",
+}
 MUXER_OPTIONS = {
     "mpegts": {"mpegts_copyts": "1", "avoid_negative_ts": "disabled"},
-    "mp4": {
-        "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont",
-        "avoid_negative_ts": "disabled",
-        "use_editlist": "0",
-    },
-    "matroska": {"avoid_negative_ts": "disabled"},
+    "mp4": _FRAGMENTED,
+    "mov": _FRAGMENTED,
 }
 TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
+_FILES = ("mp4", "mov")  # keep the decoder's headers in their own
 OPEN_LIMITS = Limits(bytes=1 << 40)
 BACK_US = 1_000_000
 LEAP_US = 30_000_000
@@ -56,10 +59,11 @@ LEAP_US = 30_000_000
 class Segment:
     """One independently decodable piece.
 
-    data: MPEG-TS, or fragmented MP4 / Matroska for codecs MPEG-TS cannot carry; start_us: time of its first
-    keyframe since the source's; duration_us: until the next piece's keyframe (for the last: to the end of
-    its last frame); frames: packets it holds; index: 0, 1, 2, ...; container: mpegts, mp4 or matroska;
-    jump: the source's clock jumped right before it."""
+    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
+    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
+    source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
+    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
+    right before it."""
 
     data: bytes
     start_us: int
@@ -183,7 +187,12 @@ class _Writer:
         """One piece of these groups. Errors: `CodecError` with BYTES."""
         packets = [packet for group in groups for packet in group.packets]
         container = self._container(groups[0])
-        data = self._mux(packets, container)
+        try:
+            data = self._mux(packets, container)
+        except (av.error.FFmpegError, ValueError) as error:
+            raise CodecError(
+                Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
+            ) from None
         if len(data) > self._max_bytes:
             raise CodecError(
                 Reason.BYTES,
@@ -203,21 +212,25 @@ class _Writer:
     def _container(self, first: _Group) -> str:
         codec = self._video.codec
         if self._turned is None:
-            # Only MP4 and Matroska can say that a picture is to be turned; the first keyframe knows.
+            # Only MP4 can say that a picture is to be turned; the first keyframe knows.
             frames = [*self._video.decode(first.packets[0]), *self._video.decode(None)]
             self._turned = bool(frames) and orientation(frames[0]) != (0, False)
         if not first.timed and codec in RAW_FORMATS:
             return RAW_FORMATS[codec]
         if codec in TS_CODECS and not self._turned:
             return "mpegts"
-        return "mp4" if codec in MP4_CODECS else "matroska"
+        if codec in MP4_CODECS:
+            return "mp4"
+        if codec in MOV_CODECS:
+            return "mov"
+        raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it anew")
 
     def _mux(self, packets: list[av.Packet], container: str) -> bytes:
         source = self._video.stream
         times = _times(packets, round(1 / (self._video.fps * self._video.time_base)))
         if self._shift is None:
             self._shift = max(0, -min(dts for _, dts in times))
-        headers = None if container in ("mp4", "matroska") else REPEAT_HEADERS.get(self._video.codec)
+        headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
         with av.open(buffer, "w", format=container, options=MUXER_OPTIONS.get(container, {})) as out:
             target = out.add_stream_from_template(source, opaque=True)

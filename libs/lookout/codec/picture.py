@@ -21,7 +21,7 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
     if side is None:
         return 0, False
     a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)
-    mirrored = a * d - b * c < 0
+    mirrored = bool(a * d - b * c < 0)
     if mirrored:
         a, b = -a, -b
     return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360, mirrored

@@ -1,0 +1,55 @@
+"""`python -m services.prefill`: tokens.v1 in, verdicts.v1 out."""
+
+import torch
+
+from lookout.engines import load_engine
+from lookout.runtime import Context, StartupError, check_digest, main, traced
+from lookout.store import Node
+from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.windows import Planner, Policy, WindowSettings
+from lookout.wire import WATCHES, Stage
+from services.prefill.batcher import Batcher
+from services.prefill.handler import PrefillHandler
+from services.prefill.metrics import Numbers
+from services.prefill.model import folder_digest
+from services.prefill.settings import PrefillSettings
+from services.prefill.watches import Watches
+
+
+def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
+    """The handler with its model, its watches and its way to the tokens."""
+    settings = context.settings
+    if settings.model_dir is None or not settings.model_dir.is_dir():
+        raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
+    model = folder_digest(settings.model_dir)
+    check_digest(settings, model)
+    try:
+        engine = load_engine(settings.model_dir, settings.device, getattr(torch, settings.dtype))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
+        ) from error
+    batcher = Batcher(engine, settings.batch)
+    context.on_close(batcher.close)
+    node = Node(
+        settings.store, settings.redis_url, traced=traced, replicas={STAGE_TOKENS: settings.token_replicas}
+    )
+    context.on_close(node.close)
+    table = context.table(WATCHES.name)
+    planner = Planner(engine.layout, WindowSettings(blocks=settings.blocks, policy=Policy.PRUNE_ONLY))
+    handler = PrefillHandler(
+        settings,
+        Watches(table.view),
+        node.client,
+        batcher,
+        planner,
+        log=context.rereader,
+        model_digest=model,
+        wait_for_watches=table.at_least,
+    )
+    context.metrics.registry.register(Numbers(handler, batcher))
+    return handler
+
+
+if __name__ == "__main__":
+    main(Stage.PREFILL, PrefillSettings, make_handler)

@@ -1,0 +1,362 @@
+"""One camera's token records become outcomes."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from lookout.engines import EngineError, Question, StreamFailedError, WindowAnswer, WindowRequest
+from lookout.runtime import (
+    BadRecordError,
+    DeadLetter,
+    Handler,
+    Output,
+    Record,
+    RecordsGoneError,
+    Result,
+    Stored,
+    TransientError,
+    digest,
+)
+from lookout.store import LineageBrokenError, StoreError, TensorClient
+from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
+from lookout.v1.state_pb2 import Checkpoint, PrefillState
+from lookout.windows import Planner, WindowError, WindowPlan
+from lookout.wire import TOKENS, WireError, from_bytes
+from services.prefill.blocks import Loaded, check_block, empty_block, load_block, stream_name
+from services.prefill.settings import PrefillSettings
+from services.prefill.verdicts import DIGITS, Span, cost_of, evidence_of, outcome, output, show_activity
+from services.prefill.watches import Active, Watches
+
+__all__ = ["CameraState", "PrefillHandler"]
+
+#: raise when windows are decided differently and old checkpoints cannot be continued
+STATE_VERSION = 1
+
+Verdict = verdicts_pb2.Verdict
+Event = lineage_pb2.StreamEvent
+Tokens = tokens_pb2.TokensRecord
+_log = structlog.get_logger(__name__)
+
+
+class Log(Protocol):
+    """Where records are read again (`lookout.runtime.Rereader`)."""
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]: ...
+
+
+class Answers(Protocol):
+    """What answers one window (`services.prefill.batcher.Batcher`)."""
+
+    def answer(self, request: WindowRequest) -> WindowAnswer: ...
+
+
+@dataclass(slots=True)
+class Held:
+    """One record of the open window; its tokens are fetched when a window first needs them."""
+
+    offset: int
+    record: Tokens
+    loaded: Loaded | None = None
+
+
+@dataclass(slots=True)
+class CameraState:
+    """The open window of one camera. `last` is the newest window decided in `epoch`."""
+
+    camera: str
+    epoch: int = 0
+    window: list[Held] = field(default_factory=list)
+    last: int | None = None
+    watches_offset: int = 0
+    watermark_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Why a window has no answer."""
+
+    kind: "verdicts_pb2.Verdict.Outcome"
+    reason: str
+
+
+class PrefillHandler(Handler[CameraState]):
+    """Decides window k when block k arrives; every window is computed in full.
+
+    A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
+    the last, and the epoch's state is dropped. Late events and records of what was decided already give
+    nothing.
+    """
+
+    def __init__(
+        self,
+        settings: PrefillSettings,
+        watches: Watches,
+        client: TensorClient,
+        answers: Answers,
+        planner: Planner,
+        *,
+        log: Log,
+        model_digest: str = "",
+        wait_for_watches: Callable[[int], object] = lambda offset: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config_digest = digest(
+            "prefill", STATE_VERSION, model_digest, settings.window_s, settings.stride_s, settings.fps
+        )
+        self._settings = settings
+        self._watches = watches
+        self._client = client
+        self._answers = answers
+        self._planner = planner
+        self._log = log
+        self._model_digest = model_digest
+        self._wait_for_watches = wait_for_watches
+        self._clock = clock
+        self._unavailable: dict[tuple[str, int], float] = {}  # since when a block's tokens cannot be had
+        self.counts: Counter[str] = Counter()
+
+    # -- state
+
+    def load(self, camera: str, stored: Stored | None) -> CameraState:
+        """The open window, read again from the records its checkpoint names."""
+        if stored is None:
+            return CameraState(camera)
+        kept = stored.checkpoint.prefill
+        last = kept.last_window if kept.any else None
+        if stored.config_changed:  # other windows: the blocks at hand make none of them
+            return CameraState(camera, kept.epoch, [], last, kept.watches_offset, kept.watermark_us)
+        self._wait_for_watches(kept.watches_offset)
+        try:
+            records = self._log.read(TOKENS.name, stored.partition, kept.offsets)
+        except RecordsGoneError as error:
+            # Outcomes stay one each; the next windows see less, and say so in their coverage.
+            _log.warning("the open window is lost", camera=camera, error=str(error))
+            records = []
+        window = [Held(record.offset, from_bytes(record.value, Tokens)) for record in records]
+        return CameraState(camera, kept.epoch, window, last, kept.watches_offset, kept.watermark_us)
+
+    def handle(self, state: CameraState, record: Record) -> Result:
+        """A block or an event of a stream."""
+        try:
+            message = from_bytes(record.value, Tokens)
+        except WireError as error:
+            raise BadRecordError("bad-tokens", str(error)) from error
+        if message.camera != record.camera:
+            raise BadRecordError("bad-tokens", f"a record of camera {message.camera!r} under another key")
+        if message.epoch < state.epoch:
+            self.counts["stale"] += 1
+            return Result()
+        match message.WhichOneof("body"):
+            case "block":
+                return self._block(state, record, message)
+            case "event":
+                return self._event(state, message)
+            case _:
+                raise BadRecordError("bad-tokens", "neither a block nor an event")
+
+    def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result | None:
+        """A block that nothing can be made of still has its outcomes; the window starts anew behind it."""
+        try:
+            message = from_bytes(record.value, Tokens)
+        except WireError:
+            return None
+        ours = message.camera == record.camera and message.epoch >= state.epoch
+        if not ours or message.WhichOneof("body") != "block":
+            return None
+        if message.epoch == state.epoch and state.last is not None and message.block.index <= state.last:
+            return None
+        span = _span_of([Held(record.offset, message)])
+        active = self._watches.active(span.camera, span.start_wall_ms)
+        lost = _Lost(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
+        verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+        self._advance(state, message, [], message.block.index)
+        state.watches_offset = active.offset
+        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
+
+    # -- blocks
+
+    def _block(self, state: CameraState, record: Record, message: Tokens) -> Result:
+        block = message.block
+        last = state.last if message.epoch == state.epoch else None
+        if last is not None and block.index <= last:
+            self.counts["stale"] += 1
+            return Result()
+        check_block(block)
+        window = self._window(state, record, message)
+        active, outputs = self._decide(window, record)
+        self._advance(state, message, window, block.index)
+        state.watches_offset, state.watermark_us = active.offset, block.end_us
+        return Result(outputs, self._checkpoint(state))
+
+    def _window(self, state: CameraState, record: Record, message: Tokens) -> list[Held]:
+        """The records of the window that closes with this one."""
+        index = message.block.index
+        held = [each for each in state.window if each.record.epoch == message.epoch]
+        window = [*held, Held(record.offset, message)]
+        first = max(0, index - self._settings.blocks + 1)
+        window = [each for each in window if each.record.block.index >= first]
+        expected = range(index - len(window) + 1, index + 1)
+        if [each.record.block.index for each in window] != list(expected):
+            return window[-1:]  # blocks are missing: the window starts anew
+        return window
+
+    def _decide(self, window: list[Held], record: Record) -> tuple[Active, list[Output]]:
+        span = _span_of(window)
+        active = self._watches.active(span.camera, span.start_wall_ms)
+        if not active.watches:
+            self.counts["unwatched"] += 1
+            return active, []
+        lost = self._lost(window, record)
+        if lost is None:
+            verdicts, lost = self._answer(span, window, active)
+        if lost is not None:
+            verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+        for verdict in verdicts:
+            verdict.coverage = self._coverage(window)
+            verdict.model_digest = self._model_digest
+        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
+        return active, [output(verdict) for verdict in verdicts]
+
+    def _lost(self, window: list[Held], record: Record) -> _Lost | None:
+        """Why the window cannot be answered; its tokens are at hand if it can."""
+        newest = window[-1].record.block
+        if not newest.patches:
+            return _Lost(Verdict.OUTCOME_GAP, "no frames")
+        limit = self._settings.skip_after_s
+        if limit is not None and self._clock() - record.timestamp_ms / 1000 > limit:
+            return _Lost(Verdict.OUTCOME_SKIPPED, f"overload: older than {limit:g} s")
+        if newest.model_digest and self._model_digest and newest.model_digest != self._model_digest:
+            models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
+            return _Lost(Verdict.OUTCOME_DEGRADED, models)
+        for held in window:
+            reason = self._load(held)
+            if reason is not None and held is window[-1]:
+                return _Lost(Verdict.OUTCOME_DEGRADED, reason)
+        return None
+
+    def _load(self, held: Held) -> str | None:
+        """Fetch a block's tokens; why that can never be. Raises TransientError where it cannot be now."""
+        if held.loaded is not None:
+            return None
+        key = (stream_name(held.record), held.record.block.index)
+        try:
+            held.loaded = load_block(held.record, self._client)
+        except LineageBrokenError as error:
+            reason = str(error)
+        except StoreError as error:
+            since = self._unavailable.setdefault(key, self._clock())
+            if self._clock() - since < self._settings.give_up_s:
+                raise TransientError(str(error)) from error
+            reason = f"not to be had for {self._settings.give_up_s:g} s: {error}"
+        else:
+            self.counts["degraded fetch"] += held.loaded.degraded
+            self._unavailable.pop(key, None)
+            return None
+        self._unavailable.pop(key, None)
+        _log.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
+        held.loaded = Loaded(empty_block(held.record), degraded=True)
+        return reason
+
+    def _answer(
+        self, span: Span, window: list[Held], active: Active
+    ) -> tuple[list[verdicts_pb2.Verdict], _Lost | None]:
+        blocks = [held.loaded.block for held in window if held.loaded is not None]
+        questions = [
+            Question(watch.id, watch.question, self._settings.describe_tokens if watch.describe else 0)
+            for watch in active.watches
+        ]
+        try:
+            plan = self._planner.plan(blocks)
+            answer = self._ask(WindowRequest(plan, blocks, questions, keep=False))
+        except (EngineError, WindowError) as error:
+            return [], _Lost(Verdict.OUTCOME_DEGRADED, str(error))
+        return self._verdicts(span, window, active, plan, answer), None
+
+    def _ask(self, request: WindowRequest) -> WindowAnswer:
+        """One window's answer; a stream that failed is tried once more."""
+        try:
+            return self._answers.answer(request).unwrap()
+        except StreamFailedError:
+            return self._answers.answer(request).unwrap()
+
+    def _verdicts(
+        self, span: Span, window: list[Held], active: Active, plan: WindowPlan, answer: WindowAnswer
+    ) -> list[verdicts_pb2.Verdict]:
+        blocks = [held.record.block for held in window if held.loaded and held.loaded.block.frames]
+        cost = cost_of(plan, answer.cost, blocks, len(active.watches))
+        degraded = any(held.loaded.degraded for held in window if held.loaded)
+        verdicts = []
+        for watch, one in zip(active.watches, answer.answers, strict=True):
+            verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
+            verdict.p_yes = round(one.p_yes, DIGITS)
+            verdict.basis = "full"
+            verdict.degraded = degraded
+            verdict.description = one.text or ""
+            verdict.cost.CopyFrom(cost)
+            verdict.evidence.extend(evidence_of(window[-1].record.block))
+            show_activity(verdict, window[-1].record.block)
+            verdicts.append(verdict)
+        return verdicts
+
+    def _coverage(self, window: list[Held]) -> float:
+        seen = sum(
+            len(held.record.block.frames)
+            for held in window
+            if held.loaded is None or len(held.loaded.block.frames) == len(held.record.block.patches)
+        )
+        return min(1.0, seen / (len(window) * self._settings.samples))
+
+    # -- events
+
+    def _event(self, state: CameraState, message: Tokens) -> Result:
+        event = message.event
+        if event.kind != Event.KIND_GAP:
+            self.counts[Event.Kind.Name(event.kind)] += 1
+            return Result()
+        last = state.last if message.epoch == state.epoch else None
+        window = 0 if last is None else last + 1
+        span = Span(
+            message.camera, message.epoch, message.epoch_wall_us, window, event.start_us, event.end_us
+        )
+        active = self._watches.active(span.camera, span.start_wall_ms)
+        verdicts = [outcome(span, watch, Verdict.OUTCOME_GAP, event.reason) for watch in active.watches]
+        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
+        self._advance(state, message, [], window)
+        state.watches_offset, state.watermark_us = active.offset, max(state.watermark_us, event.end_us)
+        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
+
+    # -- checkpoints
+
+    def _advance(self, state: CameraState, message: Tokens, window: list[Held], decided: int) -> None:
+        """The next window needs all blocks of this one but the oldest."""
+        state.epoch, state.last = message.epoch, decided
+        keep = self._settings.blocks - 1
+        state.window = window[-keep:] if keep else []
+
+    def _checkpoint(self, state: CameraState) -> Checkpoint:
+        return Checkpoint(
+            prefill=PrefillState(
+                epoch=state.epoch,
+                offsets=[held.offset for held in state.window],
+                last_window=state.last or 0,
+                any=state.last is not None,
+                watches_offset=state.watches_offset,
+                watermark_us=state.watermark_us,
+            )
+        )
+
+
+def _span_of(window: list[Held]) -> Span:
+    newest = window[-1].record
+    return Span(
+        newest.camera,
+        newest.epoch,
+        newest.epoch_wall_us,
+        newest.block.index,
+        window[0].record.block.start_us,
+        newest.block.end_us,
+    )

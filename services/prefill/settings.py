@@ -1,0 +1,43 @@
+"""Settings of prefill."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import NoDecode
+
+from lookout.runtime import ServiceSettings
+from lookout.store import StoreSettings
+
+__all__ = ["PrefillSettings"]
+
+
+class PrefillSettings(ServiceSettings):
+    """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+
+    device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the model's arithmetic")
+    batch: int = Field(8, ge=1, le=256, description="windows of different cameras computed together, at most")
+    describe_tokens: int = Field(32, ge=1, le=512, description="longest description that a watch may ask for")
+    token_replicas: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="prune-encode's gRPC addresses, comma-separated; used while the directory is away"
+    )
+    give_up_s: float = Field(
+        300.0, gt=0, description="tokens that cannot be had for so long leave their window degraded"
+    )
+    skip_after_s: float | None = Field(
+        None, gt=0, description="overload: windows older than this are skipped; none: all are answered"
+    )
+    store: StoreSettings = Field(
+        default_factory=lambda: StoreSettings(memory_bytes=64 << 20, unread_bytes=64 << 20),
+        description="how tensors are read: time-outs and limits",
+    )
+
+    @property
+    def blocks(self) -> int:
+        """Stride blocks of a window."""
+        return round(self.window_s / self.stride_s)
+
+    @property
+    def samples(self) -> int:
+        """Samples of a stride block."""
+        return round(self.stride_s * self.fps)

@@ -1,0 +1,126 @@
+"""Outcomes as they are published."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from lookout import engines
+from lookout.runtime import Output
+from lookout.v1 import tokens_pb2, verdicts_pb2
+from lookout.v1.watches_pb2 import Watch
+from lookout.windows import WindowPlan
+from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
+from services.prefill.blocks import keep_mask
+
+__all__ = ["Span", "cost_of", "evidence_of", "outcome", "output", "show_activity"]
+
+EVIDENCE = 3  # frames
+DIGITS = 6  # of p(yes): below the noise of batching
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The window an outcome is about. Times in stream time; `epoch_wall_us` is the wall clock of its zero."""
+
+    camera: str
+    epoch: int
+    epoch_wall_us: int
+    window: int
+    start_us: int
+    end_us: int
+
+    @property
+    def start_wall_ms(self) -> int:
+        return (self.epoch_wall_us + self.start_us) // 1000
+
+    @property
+    def end_wall_ms(self) -> int:
+        return (self.epoch_wall_us + self.end_us) // 1000
+
+
+def outcome(
+    span: Span, watch: Watch, kind: verdicts_pb2.Verdict.Outcome, reason: str = ""
+) -> verdicts_pb2.Verdict:
+    """One outcome without an answer's fields."""
+    return verdicts_pb2.Verdict(
+        id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
+        camera=span.camera,
+        epoch=span.epoch,
+        window=span.window,
+        start_us=span.start_us,
+        end_us=span.end_us,
+        start_wall_ms=span.start_wall_ms,
+        end_wall_ms=span.end_wall_ms,
+        watch=watch.id,
+        watch_version=watch.version,
+        question=watch.question,
+        outcome=kind,
+        reason=reason,
+        rule=watch.rule,
+    )
+
+
+def output(verdict: verdicts_pb2.Verdict) -> Output:
+    """The record of an outcome: CloudEvents, binary mode, JSON."""
+    moment = datetime.fromtimestamp(verdict.end_wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    headers = event_headers(VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, moment)
+    return Output(VERDICTS.name, verdict.camera, to_json(verdict), headers)
+
+
+def evidence_of(block: tokens_pb2.Block) -> list[verdicts_pb2.Evidence]:
+    """Frames of a block to look at: the anchors, then those in which most was kept."""
+    patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
+    found = []
+    for patch in patches[:EVIDENCE]:
+        frame = block.frames[patch.frames[0]]
+        evidence = verdicts_pb2.Evidence(time_us=frame.time_us, row=frame.row)
+        if frame.input < len(block.inputs):
+            evidence.record.CopyFrom(block.inputs[frame.input])
+        found.append(evidence)
+    return found
+
+
+def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.Block) -> None:
+    """Say which merge groups changed in a block: those that patches other than anchors kept."""
+    if not block.group_rows:
+        return
+    moved = np.zeros((block.group_rows, block.group_cols), bool)
+    for patch in block.patches:
+        if not patch.anchor:
+            moved |= keep_mask(block, patch)
+    verdict.activity = np.packbits(moved.reshape(-1), bitorder="little").tobytes()
+    verdict.activity_rows, verdict.activity_cols = block.group_rows, block.group_cols
+
+
+def cost_of(
+    plan: WindowPlan, cost: engines.Cost, blocks: Sequence[tokens_pb2.Block], questions: int
+) -> verdicts_pb2.Cost:
+    """What the window cost, and what it would have cost with every patch and every token computed.
+
+    The dense figure scales the plan's own: projections by rows, attention by pairs of rows (a window
+    computed whole is causal, so n rows see n(n + 1)/2). `tokens_question` is the mean over the window's
+    questions.
+    """
+    kept = sum(patch.kept for block in blocks for patch in block.patches)
+    total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
+    rows, dense = plan.rows, plan.rows - kept + total
+    asked = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
+    linear = cost.flops.get("linear", 0) + cost.flops.get("place", 0)
+    attention = cost.flops.get("attention", 0)
+    dense_prefill = linear * dense / rows + attention * (dense * (dense + 1)) / (rows * (rows + 1))
+    return verdicts_pb2.Cost(
+        patches_total=sum(block.patches_total for block in blocks),
+        patches_encoded=sum(block.patches_encoded for block in blocks),
+        tokens_total=total,
+        tokens_kept=kept,
+        tokens_reused=cost.tokens_reused,
+        tokens_refreshed=cost.tokens_refreshed,
+        tokens_text=rows - kept,
+        tokens_question=round(cost.question_tokens / max(questions, 1)),
+        flops_vision=sum(block.flops_vision for block in blocks),
+        flops_prefill=cost.total_flops - asked,
+        flops_question=round(asked / max(questions, 1)),
+        flops_dense=sum(block.flops_vision_dense for block in blocks) + round(dense_prefill),
+    )

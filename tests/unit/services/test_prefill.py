@@ -1,0 +1,475 @@
+"""Prefill without Kafka: token records in, outcomes and a checkpoint out, over the real engine and store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from google.protobuf.message import Message
+
+from lookout.engines import Engine, WindowAnswer, WindowRequest, load_engine
+from lookout.runtime import (
+    BadRecordError,
+    DeadLetter,
+    Record,
+    Result,
+    Stored,
+    TransientError,
+    View,
+    load_settings,
+)
+from lookout.store import (
+    Array,
+    LineageBrokenError,
+    Peers,
+    StoreSettings,
+    TensorClient,
+    TensorStore,
+    TensorUnavailableError,
+)
+from lookout.v1.lineage_pb2 import STAGE_TOKENS, StreamEvent, TensorRef
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.windows import Planner, Policy, WindowSettings
+from lookout.wire import TOKENS, event_type, from_json, to_json, verdict_id
+from services.prefill.batcher import Batcher
+from services.prefill.blocks import load_block
+from services.prefill.handler import CameraState, PrefillHandler
+from services.prefill.settings import PrefillSettings
+from services.prefill.watches import Watches
+from tests.prefill_world import (
+    GRID,
+    STRIDE_US,
+    WALL_US,
+    block_record,
+    embeddings,
+    event_record,
+    keep_masks,
+    stream,
+)
+from tests.tiny_models import checkpoint
+
+WALL_MS = WALL_US // 1000
+FALL = Watch(id="fall", version=1, question="Is anyone lying?", rule=Rule(threshold=0.7))
+CROWD = Watch(id="crowd", version=3, question="Are there many people?")
+
+
+@pytest.fixture(scope="module")
+def batcher() -> Iterator[Batcher]:
+    batcher = Batcher(load_engine(checkpoint("internvl")), 8)
+    yield batcher
+    batcher.close()
+
+
+def engine_of(batcher: Batcher) -> Engine:
+    return batcher._engine
+
+
+class World:
+    """A handler, the log its records stand in, and the tokens' store."""
+
+    def __init__(self, batcher: Batcher, *watches: Watch, **values: object) -> None:
+        self.batcher = batcher
+        self.rows: dict[str, bytes] = {}
+        self.view = View(MappingProxyType({}), 0)
+        self.log: list[Record] = []
+        self.now = 0.0
+        self.store = TensorStore(StoreSettings(memory_bytes=1 << 24, unread_bytes=1 << 24))
+        self.store.makes(STAGE_TOKENS, self.make)
+        self.made = 0
+        self.breaks: Exception | None = None
+        self.settings = load_settings(
+            PrefillSettings, {"LOOKOUT_MODE": "local"}, stride_s=2.0, window_s=6.0, fps=2.0, **values
+        )
+        for watch in watches:
+            self.publish(watch)
+        self.handler = self.restarted()
+        self.states: dict[str, CameraState] = {}
+
+    def restarted(self, model: str = "m1") -> PrefillHandler:
+        planner = Planner(
+            engine_of(self.batcher).layout,
+            WindowSettings(blocks=self.settings.blocks, policy=Policy.PRUNE_ONLY),
+        )
+        client = TensorClient(Peers(StoreSettings()), None, self.store)
+        return PrefillHandler(
+            self.settings,
+            Watches(lambda: self.view),
+            client,
+            self.batcher,
+            planner,
+            log=self,
+            model_digest=model,
+            clock=lambda: self.now,
+        )
+
+    def make(self, ref: TensorRef, record: Message) -> Array:
+        if self.breaks is not None:
+            raise self.breaks
+        self.made += 1
+        return embeddings(ref)
+
+    def publish(self, watch: Watch) -> None:
+        self.rows[watch.id] = to_json(watch)
+        self.view = View(MappingProxyType(dict(self.rows)), self.view.offset + 1)
+
+    def delete(self, watch: str) -> None:
+        del self.rows[watch]
+        self.view = View(MappingProxyType(dict(self.rows)), self.view.offset + 1)
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        assert (topic, partition) == (TOKENS.name, 0)
+        return [self.log[offset] for offset in offsets]
+
+    def append(self, message: TokensRecord) -> Record:
+        record = Record(
+            TOKENS.name, 0, len(self.log), message.camera, message.SerializeToString(), (), WALL_MS
+        )
+        self.log.append(record)
+        return record
+
+    def handle(self, message: TokensRecord) -> Result:
+        state = self.states.setdefault(message.camera, self.handler.load(message.camera, None))
+        return self.handler.handle(state, self.append(message))
+
+    def tell(self, *messages: TokensRecord) -> list[Verdict]:
+        return [verdict for message in messages for verdict in verdicts(self.handle(message))]
+
+
+def verdicts(result: Result) -> list[Verdict]:
+    return [from_json(output.value or b"", Verdict) for output in result.outputs]
+
+
+def brief(found: Sequence[Verdict]) -> list[tuple[int, int, str]]:
+    return [
+        (each.epoch, each.window, Verdict.Outcome.Name(each.outcome).removeprefix("OUTCOME_"))
+        for each in found
+    ]
+
+
+class TestOutcomes:
+    def test_one_for_each_window_and_watch(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, CROWD)
+        found = world.tell(*stream("cam", 5))
+        assert brief(found) == [
+            *[(0, k, "ANSWERED") for k in range(5) for _ in range(2)],
+            *[(0, 5, "GAP")] * 2,
+        ]
+        assert [each.watch for each in found[:2]] == ["crowd", "fall"]
+        assert len({each.id for each in found}) == len(found)
+        one = found[9]
+        assert one.id == verdict_id("cam", 0, "fall", 1, 4)
+        assert (one.start_us, one.end_us) == (2 * STRIDE_US, 5 * STRIDE_US)
+        assert (one.start_wall_ms, one.end_wall_ms) == (WALL_MS + 4000, WALL_MS + 10_000)
+        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "full")
+        assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
+        assert 0 < one.p_yes < 1
+        assert found[-1].reason == "silence"
+
+    def test_records_are_cloud_events(self, batcher: Batcher) -> None:
+        result = World(batcher, FALL).handle(block_record("cam", 0))
+        [output] = result.outputs
+        assert (output.topic, output.key, event_type(output.headers)) == (
+            "verdicts.v1",
+            "cam",
+            "lookout.verdict.v1",
+        )
+
+    def test_answers_are_the_engine_s(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, CROWD)
+        found = world.tell(*stream("cam", 4))
+        client = TensorClient(Peers(StoreSettings()), None, world.store)
+        blocks = [load_block(block_record("cam", k), client).block for k in (1, 2, 3)]
+        planner = world.handler._planner
+        from lookout.engines import Question
+
+        plan = planner.plan(blocks)
+        questions = [Question("crowd", CROWD.question), Question("fall", FALL.question)]
+        answer = batcher.answer(WindowRequest(plan, blocks, questions, keep=False)).unwrap()
+        got = [each.p_yes for each in found if each.window == 3]
+        assert got == pytest.approx([each.p_yes for each in answer.answers], abs=1e-6)
+
+    def test_a_hole_is_a_gap_and_lowers_coverage(self, batcher: Batcher) -> None:
+        found = World(batcher, FALL).tell(*stream("cam", 5, holes=[2]))
+        assert [each[2] for each in brief(found)] == [
+            "ANSWERED", "ANSWERED", "GAP", "ANSWERED", "ANSWERED", "GAP",
+        ]  # fmt: skip
+        assert [round(each.coverage, 3) for each in found[:5]] == [1, 1, 0.667, 0.667, 0.667]
+
+    def test_a_new_epoch_starts_anew(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        first = world.tell(*stream("cam", 4))
+        second = world.tell(*stream("cam", 4, epoch=1))
+        assert brief(second)[0] == (1, 0, "ANSWERED")
+        assert second[3].start_us == STRIDE_US
+        assert not {each.id for each in first} & {each.id for each in second}
+        assert world.tell(block_record("cam", 9)) == []  # of the epoch before
+
+    def test_what_was_decided_is_not_decided_again(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(*[block_record("cam", k) for k in range(3)])
+        assert world.tell(block_record("cam", 2), block_record("cam", 0)) == []
+        late = event_record("cam", StreamEvent.KIND_LATE, at=1)
+        assert world.tell(late) == []
+        assert brief(world.tell(block_record("cam", 3))) == [(0, 3, "ANSWERED")]
+
+    def test_missing_blocks_start_the_window_anew(self, batcher: Batcher) -> None:
+        found = World(batcher, FALL).tell(block_record("cam", 0), block_record("cam", 5))
+        assert [each.start_us for each in found] == [0, 5 * STRIDE_US]
+
+    def test_cost_evidence_and_activity(self, batcher: Batcher) -> None:
+        one = World(batcher, FALL, CROWD).tell(*[block_record("cam", k) for k in range(4)])[-1]
+        kept = sum(int(keep_masks("cam", 0, k).sum()) for k in (1, 2, 3))
+        cost = one.cost
+        assert (cost.tokens_total, cost.tokens_kept) == (3 * 4 * GRID * GRID, kept)
+        assert (cost.patches_total, cost.patches_encoded) == (4 * cost.tokens_total, 4 * kept)
+        assert cost.flops_vision == 1000 * cost.patches_encoded
+        assert 0 < cost.flops_vision + cost.flops_prefill < cost.flops_dense
+        assert cost.tokens_text > 0
+        assert cost.tokens_question > 0
+        assert one.evidence[0].row == 0
+        assert len(one.evidence) == 3
+        assert one.evidence[0].record.topic == "frames.v1"
+        moved = keep_masks("cam", 0, 3)[1:].any(0)
+        bits = np.unpackbits(np.frombuffer(one.activity, np.uint8), bitorder="little")[: GRID * GRID]
+        np.testing.assert_array_equal(bits.reshape(GRID, GRID).astype(bool), moved)
+
+    def test_dense_cost_of_a_dense_window_is_its_own(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        record = block_record("cam", 0)
+        del record.block.patches[1:], record.block.frames[1:]
+        record.block.embeddings.shape[0] = GRID * GRID
+        record.block.flops_vision = record.block.flops_vision_dense
+        cost = world.tell(record)[0].cost
+        assert cost.flops_dense == cost.flops_vision + cost.flops_prefill
+
+
+class TestWatches:
+    def test_the_highest_version_active_at_the_window_s_start(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(block_record("cam", 0))
+        world.publish(Watch(id="fall", version=2, question="later?", active_from_ms=WALL_MS + 4000))
+        found = world.tell(*[block_record("cam", k) for k in range(1, 6)])
+        assert [(each.window, each.watch_version) for each in found] == [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 2),
+            (5, 2),
+        ]
+
+    def test_cameras_are_globs(self, batcher: Batcher) -> None:
+        world = World(batcher, Watch(id="a", version=1, question="?", cameras=["gate-*", "hall"]))
+        assert len(world.tell(block_record("gate-1", 0), block_record("hall", 0))) == 2
+        assert world.tell(block_record("roof", 0)) == []
+
+    def test_deleted_and_disabled_ones_are_not_asked(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, CROWD)
+        world.delete("fall")
+        world.publish(Watch(id="crowd", version=4, question="?", disabled=True))
+        assert world.tell(block_record("cam", 0)) == []
+
+    def test_unreadable_ones_do_not_stop_the_others(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.rows |= {"x": b"{", "y": b'{"id": "z", "question": "?"}', "w": b'{"id": "w"}'}
+        world.publish(CROWD)
+        assert {each.watch for each in world.tell(block_record("cam", 0))} == {"fall", "crowd"}
+
+    def test_nobody_asks_nothing_is_fetched(self, batcher: Batcher) -> None:
+        world = World(batcher)
+        world.tell(*[block_record("cam", k) for k in range(3)])
+        assert world.made == 0
+        world.publish(FALL)
+        assert brief(world.tell(block_record("cam", 3))) == [(0, 3, "ANSWERED")]
+        assert world.made == 3
+
+
+class TestTakeover:
+    def test_at_every_record_the_same_outcomes(self, batcher: Batcher) -> None:
+        messages = [*stream("cam", 6, holes=[3]), *stream("cam", 3, epoch=1)]
+        want = World(batcher, FALL, CROWD).tell(*messages)
+        world, got = World(batcher, FALL, CROWD), []
+        for message in messages:
+            result = world.handle(message)
+            got += verdicts(result)
+            assert result.checkpoint is not None
+            stored = type(result.checkpoint).FromString(result.checkpoint.SerializeToString())
+            assert len(result.checkpoint.SerializeToString()) <= 1024
+            world.handler = world.restarted()
+            world.states["cam"] = world.handler.load("cam", Stored(stored, 2, 0))
+        assert [each.id for each in got] == [each.id for each in want]
+        assert [each.p_yes for each in got] == pytest.approx([each.p_yes for each in want], abs=2e-6)
+
+    def test_another_configuration_drops_the_window_and_keeps_the_place(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        for k in range(3):
+            result = world.handle(block_record("cam", k))
+        assert result.checkpoint is not None
+        world.states["cam"] = world.handler.load("cam", Stored(result.checkpoint, 2, 0, config_changed=True))
+        assert world.tell(block_record("cam", 2)) == []
+        assert [each.start_us for each in world.tell(block_record("cam", 3))] == [3 * STRIDE_US]
+
+    def test_the_configuration_s_digest_follows_the_window_and_the_model(self, batcher: Batcher) -> None:
+        world = World(batcher)
+        digests = {world.handler.config_digest, world.restarted("m2").config_digest}
+        digests.add(World(batcher, give_up_s=9.0).handler.config_digest)
+        assert len(digests) == 2
+
+
+class TestTrouble:
+    def test_tokens_that_cannot_be_had_now_are_waited_for(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, give_up_s=60.0)
+        world.breaks = TensorUnavailableError("no pod")
+        message = block_record("cam", 0)
+        for _ in range(2):
+            with pytest.raises(TransientError, match="no pod"):
+                world.handle(message)
+        world.breaks = None
+        assert brief(world.tell(message)) == [(0, 0, "ANSWERED")]
+
+    def test_but_not_for_ever(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, give_up_s=60.0)
+        world.breaks = TensorUnavailableError("no pod")
+        with pytest.raises(TransientError):
+            world.handle(block_record("cam", 0))
+        world.now = 61.0
+        [found] = world.tell(block_record("cam", 0))
+        assert found.outcome == Verdict.OUTCOME_DEGRADED
+        assert "60 s" in found.reason
+
+    def test_lost_lineage_degrades_its_window_only(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.breaks = LineageBrokenError("segment 3 is gone")
+        [lost] = world.tell(block_record("cam", 0))
+        assert (lost.outcome, lost.reason) == (Verdict.OUTCOME_DEGRADED, "segment 3 is gone")
+        world.breaks = None
+        [next_one] = world.tell(block_record("cam", 1))
+        assert next_one.outcome == Verdict.OUTCOME_ANSWERED
+        assert (next_one.coverage, next_one.degraded) == (0.5, True)
+
+    def test_another_model_s_tokens_are_not_answered(self, batcher: Batcher) -> None:
+        [found] = World(batcher, FALL).tell(block_record("cam", 0, model="m0"))
+        assert (found.outcome, "m0" in found.reason) == (Verdict.OUTCOME_DEGRADED, True)
+
+    def test_overload_skips_what_is_old(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, skip_after_s=5.0)
+        world.now = WALL_MS / 1000 + 6
+        [found] = world.tell(block_record("cam", 0))
+        assert found.outcome == Verdict.OUTCOME_SKIPPED
+        assert world.made == 0
+        world.now = WALL_MS / 1000 + 1
+        assert brief(world.tell(block_record("cam", 1))) == [(0, 1, "ANSWERED")]
+
+    def test_a_window_too_long_for_the_model(self, batcher: Batcher) -> None:
+        world = World(batcher, Watch(id="w", version=1, question="x" * 40_000))
+        [found] = world.tell(block_record("cam", 0))
+        assert found.outcome == Verdict.OUTCOME_DEGRADED
+        assert "position" in found.reason
+
+    @pytest.mark.parametrize("wrong", ["bytes", "camera", "keep", "frames", "embeddings", "nothing"])
+    def test_bad_records_are_refused_and_counted_once(self, batcher: Batcher, wrong: str) -> None:
+        world = World(batcher, FALL)
+        world.tell(block_record("cam", 0))
+        message = block_record("cam", 1)
+        if wrong == "camera":
+            message.camera = "other"
+        elif wrong == "keep":
+            message.block.patches[1].keep = b"\0\0"
+        elif wrong == "frames":
+            message.block.patches[1].frames[0] = 99
+        elif wrong == "embeddings":
+            message.block.embeddings.shape[0] += 1
+        elif wrong == "nothing":
+            message.ClearField("block")
+        value = b"\xff\xff" if wrong == "bytes" else message.SerializeToString()
+        record = Record(TOKENS.name, 0, 1, "cam", value)
+        with pytest.raises(BadRecordError) as refused:
+            world.handler.handle(world.states["cam"], record)
+        result = world.handler.rejected(
+            world.states["cam"], record, DeadLetter(refused.value.reason, refused.value.detail)
+        )
+        if wrong in ("bytes", "camera", "nothing"):
+            assert result is None
+        else:
+            assert result is not None
+            assert brief(verdicts(result)) == [(0, 1, "DEGRADED")]
+            assert world.handler.rejected(world.states["cam"], record, DeadLetter("again")) is None
+        assert world.tell(block_record("cam", 2))[0].outcome == Verdict.OUTCOME_ANSWERED
+
+
+class TestBatcher:
+    def test_windows_that_wait_together_run_together(self, batcher: Batcher) -> None:
+        engine, go, started = engine_of(batcher), threading.Event(), threading.Event()
+        sizes: list[int] = []
+
+        class SlowEngine:
+            """The real engine, held back at its first batch."""
+
+            layout = engine.layout
+
+            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+                started.set()
+                go.wait(10)
+                sizes.append(len(requests))
+                return engine.run(requests)
+
+            def close(self) -> None:
+                """The engine stays."""
+
+        slow = Batcher(SlowEngine(), 4)  # type: ignore[arg-type]
+        world = World(batcher, FALL)
+        want = {f"cam{n}": world.tell(block_record(f"cam{n}", 0))[0].p_yes for n in range(7)}
+        world.handler._answers = slow
+        got: dict[str, float] = {}
+
+        def ask(camera: str) -> None:
+            state = world.handler.load(camera, None)
+            record = Record(TOKENS.name, 0, 0, camera, block_record(camera, 0).SerializeToString())
+            got[camera] = verdicts(world.handler.handle(state, record))[0].p_yes
+
+        threads = [threading.Thread(target=ask, args=(camera,)) for camera in want]
+        threads[0].start()
+        started.wait(10)
+        for thread in threads[1:]:
+            thread.start()
+        while slow._queue.qsize() < 6:
+            time.sleep(0.01)
+        go.set()
+        for thread in threads:
+            thread.join()
+        slow.close()
+        assert sizes == [1, 4, 2]
+        assert got == pytest.approx(want, abs=2e-6)
+
+    def test_an_engine_that_breaks_says_so_and_goes_on(self, batcher: Batcher) -> None:
+        engine = engine_of(batcher)
+
+        class FakeBreakingEngine:
+            """Fails as a whole once: out of memory cannot be had on demand."""
+
+            failed = False
+
+            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+                if not self.failed:
+                    self.failed = True
+                    raise torch.OutOfMemoryError("no memory")
+                return engine.run(requests)
+
+            def close(self) -> None:
+                """Nothing to free."""
+
+        frail = Batcher(FakeBreakingEngine(), 4)  # type: ignore[arg-type]
+        world = World(batcher, FALL)
+        world.handler._answers = frail
+        with pytest.raises(torch.OutOfMemoryError):
+            world.handle(block_record("cam", 0))
+        assert brief(world.tell(block_record("cam", 0))) == [(0, 0, "ANSWERED")]
+        frail.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            world.handle(block_record("cam", 1))

@@ -9,7 +9,7 @@ FOOTAGE ?=
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY)  ## the virtual environment, from the lock
 
@@ -42,6 +42,9 @@ test-all: lint  ## the heavier checks as well
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")
+
+bench-%: setup  ## bench-decode, -motion, -vision, -windows, -engines: ratios, then one line of JSON
+	$(BIN)/python -m tests.bench.$*
 
 clean:  ## remove the environment and what runs wrote
 	rm -rf $(VENV) out

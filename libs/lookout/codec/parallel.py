@@ -1,0 +1,423 @@
+"""Keyframe-parallel decoding of files (QuickCodec, QuickVideo section 3): intervals between keyframes are
+decoded on threads, earliest first, and handed out in order.
+
+Beyond the paper: unsampled pictures nothing refers to are skipped, a group of pictures is left after its
+last sample, and groups without samples are neither read nor decoded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Full, Queue
+from types import TracebackType
+from typing import cast
+
+import av
+import numpy as np
+
+from lookout.codec.container import ByteSource, Video
+from lookout.codec.geometry import Fit
+from lookout.codec.picture import Painter, frame_geometry
+from lookout.codec.sampling import SamplingGrid
+from lookout.codec.table import FrameTable, Run, joined, plan_runs
+from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
+
+FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
+SEEK_BYTES = 4 * 1024 * 1024  # a gap worth a seek
+
+
+@dataclass(frozen=True, slots=True)
+class FileFrame:
+    """One sampled frame. pixels: uint8 [height, width, 3] RGB, the reader's own."""
+
+    position: int  # among the samples
+    index: int  # among the file's frames, in presentation order
+    slot: int
+    time_us: int  # since the file's first frame
+    key: bool
+    picture: Picture
+    corrupt: bool
+    pixels: U8
+
+
+@dataclass(slots=True)
+class Work:
+    """What a decode did."""
+
+    packets: int = 0  # in the file
+    fed: int = 0  # given to a decoder, twice where intervals overlap
+    skipped: int = 0  # of these, not decoded because nothing refers to them
+    frames: int = 0  # decoded
+    painted: int = 0
+    runs: int = 0
+    seeks: int = 0
+    missing: int = 0  # sampled but not decodable
+
+
+@dataclass(slots=True)
+class _Slot:
+    key: bool = False
+    picture: Picture = Picture.UNKNOWN
+    corrupt: bool = False
+    state: str = "waiting"  # waiting, ready, missing
+
+
+class _Ring:
+    """A preallocated array of `capacity` pictures between decoding threads and the reader."""
+
+    def __init__(self, samples: int, capacity: int, width: int, height: int) -> None:
+        self.capacity = max(1, min(capacity, samples))
+        self.pixels: U8 = np.zeros((self.capacity, height, width, 3), np.uint8)
+        self.slots = [_Slot() for _ in range(samples)]
+        self.read = 0
+        self.error: BaseException | None = None
+        self.closed = False
+        self._changed = threading.Condition()
+
+    def room(self, position: int) -> bool:
+        """Wait until a sample may be written; False if nobody reads any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
+            return not self.closed
+
+    def put(self, position: int, frame: av.VideoFrame, pixels: U8) -> None:
+        """Hand over a sample for which there is room."""
+        slot = self.slots[position]
+        if slot.state != "waiting":
+            return
+        self.pixels[position % self.capacity] = pixels
+        with self._changed:
+            slot.key, slot.corrupt = bool(frame.key_frame), bool(frame.is_corrupt)
+            slot.picture, slot.state = Picture(frame.pict_type), "ready"
+            self._changed.notify_all()
+
+    def give_up(self, position: int, unless: int | None = None) -> None:
+        """Say that a sample will not come, unless it is that one."""
+        with self._changed:
+            if position != unless and self.slots[position].state == "waiting":
+                self.slots[position].state = "missing"
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the reader know that decoding broke down."""
+        with self._changed:
+            self.error = self.error or error
+            self.closed = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def take(self, position: int) -> tuple[_Slot, U8 | None]:
+        """Wait for a sample; its own copy of the pixels, or None where it is missing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.error is not None or self.slots[position].state != "waiting")
+            slot = self.slots[position]
+            if slot.state == "waiting" and self.error is not None:
+                raise self.error
+            pixels = self.pixels[position % self.capacity].copy() if slot.state == "ready" else None
+            self.read = position + 1
+            self._changed.notify_all()
+            return slot, pixels
+
+
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    runs: tuple[tuple[Run, tuple[av.Packet, ...]], ...]
+
+
+class FileDecoder:
+    """Samples a file on a grid, decoding between keyframes in parallel.
+
+    width, height, fit: the model's input; start_us, end_us: time range since the first frame; threads:
+    decoding threads; intervals: into how many the file is cut (default: four per thread, or enough to bound
+    memory); lookahead: samples that may wait for the reader; skip: False decodes every packet of a run.
+    Iterate it once, in order; `work` counts what was done. Files without usable time stamps are decoded in
+    order on one thread. Errors: `CodecError`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        width: int,
+        height: int,
+        *,
+        grid: SamplingGrid | None = None,
+        fit: Fit = Fit.STRETCH,
+        start_us: int = 0,
+        end_us: int | None = None,
+        threads: int = 2,
+        intervals: int | None = None,
+        lookahead: int = 64,
+        skip: bool = True,
+        limits: Limits = FILE_LIMITS,
+    ) -> None:
+        if threads < 1 or lookahead < 1 or (intervals is not None and intervals < 1):
+            raise CodecError(Reason.REQUEST, "threads, intervals and lookahead must be at least 1")
+        self.path, self.width, self.height, self.fit, self.limits = Path(path), width, height, fit, limits
+        self.skip, self.threads = skip, threads
+        with self._open() as video:
+            self.table = FrameTable.scan(video)
+        self.picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
+        self.parallel = self.table.ordered and bool(self.table.clean.any())
+        self.work = Work(packets=len(self.table))
+        # An interval waits in memory as packets: keep it to some hundred pictures.
+        self._intervals = intervals or max(4 * threads, len(self.table) // 256)
+        self._ring = _Ring(len(self.picks), lookahead, width, height)
+        self._threads: list[threading.Thread] = []
+        self._ready: Queue[_Interval | None] = Queue(maxsize=threads)
+        self._count = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.picks)
+
+    def __iter__(self) -> Iterator[FileFrame]:
+        """Sampled frames in order. Frames that cannot be decoded are left out and counted in
+        `work.missing`."""
+        self._start()
+        try:
+            for position, pick in enumerate(self.picks):
+                slot, pixels = self._ring.take(position)
+                if pixels is None:
+                    self.work.missing += 1
+                    continue
+                yield FileFrame(
+                    position,
+                    pick.index,
+                    pick.slot,
+                    pick.time_us,
+                    slot.key,
+                    slot.picture,
+                    slot.corrupt,
+                    pixels,
+                )
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._ring.close()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def __enter__(self) -> FileDecoder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> _OpenVideo:
+        return _OpenVideo(self.path, self.limits)
+
+    def _start(self) -> None:
+        if self._threads:
+            raise CodecError(Reason.REQUEST, "a file decoder can be read once")
+        if not self.picks:
+            return
+        jobs: list[Callable[[], None]] = [self._in_order]
+        if self.parallel:
+            jobs = [self._feed, *([self._decode] * self.threads)]
+        for job in jobs:
+            thread = threading.Thread(target=self._guarded, args=(job,), name="file-decoder", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _guarded(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._ring.fail(error)
+
+    def _feed(self) -> None:
+        """Read packets once and hand them to the decoding threads interval by interval."""
+        plan = joined(plan_runs(self.table, [pick.pts for pick in self.picks]), self._intervals)
+        with self._open() as video:
+            reader = _Reader(video, self.table)
+            for runs in plan:
+                loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
+                if not self._offer(_Interval(loaded)):
+                    break
+            self.work.seeks = reader.seeks
+        for _ in range(self.threads):
+            if not self._offer(None):
+                break
+
+    def _offer(self, interval: _Interval | None) -> bool:
+        while not self._ring.closed:
+            try:
+                self._ready.put(interval, timeout=0.2)
+            except Full:
+                continue
+            return True
+        return False
+
+    def _next(self) -> _Interval | None:
+        while not self._ring.closed:
+            try:
+                return self._ready.get(timeout=0.2)
+            except Empty:
+                continue
+        return None
+
+    def _decode(self) -> None:
+        positions = {pick.pts: i for i, pick in enumerate(self.picks)}
+        painter = Painter()
+        with self._open() as video:
+            while (interval := self._next()) is not None:
+                for run, packets in interval.runs:
+                    self._run(video, painter, run, packets, positions)
+
+    def _run(
+        self,
+        video: Video,
+        painter: Painter,
+        run: Run,
+        packets: tuple[av.Packet, ...],
+        positions: dict[int, int],
+    ) -> None:
+        frames = painted = 0
+        awaited = sorted(positions[pts] for pts in run.wanted)
+        for packet in (*packets, None):
+            if packet is not None:
+                skip = self.skip and packet.pts not in run.wanted and not packet.is_keyframe
+                video.context.skip_frame = "NONREF" if skip else "DEFAULT"
+            decoded = video.decode(packet)
+            frames += len(decoded)
+            for frame in decoded:
+                if frame.pts not in run.wanted:
+                    continue
+                position = positions[frame.pts]
+                # Frames come in order: what should have come before will not come any more.
+                while awaited and awaited[0] <= position:
+                    self._ring.give_up(awaited.pop(0), unless=position)
+                if not self._paint(painter, frame, position):
+                    return
+                painted += 1
+        video.context.flush_buffers()
+        for position in awaited:
+            self._ring.give_up(position)
+        with self._count:
+            work = self.work
+            work.fed += len(packets)
+            work.frames += frames
+            work.painted += painted
+            work.skipped += max(0, len(packets) - frames)
+            work.runs += 1
+
+    def _paint(self, painter: Painter, frame: av.VideoFrame, position: int) -> bool:
+        pixels = painter.paint(frame, frame_geometry(frame, self.width, self.height, self.fit))
+        if not self._ring.room(position):
+            return False
+        self._ring.put(position, frame, pixels)
+        return True
+
+    def _in_order(self) -> None:
+        """Decode everything in order, for files whose frames only their order tells apart."""
+        positions = {pick.index: i for i, pick in enumerate(self.picks)}
+        painter, index = Painter(), 0
+        with self._open() as video:
+            for index, frame in enumerate(video.frames()):
+                if index in positions:
+                    self.work.painted += 1
+                    if not self._paint(painter, frame, positions[index]):
+                        return
+                self.work.frames += 1
+                if index >= self.picks[-1].index:
+                    break
+        for position in positions.values():
+            self._ring.give_up(position)
+        self.work.fed, self.work.runs = self.work.frames, 1
+
+
+class _OpenVideo:
+    """A path opened as `Video`, with its file."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path, self._limits = path, limits
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Video:
+        try:
+            file = self._stack.enter_context(self._path.open("rb"))
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, f"{self._path} cannot be read ({error.strerror})") from None
+        try:
+            return self._stack.enter_context(
+                Video(cast(ByteSource, file), vectors=False, limits=self._limits)
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Packets of a file by their number in decoding order, read forward, sought where a gap is wide."""
+
+    video: Video
+    table: FrameTable
+    seeks: int = 0
+    _next: int = 0  # number of the next packet the demuxer will give
+    _held: list[tuple[int, av.Packet]] = field(default_factory=list)  # read already, may be asked for again
+    _stream: Iterator[av.Packet] | None = None
+
+    def packets(self, first: int, last: int) -> Iterator[av.Packet]:
+        """Packets [first, last]. `first` never decreases from call to call."""
+        self._held = [(i, packet) for i, packet in self._held if i >= first]
+        if not self._held and first > self._next:
+            self._skip_to(first)
+        yield from [packet for i, packet in self._held if i <= last]
+        while self._next <= last:
+            i, packet = self._read()
+            if i >= first:
+                self._held.append((i, packet))
+                yield packet
+
+    def _read(self) -> tuple[int, av.Packet]:
+        if self._stream is None:
+            self._stream = self.video.packets()
+        packet = next(self._stream, None)
+        if packet is None:
+            raise CodecError(
+                Reason.UNREADABLE, f"the file ends at packet {self._next}; it was longer when scanned"
+            )
+        self._next += 1
+        return self._next - 1, packet
+
+    def _skip_to(self, number: int) -> None:
+        """Seek to a keyframe if that saves reading and the file allows it."""
+        if not self.table.key[number] or int(self.table.size[self._next : number].sum()) < SEEK_BYTES:
+            return
+        self.video.seek(int(self.table.pts[number]))
+        self._stream = self.video.packets()
+        self.seeks += 1
+        for packet in self._stream:
+            found = self._number(packet)
+            if found is None or found > number:
+                break
+            if found == number:
+                self._held.append((number, packet))
+                self._next = number + 1
+                return
+        # The container's index led elsewhere: read from the beginning.
+        self.video.seek(int(self.table.pts[0]))
+        self._stream, self._next = self.video.packets(), 0
+
+    def _number(self, packet: av.Packet) -> int | None:
+        if packet.pts is None:
+            return None
+        found = np.flatnonzero((self.table.pts == packet.pts) & (self.table.size == packet.size))
+        return int(found[0]) if len(found) == 1 else None

@@ -1,0 +1,484 @@
+"""The vLLM engine: the same window requests and answers as the transformers engine, on vLLM's block table."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+from safetensors import safe_open
+
+from lookout.engines.costs import window_cost
+from lookout.engines.types import (
+    Answer,
+    Cost,
+    EngineError,
+    MemoryBudgetError,
+    PlanError,
+    StreamFailedError,
+    StreamLostError,
+    StreamMemory,
+    UnsupportedModelError,
+    WindowAnswer,
+    WindowRequest,
+)
+from lookout.engines.vllm import admission, internals
+from lookout.engines.vllm.internals import Ask, Backend, Heard
+from lookout.engines.vllm.store import WindowInputs
+from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_of
+from lookout.windows.layout import read_config
+
+log = structlog.get_logger(__name__)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The language model's numbers; `linear` is the weights of one layer's projections and MLP."""
+
+    family: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    linear: int
+    limit: int
+    deepstack: int
+    itemsize: int
+
+    @property
+    def row_bytes(self) -> int:
+        """KV bytes of one row over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
+
+
+def read_shape(folder: Path, dtype: str) -> ModelShape:
+    """The shape of a checkpoint; raises `UnsupportedModelError` for what window plans do not cover."""
+    from transformers import AutoConfig
+
+    try:
+        family = str(read_config(folder)["model_type"])
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    config: Any = AutoConfig.from_pretrained(folder)
+    text = config.get_text_config()
+    if text.model_type not in internals.LANGUAGE_MODELS:
+        raise UnsupportedModelError(
+            f"{family} with a {text.model_type} language model: the vLLM engine runs only "
+            + ", ".join(internals.LANGUAGE_MODELS)
+        )
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UnsupportedModelError(f"{family}: layers of {sorted(kinds)}; window plans need full attention")
+    heads, kv_heads, hidden = text.num_attention_heads, text.num_key_value_heads, text.hidden_size
+    head_dim = int(getattr(text, "head_dim", None) or hidden // heads)
+    deep = len(config.vision_config.deepstack_visual_indexes) if family == "qwen3_vl" else 0
+    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
+    return ModelShape(
+        family=family,
+        layers=int(text.num_hidden_layers),
+        heads=int(heads),
+        kv_heads=int(kv_heads),
+        head_dim=head_dim,
+        hidden=int(hidden),
+        linear=int(attention + 3 * hidden * text.intermediate_size),
+        limit=int(text.max_position_embeddings),
+        deepstack=deep,
+        itemsize=torch.empty(0, dtype=getattr(torch, dtype)).element_size(),
+    )
+
+
+def load_engine(
+    checkpoint: Path | str,
+    *,
+    dtype: str = "float32",
+    budget_bytes: int = GIB,
+    layout: Layout | None = None,
+    max_rows: int = 16384,
+    max_batched_rows: int = 8192,
+    block_size: int = 32,
+    kv_cache_bytes: int = GIB,
+    tensor_parallel: int = 1,
+    eager: bool = True,
+) -> VllmEngine:
+    """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
+
+    `budget_bytes` bounds the canonical KV kept between windows over all ranks (least recently used streams
+    are forgotten); `kv_cache_bytes` is vLLM's own block table, in which windows run; `max_rows` bounds one
+    window with a question, `max_batched_rows` a step (longer windows are prefilled in chunks). Raises
+    `UnsupportedModelError`, also for another vLLM than the pinned one.
+    """
+    found = internals.installed_version()
+    if found != internals.VERSION:
+        raise UnsupportedModelError(
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: install the pinned version"
+        )
+    folder = Path(checkpoint)
+    shape = read_shape(folder, dtype)
+    if shape.kv_heads % tensor_parallel:
+        raise UnsupportedModelError(
+            f"{folder}: {shape.kv_heads} key heads cannot be split over {tensor_parallel} ranks"
+        )
+    try:
+        prompt = layout or load_layout(folder)
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    backend = Backend(
+        str(folder),
+        dtype=dtype,
+        answers=(prompt.yes, prompt.no),
+        newline=_newline(folder) if shape.family == "llava_onevision" else None,
+        max_rows=min(max_rows, shape.limit),
+        max_batched_rows=max_batched_rows,
+        block_size=block_size,
+        kv_cache_bytes=kv_cache_bytes,
+        tensor_parallel=tensor_parallel,
+        eager=eager,
+    )
+    rows = min(max_rows, shape.limit, backend.capacity)
+    limits = admission.Limits(prompt, shape.hidden, shape.deepstack, shape.limit, rows)
+    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
+
+
+def _newline(folder: Path) -> torch.Tensor:
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as weights:
+            for name in ("model.image_newline", "image_newline"):
+                if name in weights.keys():  # noqa: SIM118 - not a dict
+                    found: torch.Tensor = weights.get_tensor(name)
+                    return found
+    raise UnsupportedModelError(f"{folder} lacks the image_newline weight of LLaVA-OneVision")
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the engine knows of a stream's KV on the workers."""
+
+    window: int
+    digest: str
+    rows: int
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One admitted request on its way through a batch."""
+
+    index: int
+    request: WindowRequest
+    suffixes: list[tuple[int, ...]]
+    key: str
+    heard: list[Heard] = field(default_factory=list)
+    texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def plan(self) -> WindowPlan:
+        return self.request.plan
+
+    @property
+    def name(self) -> str:
+        """Where the window's KV is kept."""
+        return self.plan.stream if self.request.keep else f"{self.key}!"
+
+    @property
+    def load(self) -> int:
+        """Leading rows that are not part of the tail that vLLM prefills."""
+        last = self.plan.compute[-1] if self.plan.compute else None
+        if last is None or last.stop != self.plan.rows:
+            return self.plan.rows
+        return last.start
+
+    def prompt(self, suffix: Sequence[int]) -> list[int]:
+        """Token ids of the window and what follows it; visual rows and newlines are 0, their embeddings
+        come from the workers."""
+        ids = self.plan.token_ids
+        return [*np.where(ids < 0, 0, ids).tolist(), *(max(0, token) for token in suffix)]
+
+    def newlines(self, suffix: Sequence[int]) -> tuple[int, ...]:
+        """Rows of the prompt with the learned newline."""
+        inside = np.flatnonzero(self.plan.token_ids == NEWLINE).tolist()
+        return (*inside, *(self.plan.rows + i for i, token in enumerate(suffix) if token == NEWLINE))
+
+
+class VllmEngine:
+    """Executes window plans inside unpatched vLLM (`Engine` protocol).
+
+    A window is one vLLM request whose leading rows come from the stream's canonical KV; its further questions
+    are requests over the finished window. The block remainder that vLLM would compute again is loaded too, so
+    both engines compute the same rows.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        shape: ModelShape,
+        limits: admission.Limits,
+        tokenizer: Any,
+        *,
+        budget_bytes: int = GIB,
+    ) -> None:
+        self.backend = backend
+        self.shape = shape
+        self._limits = limits
+        self._tokenizer = tokenizer
+        self._budget = budget_bytes
+        self._streams: OrderedDict[str, _Held] = OrderedDict()
+        self._run = itertools.count()
+        self._suffix = lru_cache(maxsize=4096)(self._encode)
+
+    @property
+    def layout(self) -> Layout:
+        """The prompt layout plans must be made with."""
+        return self._limits.layout
+
+    def close_stream(self, stream: str) -> None:
+        """Free a stream's KV on every worker."""
+        if self._streams.pop(stream, None) is not None:
+            self.backend.call("lookout_release", [], [stream])
+
+    def memory(self) -> list[StreamMemory]:
+        """What every stream holds over all ranks, least recently used first."""
+        per_rank = self.backend.call("lookout_memory")
+        return [
+            StreamMemory(name, held.window, held.rows, sum(rank.get(name, 0) for rank in per_rank), 0)
+            for name, held in self._streams.items()
+        ]
+
+    def close(self) -> None:
+        """Free every stream and stop vLLM."""
+        for stream in list(self._streams):
+            self.close_stream(stream)
+        self.backend.close()
+
+    def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+        """Execute one window of each of several streams; errors come back in the answer of their stream."""
+        answers: list[WindowAnswer | None] = [None] * len(requests)
+        works: list[_Work] = []
+        for index, request in enumerate(requests):
+            try:
+                if any(work.plan.stream == request.plan.stream for work in works):
+                    raise PlanError(f"{request.plan.stream}: two windows of one stream in one batch")
+                works.append(self._admit(index, request, works))
+            except EngineError as error:
+                answers[index] = WindowAnswer(request.plan.stream, request.plan.window, error=error)
+        for work, answer in zip(works, self._execute(works), strict=True):
+            answers[work.index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work:
+        plan = request.plan
+        suffixes = [self._suffix(question.text) for question in request.questions]
+        admission.check(request, [len(suffix) for suffix in suffixes], self._limits)
+        held = self._streams.get(plan.stream)
+        if plan.parent is not None and (held is None or held.digest != plan.parent):
+            has = "no KV" if held is None else f"the KV of window {held.window}"
+            raise StreamLostError(
+                f"{plan.stream}: window {plan.window} continues {plan.parent}, but the engine holds {has} of "
+                "this stream: plan a key window"
+            )
+        if plan.parent is not None and held is not None and int(plan.source.max()) >= held.rows:
+            raise PlanError(f"{plan.stream}: window {plan.window} reuses rows its parent does not have")
+        self._make_room(plan, batch)
+        if held is not None:
+            self._streams.move_to_end(plan.stream)
+        return _Work(index, request, suffixes, f"{plan.salt}#{next(self._run)}")
+
+    def _make_room(self, plan: WindowPlan, batch: Sequence[_Work]) -> None:
+        """Forget least recently used streams until the batch with this window fits the budget."""
+        needed = plan.rows * self.shape.row_bytes
+        if needed > self._budget:
+            raise MemoryBudgetError(
+                f"{plan.stream}: window {plan.window} needs {needed} bytes of KV, the budget is "
+                f"{self._budget}: raise it, or shorten the window"
+            )
+        running = {work.plan.stream: work.plan.rows for work in batch} | {plan.stream: plan.rows}
+        rows = {name: held.rows for name, held in self._streams.items()} | running
+        for stream in list(self._streams):
+            if sum(rows.values()) * self.shape.row_bytes <= self._budget:
+                return
+            if stream not in running:
+                log.info("stream forgotten", stream=stream, reason="KV budget")
+                self.close_stream(stream)
+                del rows[stream]
+        if sum(rows.values()) * self.shape.row_bytes > self._budget:
+            raise MemoryBudgetError(
+                f"{plan.stream}: the batch needs {sum(rows.values()) * self.shape.row_bytes} bytes of KV, the "
+                f"budget is {self._budget}: raise it, or run fewer streams at once"
+            )
+
+    def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+        if not works:
+            return []
+        try:
+            self._windows(works)
+            alive = [work for work in works if work.error is None]
+            self._questions(alive)
+            self._describe(alive)
+        except (RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
+            self.backend.abort()
+            log.warning("batch failed", error=str(error), streams=len(works))
+            for work in works:
+                work.error = work.error or f"{type(error).__name__}: {error}"
+        finally:
+            spare = [work.name for work in works if not work.request.keep]
+            self.backend.call("lookout_release", [work.key for work in works], spare)
+        return [self._answer(work) for work in works]
+
+    def _windows(self, works: Sequence[_Work]) -> None:
+        """Compute every window with its first question, and keep its KV."""
+        self.backend.call("lookout_admit", [self._inputs(work) for work in works])
+        busy = [work for work in works if work.plan.compute or work.suffixes]
+        asks = [self._ask(work, work.suffixes[0] if work.suffixes else ()) for work in busy]
+        for work, heard in zip(busy, self.backend.generate(asks), strict=True):
+            if work.suffixes:
+                work.heard.append(heard)
+        for rank in self.backend.call("lookout_commit", [(work.key, work.name) for work in works]):
+            for work in works:
+                work.error = work.error or rank.get(work.key)
+        for work in works:
+            if work.error is None and work.request.keep:
+                plan = work.plan
+                self._streams[plan.stream] = _Held(plan.window, plan.digest, plan.rows)
+                self._streams.move_to_end(plan.stream)
+
+    def _questions(self, works: Sequence[_Work]) -> None:
+        """The questions behind the first: each over the finished window."""
+        pairs = [(work, suffix) for work in works for suffix in work.suffixes[1:]]
+        asks = [self._ask(work, suffix, ask=True) for work, suffix in pairs]
+        for (work, _), heard in zip(pairs, self.backend.generate(asks), strict=True):
+            work.heard.append(heard)
+
+    def _describe(self, works: Sequence[_Work]) -> None:
+        """Text for the questions that were answered Yes and want it, greedily."""
+        layout = self.layout
+        wanted: list[tuple[_Work, int, Ask]] = []
+        for work in works:
+            for place, question in enumerate(work.request.questions):
+                if question.describe > 0 and self._pair(work.heard[place])[0] > 0.5:
+                    suffix = (*work.suffixes[place], layout.yes)
+                    ask = self._ask(work, suffix, ask=True)
+                    wanted.append((work, place, replace(ask, tokens=question.describe, stop=layout.stop)))
+        heard = self.backend.generate([ask for *_, ask in wanted])
+        for (work, place, _), said in zip(wanted, heard, strict=True):
+            tokens = itertools.takewhile(lambda token: token not in layout.stop, said.tokens)
+            work.texts[place] = (layout.yes, *tokens)
+
+    def _ask(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> Ask:
+        return Ask(
+            window=work.key,
+            held=work.name if ask else work.plan.stream,
+            prompt=work.prompt(suffix),
+            load=work.plan.rows if ask else work.load,
+            ask=ask,
+            salt=work.key,
+            newline=work.newlines(suffix),
+        )
+
+    def _inputs(self, work: _Work) -> WindowInputs:
+        plan = work.plan
+        rows, embeddings, deepstack = self._visual(work)
+        ids = np.where(plan.token_ids < 0, 0, plan.token_ids)
+        return WindowInputs(
+            key=work.key,
+            stream=plan.stream,
+            continues=plan.parent is not None,
+            positions=torch.from_numpy(plan.positions.copy()),
+            question_position=plan.question_position,
+            token_ids=torch.from_numpy(ids),
+            visual_rows=rows,
+            embeddings=embeddings,
+            deepstack=deepstack,
+            source=torch.from_numpy(plan.source.copy()),
+            computed=torch.from_numpy(rows_of(plan.compute)),
+            load=work.load,
+            runs=tuple((run.start, run.stop) for run in plan.compute if run.start < work.load),
+        )
+
+    def _visual(self, work: _Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Visual rows of frames with rows to compute, their embeddings and DeepStack features."""
+        held = {block.index: block for block in work.request.blocks}
+        computed = rows_of(work.plan.compute)
+        rows, tokens, deep = [], [], []
+        for segment in work.plan.segments[1:]:
+            low, high = np.searchsorted(computed, (segment.visual_start, segment.visual_stop))
+            if low == high:
+                continue
+            frame = held[segment.block].frames[segment.frame]
+            rows.append(torch.arange(segment.visual_start, segment.visual_stop))
+            tokens.append(frame.tokens)
+            if frame.deepstack is not None:
+                deep.append(frame.deepstack)
+        if not rows:
+            return torch.zeros(0, dtype=torch.int64), torch.zeros(0, self.shape.hidden), None
+        return torch.cat(rows), torch.cat(tokens), torch.cat(deep, 1) if deep else None
+
+    def _pair(self, heard: Heard) -> tuple[float, float, float]:
+        """p(yes) and the logits of Yes and No."""
+        pair = torch.tensor(
+            [heard.logits[self.layout.yes], heard.logits[self.layout.no]], dtype=torch.float32
+        )
+        yes, no = pair.tolist()
+        return float(pair.softmax(0)[0]), yes, no
+
+    def _answer(self, work: _Work) -> WindowAnswer:
+        plan = work.plan
+        pairs = [self._pair(heard) for heard in work.heard] if work.error is None else []
+        if not all(np.isfinite(pair).all() for pair in pairs):
+            work.error = "its logits are not finite; check the embeddings"
+        if work.error is not None:
+            return self._failed(work)
+        answers = tuple(
+            Answer(question.id, *pair, self._text(work.texts.get(place)), tokens=len(work.suffixes[place]))
+            for place, (question, pair) in enumerate(zip(work.request.questions, pairs, strict=True))
+        )
+        return WindowAnswer(plan.stream, plan.window, answers, self._cost(work))
+
+    def _failed(self, work: _Work) -> WindowAnswer:
+        plan = work.plan
+        if work.request.keep:
+            self._streams.pop(plan.stream, None)
+            self.backend.call("lookout_release", [], [plan.stream])
+        error = StreamFailedError(
+            f"{plan.stream}: window {plan.window} failed ({work.error}); its KV is dropped, plan a key window"
+        )
+        return WindowAnswer(plan.stream, plan.window, error=error)
+
+    def _text(self, tokens: tuple[int, ...] | None) -> str | None:
+        return None if tokens is None else str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def _cost(self, work: _Work) -> Cost:
+        shape, plan = self.shape, work.plan
+        counted = {
+            "layers": shape.layers,
+            "heads": shape.heads,
+            "kv_heads": shape.kv_heads,
+            "head_dim": shape.head_dim,
+            "linear": shape.linear,
+            "hidden": shape.hidden,
+        }
+        kept = plan.rows * shape.row_bytes if work.request.keep else 0
+        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], kv_bytes=kept, **counted)
+        if not work.texts:
+            return cost
+        # Decoding keeps its KV: each row is computed once, the question's rows once more.
+        tails = [len(work.suffixes[place]) + len(text) for place, text in work.texts.items()]
+        said = window_cost(plan, tails, kv_bytes=0, **counted).flops["questions"]
+        return replace(cost, flops={**cost.flops, "describe": said})
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        suffix = (*self.layout.question_head, *(int(i) for i in ids), *self.layout.question_tail)
+        if not suffix:
+            raise PlanError("an empty question: nothing follows the window")
+        return suffix

@@ -1,0 +1,182 @@
+"""What a worker holds of windows: their inputs while they run, and the KV of every stream between windows.
+
+Pure torch; vLLM is not imported here. K is canonical (un-rotated): a key is rotated once, when its window is
+placed, so that slides never add up rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+Layer = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class WindowInputs:
+    """One window on its way through the engine; sent to every worker before its requests.
+
+    - `key` names this run of the window, `stream` the KV it continues (when `continues`).
+    - `positions` int64 [axes, rows]; `question_position` is that of row `rows`, and so on.
+    - `token_ids` int64 [rows], 0 at visual rows; `visual_rows` int64 [n] have `embeddings` [n, hidden] and,
+      for Qwen3-VL, `deepstack` [levels, n, hidden].
+    - `source` int64 [rows]: rows of the stream's present KV, -1 where there is none.
+    - `computed` int64: ascending rows whose KV this window computes (and keeps); those below `load` are
+      refreshed as the `runs`, the others are the tail that vLLM prefills.
+    """
+
+    key: str
+    stream: str
+    continues: bool
+    positions: torch.Tensor
+    question_position: int
+    token_ids: torch.Tensor
+    visual_rows: torch.Tensor
+    embeddings: torch.Tensor
+    deepstack: torch.Tensor | None
+    source: torch.Tensor
+    computed: torch.Tensor
+    load: int
+    runs: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the window without questions."""
+        return int(self.token_ids.shape[0])
+
+    def at(self, start: int, stop: int) -> torch.Tensor:
+        """Positions [axes, stop - start] of rows of the prompt, questions and answers included."""
+        axes = self.positions.shape[0]
+        behind = torch.arange(max(start, self.rows), max(stop, self.rows)) - self.rows
+        after = (self.question_position + behind).expand(axes, -1)
+        return torch.cat([self.positions[:, start : min(stop, self.rows)], after], dim=1)
+
+    def visual(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of ascending `rows`: the places of the visual ones, and their rows in `embeddings`."""
+        if not len(self.visual_rows):
+            none = torch.zeros(0, dtype=torch.int64)
+            return none, none
+        found = torch.searchsorted(self.visual_rows, rows).clamp(max=len(self.visual_rows) - 1)
+        here = self.visual_rows[found] == rows
+        return torch.nonzero(here)[:, 0], found[here]
+
+
+@dataclass(slots=True, eq=False)
+class Captured:
+    """The KV a window computed, canonical, per layer [computed, kv_heads, head_dim]."""
+
+    layers: dict[str, Layer] = field(default_factory=dict)
+    filled: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def put(self, name: str, count: int, where: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Rows `where` (numbers into the computed rows) of one layer."""
+        if name not in self.layers:
+            shape = (count, *key.shape[1:])
+            self.layers[name] = (key.new_empty(shape), value.new_empty(shape))
+            self.filled[name] = torch.zeros(count, dtype=torch.bool)
+        keys, values = self.layers[name]
+        at = where.to(keys.device)
+        keys.index_copy_(0, at, key.to(keys))
+        values.index_copy_(0, at, value.to(values))
+        self.filled[name][where] = True
+
+
+@dataclass(slots=True, eq=False)
+class StreamKV:
+    """A stream's window: canonical K, and V, per layer [rows, kv_heads, head_dim]."""
+
+    rows: int
+    layers: dict[str, Layer]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held on this worker."""
+        return sum(part.numel() * part.element_size() for layer in self.layers.values() for part in layer)
+
+
+@dataclass(slots=True, eq=False)
+class WindowStore:
+    """All windows and streams of one worker (one tensor-parallel rank holds its own heads)."""
+
+    windows: dict[str, WindowInputs] = field(default_factory=dict)
+    streams: dict[str, StreamKV] = field(default_factory=dict)
+    captured: dict[str, Captured] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, key: str, cause: str) -> None:
+        """Remember the first cause of a window's failure; its neighbours go on."""
+        self.failed.setdefault(key, cause)
+
+    def commit(self, key: str, name: str) -> str | None:
+        """Make the window's KV the KV of `name`, layer by layer; returns the cause where that failed."""
+        cause = self.failed.get(key) or self._commit(self.windows[key], name)
+        self.captured.pop(key, None)
+        return cause
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Forget windows that are done."""
+        for key in keys:
+            self.windows.pop(key, None)
+            self.captured.pop(key, None)
+            self.failed.pop(key, None)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Free the KV of streams."""
+        for name in names:
+            self.streams.pop(name, None)
+
+    def _commit(self, window: WindowInputs, name: str) -> str | None:
+        old = self.streams.get(window.stream) if window.continues else None
+        if window.continues and old is None:
+            return "its KV left the worker"
+        made = self.captured.get(window.key, Captured())
+        names = tuple(made.layers) or (tuple(old.layers) if old is not None else ())
+        if len(window.computed) and not all(bool(full.all()) for full in made.filled.values()):
+            return "some of its rows were never computed"
+        if not names:
+            return "it computed no rows"
+        reused = torch.ones(window.rows, dtype=torch.bool)
+        reused[window.computed] = False
+        target = torch.nonzero(reused)[:, 0]
+        layers: dict[str, Layer] = {}
+        for layer in names:
+            before = None if old is None else old.layers.pop(layer)
+            fresh = made.layers.pop(layer, None)
+            layers[layer] = (
+                _joined(window, target, before and before[0], fresh and fresh[0]),
+                _joined(window, target, before and before[1], fresh and fresh[1]),
+            )
+        self.streams[name] = StreamKV(window.rows, layers)
+        return None
+
+
+def _joined(
+    window: WindowInputs,
+    target: torch.Tensor,
+    before: torch.Tensor | None,
+    fresh: torch.Tensor | None,
+) -> torch.Tensor:
+    """One layer's K or V of the new window from reused rows and computed ones."""
+    like = fresh if fresh is not None else before
+    assert like is not None
+    out = like.new_empty(window.rows, *like.shape[1:])
+    if before is not None and len(target):
+        moved = before.index_select(0, window.source[target].to(before.device))
+        out.index_copy_(0, target.to(out.device), moved)
+    if fresh is not None:
+        out.index_copy_(0, window.computed.to(out.device), fresh)
+    return out
+
+
+def turned(k: torch.Tensor, angles: Angles, back: bool = False) -> torch.Tensor:
+    """Rotate keys [n, heads, dim] by float32 (cosine, sine) [n, dim / 2], `rotate_half` convention; `back`
+    undoes exactly what the same angles did, their scaling (YaRN) and rounding included."""
+    cos, sin = (part[:, None, :] for part in angles)
+    if back:
+        scale = cos * cos + sin * sin
+        cos, sin = cos / scale, -sin / scale
+    left, right = k.float().chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(k.dtype)

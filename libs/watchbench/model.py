@@ -1,7 +1,7 @@
 """The tiny vision-language model: InternVL's architecture at toy size, as a stock transformers checkpoint.
 
 Pixels 112 x 112, patch 14, pixel shuffle to 16 tokens a frame. Prompt (``lookout_layout.json`` in the checkpoint):
-prefix, then each frame as ``FrameNNN: <img>`` 16 tokens ``</img>``, then the question and the answer cue.
+prefix, then each frame as ``FrameNNN <img>`` 16 tokens ``</img>``, then the question and the answer cue.
 """
 
 from __future__ import annotations
@@ -10,27 +10,34 @@ import json
 import re
 import shutil
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from watchbench.questions import QUESTIONS
 
 SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LABELS = 256
+LABELS = 1000
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
 PREFIX, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 FRAME_OPEN, FRAME_CLOSE = "<img>", "</img>\n"
 YES, NO = "Yes", "No"
+SPLIT = r"<\|?/?\w+\|?>|\d|[A-Za-z]+|[^\w\s]"
 SPARE_WORDS = (
     "user assistant system picture empty a an the in on of at is are was were there here now earlier it this that camera any "
     "anyone anybody someone people person man woman child car van truck vehicle bag box object suitcase floor ground lying "
     "standing walking running sitting fallen many few two three no nobody and or with door room road shelf scene"
-)  # fmt: skip
+)
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, int]:
+    return vocabulary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +54,13 @@ class Shape:
 
 
 def words(text: str) -> list[str]:
-    """The tokenizer's splitting: special tokens, frame labels, words, punctuation."""
-    return re.findall(r"<\|?/?\w+\|?>|Frame\d{3}:|\w+|[^\w\s]", text)
+    """The tokenizer's splitting: special tokens, words, single digits, punctuation."""
+    return re.findall(SPLIT, text)
 
 
 def vocabulary() -> dict[str, int]:
-    """Token ids: special tokens, answers, labels, then the words of every question."""
-    tokens = [*SPECIAL, YES, NO, *(f"Frame{i:03d}:" for i in range(LABELS))]
+    """Token ids: special tokens, answers, what labels are made of, then the words of every question."""
+    tokens = [*SPECIAL, YES, NO, "Frame", *"0123456789"]
     for text in (SPARE_WORDS, *(w for question in QUESTIONS for w in question.wordings)):
         tokens += [word for word in words(text) if word not in tokens]
         tokens += [word.capitalize() for word in words(text) if word.capitalize() not in tokens]
@@ -62,7 +69,7 @@ def vocabulary() -> dict[str, int]:
 
 def encode(text: str) -> list[int]:
     """Token ids of a text, equal to the saved tokenizer's."""
-    table = vocabulary()
+    table = _table()
     return [table.get(word, table["<unk>"]) for word in words(text)]
 
 
@@ -74,18 +81,35 @@ def build(shape: Shape | None = None) -> Any:
     table = vocabulary()
     config = InternVLConfig(
         vision_config={
-            "hidden_size": s.vision, "intermediate_size": 3 * s.vision, "num_hidden_layers": s.vision_layers,
-            "num_attention_heads": s.vision // 32, "image_size": [SIZE, SIZE], "patch_size": [PATCH, PATCH],
-            "use_mean_pooling": True, "norm_type": "layer_norm", "layer_scale_init_value": 1.0,
+            "hidden_size": s.vision,
+            "intermediate_size": 3 * s.vision,
+            "num_hidden_layers": s.vision_layers,
+            "num_attention_heads": s.vision // 32,
+            "image_size": [SIZE, SIZE],
+            "patch_size": [PATCH, PATCH],
+            "use_mean_pooling": True,
+            "norm_type": "layer_norm",
+            "layer_scale_init_value": 1.0,
         },
         text_config={
-            "model_type": "qwen2", "vocab_size": (len(table) + 63) // 64 * 64, "hidden_size": s.text,
-            "intermediate_size": s.intermediate, "num_hidden_layers": s.text_layers, "num_attention_heads": s.text_heads,
-            "num_key_value_heads": s.kv_heads, "max_position_embeddings": 8192, "tie_word_embeddings": True,
-            "bos_token_id": 0, "eos_token_id": table["<|im_end|>"], "pad_token_id": 0,
+            "model_type": "qwen2",
+            "vocab_size": (len(table) + 63) // 64 * 64,
+            "hidden_size": s.text,
+            "intermediate_size": s.intermediate,
+            "num_hidden_layers": s.text_layers,
+            "num_attention_heads": s.text_heads,
+            "num_key_value_heads": s.kv_heads,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+            "bos_token_id": 0,
+            "eos_token_id": table["<|im_end|>"],
+            "pad_token_id": 0,
         },
-        image_token_id=table[IMAGE_TOKEN], downsample_ratio=0.5, image_seq_length=TOKENS, tie_word_embeddings=True,
-    )  # fmt: skip
+        image_token_id=table[IMAGE_TOKEN],
+        downsample_ratio=0.5,
+        image_seq_length=TOKENS,
+        tie_word_embeddings=True,
+    )
     return InternVLForConditionalGeneration(config)
 
 
@@ -123,7 +147,7 @@ class Asked:
 
 def answer(
     model: Any, tokens: Tensor, asked: list[Asked], keep: Tensor | None = None, first_label: int = 1
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Logits (yes/no [B, questions, 2], all [B, questions, vocabulary]) of questions blind to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
@@ -135,7 +159,7 @@ def answer(
     visual: list[int] = []
     ends = []
     for k in range(t):
-        ids += [*encode(f"Frame{(first_label + k) % LABELS:03d}: "), *opening]
+        ids += [*encode(f"Frame{(first_label + k) % LABELS:03d} "), *opening]
         visual += range(len(ids), len(ids) + per)
         ids += [0] * per + closing
         ends.append(len(ids))
@@ -163,20 +187,28 @@ def answer(
     mask[:, :rows, :rows], mask[:, rows:, :rows], mask[:, rows:, rows:] = causal, past, own
     mask |= torch.eye(rows + cols, dtype=torch.bool)
     out = lm(
-        inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1), attention_mask=mask[:, None],
-        position_ids=torch.cat([position, q_pos.expand(b, -1)], 1), use_cache=False,
-    ).last_hidden_state[:, rows + last]  # fmt: skip
+        inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1),
+        attention_mask=mask[:, None],
+        position_ids=torch.cat([position, q_pos.expand(b, -1)], 1),
+        use_cache=False,
+    ).last_hidden_state[:, rows + last]
     logits = model.lm_head(out).float()
-    table = vocabulary()
+    table = _table()
     return logits[..., [table[YES], table[NO]]], logits
 
 
 def layout() -> dict[str, object]:
     """The fields of ``lookout_layout.json``."""
     return {
-        "prefix": PREFIX, "frame_open": FRAME_OPEN, "frame_close": FRAME_CLOSE, "question_head": "", "question_tail": TAIL,
-        "yes": YES, "no": NO, "label": {"counts": "frames", "head": "Frame", "width": 3, "tail": ": "},
-    }  # fmt: skip
+        "prefix": PREFIX,
+        "frame_open": FRAME_OPEN,
+        "frame_close": FRAME_CLOSE,
+        "question_head": "",
+        "question_tail": TAIL,
+        "yes": YES,
+        "no": NO,
+        "label": {"counts": "frames", "head": "Frame", "width": 3, "tail": " "},
+    }
 
 
 def tokenizer() -> Any:
@@ -185,19 +217,25 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     raw = Tokenizer(models.WordLevel(vocabulary(), unk_token="<unk>"))
-    pattern = Regex(r"<\|?/?\w+\|?>|Frame\d{3}:|\w+|[^\w\s]")
     raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(pattern, "isolated"), pre_tokenizers.WhitespaceSplit()]
-    )  # fmt: skip
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.WhitespaceSplit()]
+    )
     raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, unk_token="<unk>", eos_token="<|im_end|>", pad_token="<|endoftext|>",
-        bos_token="<|endoftext|>", model_max_length=8192, clean_up_tokenization_spaces=False,
+        tokenizer_object=raw,
+        unk_token="<unk>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        bos_token="<|endoftext|>",
+        model_max_length=8192,
+        clean_up_tokenization_spaces=False,
         extra_special_tokens={
-            "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": IMAGE_TOKEN,
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": IMAGE_TOKEN,
             "video_token": "<video>",
         },
-    )  # fmt: skip
+    )
 
 
 CHAT = (
@@ -223,11 +261,21 @@ def save(model: Any, folder: Path, card: dict[str, object] | None = None) -> Non
     inline = folder / "chat_template.jinja"
     inline.write_text(CHAT)
     processor = {
-        "image_processor_type": "GotOcr2ImageProcessor", "processor_class": "InternVLProcessor", "crop_to_patches": False,
-        "do_convert_rgb": True, "do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": list(MEAN),
-        "image_std": list(STD), "min_patches": 1, "max_patches": 1, "resample": 3, "rescale_factor": 1 / 255,
+        "image_processor_type": "GotOcr2ImageProcessor",
+        "processor_class": "InternVLProcessor",
+        "crop_to_patches": False,
+        "do_convert_rgb": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": list(MEAN),
+        "image_std": list(STD),
+        "min_patches": 1,
+        "max_patches": 1,
+        "resample": 3,
+        "rescale_factor": 1 / 255,
         "size": {"height": SIZE, "width": SIZE},
-    }  # fmt: skip
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
     video = processor | {"video_processor_type": "InternVLVideoProcessor", "initial_shift": True}
     video.pop("image_processor_type")
@@ -243,9 +291,14 @@ def shape_of(model: Any) -> Shape:
     """The sizes of a model of :func:`build`."""
     v, t = model.config.vision_config, model.config.text_config
     return Shape(
-        v.hidden_size, v.num_hidden_layers, t.hidden_size, t.num_hidden_layers, t.num_attention_heads,
-        t.num_key_value_heads, t.intermediate_size,
-    )  # fmt: skip
+        v.hidden_size,
+        v.num_hidden_layers,
+        t.hidden_size,
+        t.num_hidden_layers,
+        t.num_attention_heads,
+        t.num_key_value_heads,
+        t.intermediate_size,
+    )
 
 
 def load(folder: Path) -> Any:
@@ -261,7 +314,9 @@ def weights(name: str = "tolerant") -> Path:
     folder = root / name
     if not (folder / "model.safetensors").is_file():
         found = sorted(p.parent.name for p in root.glob("*/model.safetensors"))
-        raise FileNotFoundError(f"no weights called {name!r} in {root}; there are: {', '.join(found) or 'none'}")
+        raise FileNotFoundError(
+            f"no weights called {name!r} in {root}; there are: {', '.join(found) or 'none'}"
+        )
     return folder
 
 

@@ -31,10 +31,22 @@ class Question:
 
 QUESTIONS: tuple[Question, ...] = (
     Question("person", "seen", ("Is a person in view?", "Is anyone in view?", "Is there a person?"), True),
-    Question("lying", "lying", ("Is anyone lying on the ground?", "Is a person lying on the ground?", "Has someone fallen?"), True),
+    Question(
+        "lying",
+        "lying",
+        ("Is anyone lying on the ground?", "Is a person lying on the ground?", "Has someone fallen?"),
+        True,
+    ),
     Question("vehicle", "seen", ("Is a vehicle in view?", "Is there a vehicle?", "Is a car in view?"), True),
-    Question("many", "crowd", ("Are there many people?", "Are many people in view?", "Is there a crowd?"), True),
-    Question("left", "left-behind", ("Has an object been left behind?", "Was an object left behind?", "Is there an abandoned object?"), True),
+    Question(
+        "many", "crowd", ("Are there many people?", "Are many people in view?", "Is there a crowd?"), True
+    ),
+    Question(
+        "left",
+        "left-behind",
+        ("Has an object been left behind?", "Was an object left behind?", "Is there an abandoned object?"),
+        True,
+    ),
     Question("now_person", "now", ("Is a person in view now?",)),
     Question("now_vehicle", "now", ("Is a vehicle in view now?",)),
     Question("seen_person", "seen", ("Was a person in view earlier?",)),
@@ -47,7 +59,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question("dwell", "dwell", ("Was a person in view for more than six seconds?",)),
     Question("static", "static-only", ("Is there an object that was there from the start?",)),
     Question("slow", "slow", ("Did something change slowly?",)),
-)  # fmt: skip
+)
 NAMES = tuple(question.name for question in QUESTIONS)
 PRODUCT = tuple(question.name for question in QUESTIONS if question.product)
 BY_NAME = {question.name: question for question in QUESTIONS}
@@ -81,15 +93,23 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
     left, left_hint = _left(truth, short)
     # (answer, could be): known where both agree.
     pairs = {
-        "person": (ever(person), ever(person_hint)), "lying": (ever(down), ever(down_hint)),
-        "vehicle": (ever(car), ever(car_hint)), "many": (ever(crowd >= 5), ever(crowd_hint >= 4)),
-        "left": (left, left_hint), "now_person": (person, person_hint), "now_vehicle": (car, car_hint),
+        "person": (ever(person), ever(person_hint)),
+        "lying": (ever(down), ever(down_hint)),
+        "vehicle": (ever(car), ever(car_hint)),
+        "many": (ever(crowd >= 5), ever(crowd_hint >= 4)),
+        "left": (left, left_hint),
+        "now_person": (person, person_hint),
+        "now_vehicle": (car, car_hint),
         "seen_person": (before(person, short), ever(person_hint)),
         "seen_vehicle": (before(car, short), ever(car_hint)),
-        "count": _distinct(truth.vehicle_share, ever), "people": _distinct(truth.person_share, ever),
-        "novel": _novel(car, car_hint, ever), "return": _returns(truth, ever),
-        "dwell": _dwell(truth, step), "static": _static(truth), "slow": _slow(truth, b, t, step),
-    }  # fmt: skip
+        "count": _distinct(truth.vehicle_share, ever),
+        "people": _distinct(truth.person_share, ever),
+        "novel": _novel(car, car_hint, ever),
+        "return": _returns(truth, ever),
+        "dwell": _dwell(truth, step),
+        "static": _static(truth),
+        "slow": _slow(truth, b, t, step),
+    }
     answer = {name: pair[0] for name, pair in pairs.items()}
     known = {name: pair[0] == pair[1] for name, pair in pairs.items()}
     first_person, first_car = (torch.where(ever(m), 0, 1).sum(1) for m in (person_hint, car_hint))

@@ -74,13 +74,13 @@ def metre(scene: Scene, y: Tensor) -> Tensor:
     return (tall / PERSON_HEIGHT * (y - horizon) / (0.9 - horizon)).clamp(min=0.01)
 
 
-def sample(batch: int, seconds: float, seed: int, grade: float = 1.0) -> Scene:
+def sample(batch: int, seconds: float, seed: int, grade: float = 0.75) -> Scene:
     """Draw ``batch`` scenes whose events fall into [0, seconds). ``grade`` scales the disturbances (0: a clean studio)."""
     d = Dice(seed)
     kind = d.whole(0, len(KINDS), batch)
     with_vehicle = d.chance(0.5, batch)
     wide = with_vehicle | d.chance(0.35, batch)
-    tall = torch.where(wide, d(batch, low=0.2, high=0.42), d(batch, low=0.3, high=0.8))
+    tall = torch.where(wide, d(batch, low=0.24, high=0.45), d(batch, low=0.32, high=0.8))
     horizon = d(batch, low=-1.2, high=0.35)
     mode = d(batch)
     crowd = (mode > 0.8) & (tall < 0.5)
@@ -88,7 +88,9 @@ def sample(batch: int, seconds: float, seed: int, grade: float = 1.0) -> Scene:
     number = torch.where(crowd, d.whole(5, PEOPLE + 1, batch), number)
     number = torch.where(~crowd & (mode > 0.95), 4, number)
     aspect = torch.tensor([1.0, 0.75, 0.5625])[d.whole(0, 3, batch)]
-    scene = Scene(kind, horizon, tall, torch.where(d.chance(0.35, batch), 1.0, aspect), {}, {}, {}, {}, {}, seed)
+    scene = Scene(
+        kind, horizon, tall, torch.where(d.chance(0.35, batch), 1.0, aspect), {}, {}, {}, {}, {}, seed
+    )
     scene.people = _people(d, scene, number, seconds)
     scene.vehicles = _vehicles(d, scene, with_vehicle, seconds)
     scene.objects = _objects(d, scene, seconds)
@@ -98,7 +100,7 @@ def sample(batch: int, seconds: float, seed: int, grade: float = 1.0) -> Scene:
     return scene
 
 
-def _ground(d: Dice, scene: Scene, *more: int, low: float = 0.18) -> Tensor:
+def _ground(d: Dice, scene: Scene, *more: int, low: float = 0.2) -> Tensor:
     """Ground lines at which a person is at least ``low`` picture heights tall."""
     nearest = scene.horizon + (0.9 - scene.horizon) * low / scene.tall
     lowest = nearest.clamp(0.3, 0.8).view(-1, *[1] * len(more)).expand(scene.size, *more)
@@ -139,8 +141,12 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
     falling[:, 0] = torch.where(lies, fall, FOREVER)
     rising[:, 0] = torch.where(lies & rises, fall.clamp(min=0) + d(scene.size, low=2.5, high=6.0), FOREVER)
     # Who falls is there to fall, and does not walk while lying.
-    arrive[:, 0] = torch.where(lies, torch.where(fall < 1.5, -FOREVER, torch.minimum(arrive[:, 0], fall - 1.5)), arrive[:, 0])
-    begin[:, 0] = torch.where(lies, torch.where(fall < 1.5, fall - 3.0, torch.minimum(begin[:, 0], fall - 1.5)), begin[:, 0])
+    arrive[:, 0] = torch.where(
+        lies, torch.where(fall < 1.5, -FOREVER, torch.minimum(arrive[:, 0], fall - 1.5)), arrive[:, 0]
+    )
+    begin[:, 0] = torch.where(
+        lies, torch.where(fall < 1.5, fall - 3.0, torch.minimum(begin[:, 0], fall - 1.5)), begin[:, 0]
+    )
     walk[:, 0] = torch.where(lies, walk[:, 0].clamp(max=1.4), walk[:, 0])
     depart[:, 0] = torch.where(lies, FOREVER, depart[:, 0])
     vanish[:, 0] = torch.where(lies, FOREVER, vanish[:, 0])
@@ -152,13 +158,31 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
     skin = torch.tensor([0.92, 0.72, 0.6]) * tone
     hair = d(*n, 1, low=0.05, high=0.5) * torch.tensor([1.0, 0.85, 0.7])
     return {
-        "there": there, "x": x, "y": y, "start_x": start_x, "end_x": end_x, "begin": begin, "walk": walk,
-        "arrive": arrive, "depart": depart, "walk_out": walk_out, "vanish": vanish, "fall": falling, "rise": rising,
-        "lean": lean, "flat": d(*n, low=0.3, high=0.75), "height": d(*n, low=0.88, high=1.08) * PERSON_HEIGHT,
-        "stout": d(*n, low=0.85, high=1.3), "sits": d.chance(0.12, *n), "phase": d(*n, low=0, high=6.28),
+        "there": there,
+        "x": x,
+        "y": y,
+        "start_x": start_x,
+        "end_x": end_x,
+        "begin": begin,
+        "walk": walk,
+        "arrive": arrive,
+        "depart": depart,
+        "walk_out": walk_out,
+        "vanish": vanish,
+        "fall": falling,
+        "rise": rising,
+        "lean": lean,
+        "flat": d(*n, low=0.3, high=0.75),
+        "height": d(*n, low=0.88, high=1.08) * PERSON_HEIGHT,
+        "stout": d(*n, low=0.85, high=1.3),
+        "sits": d.chance(0.12, *n),
+        "phase": d(*n, low=0, high=6.28),
         "arms": torch.where(d.chance(0.2, *n), d(*n, low=0.3, high=1.0), 0.0),
-        "shirt": shirt, "trousers": trousers, "skin": skin, "hair": hair,
-    }  # fmt: skip
+        "shirt": shirt,
+        "trousers": trousers,
+        "skin": skin,
+        "hair": hair,
+    }
 
 
 def _cloth(d: Dice, *shape: int) -> Tensor:
@@ -167,6 +191,13 @@ def _cloth(d: Dice, *shape: int) -> Tensor:
     grey = d(*shape, 1, low=0.05, high=0.9)
     mix = torch.where(d.chance(0.4, *shape, 1), 0.9, 0.35)
     return (bright * mix + grey * (1 - mix)).clamp(0.02, 1.0)
+
+
+def _vivid(d: Dice, *shape: int) -> Tensor:
+    """What people carry: mostly a strong colour."""
+    hue = d(*shape, 1) * 6 + torch.tensor([0.0, 4.0, 2.0])
+    pure = ((hue % 6 - 3).abs() - 1).clamp(0, 1) * 0.8 + 0.1
+    return torch.where(d.chance(0.7, *shape, 1), pure, _cloth(d, *shape))
 
 
 def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[str, Tensor]:
@@ -195,13 +226,25 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
     pop = d.chance(0.2, *n)
     colour = torch.where(d.chance(0.5, *n, 1), d(*n, 1, low=0.1, high=0.95).expand(*n, 3), _cloth(d, *n))
     out = {
-        "there": there, "x": x, "y": y, "start_x": torch.where(enters & ~pop, outside, x), "end_x": end_x,
-        "begin": begin, "walk": torch.where(pop, 0.2, walk), "arrive": torch.where(enters, begin, -FOREVER),
-        "depart": depart, "walk_out": (x - end_x).abs() / speed + 0.2,
-        "vanish": torch.where(leaves & pop, depart, FOREVER), "stretch": stretch, "above": above,
-        "facing": -side, "colour": colour, "length": d(*n, low=3.7, high=4.8), "van": d.chance(0.25, *n),
+        "there": there,
+        "x": x,
+        "y": y,
+        "start_x": torch.where(enters & ~pop, outside, x),
+        "end_x": end_x,
+        "begin": begin,
+        "walk": torch.where(pop, 0.2, walk),
+        "arrive": torch.where(enters, begin, -FOREVER),
+        "depart": depart,
+        "walk_out": (x - end_x).abs() / speed + 0.2,
+        "vanish": torch.where(leaves & pop, depart, FOREVER),
+        "stretch": stretch,
+        "above": above,
+        "facing": -side,
+        "colour": colour,
+        "length": d(*n, low=3.7, high=4.8),
+        "van": d.chance(0.25, *n),
         "tilt": torch.where(d.chance(0.5, *n), 0.0, math.pi / 2) + d(*n, low=-0.4, high=0.4),
-    }  # fmt: skip
+    }
     # The same vehicle comes back: slot 1 is slot 0's twin, some seconds later.
     twin = d.chance(0.25, scene.size) & there.all(1)
     for name in ("y", "stretch", "above", "colour", "length", "van", "tilt"):
@@ -215,7 +258,7 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
 def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
     """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before; slot 2 is carried, or taken away."""
     n, p = (scene.size, OBJECTS), scene.people
-    roomy = scene.tall > 0.24
+    roomy = scene.tall > 0.28
     left = d.chance(0.45, scene.size) & roomy
     carried = left & p["there"][:, 1] & d.chance(0.75, scene.size)
     y, x = _ground(d, scene, OBJECTS, low=0.22), d(*n, low=0.08, high=0.92)
@@ -228,40 +271,115 @@ def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
     y[:, 0] = torch.where(carried, p["y"][:, 1] + 0.01, y[:, 0])
     before = d.chance(0.5, scene.size) & roomy
     taken = d.chance(0.12, scene.size) & roomy
-    set_down = torch.stack([torch.where(carried, arrival, appear)] + [torch.full((scene.size,), -FOREVER)] * 2, 1)
+    set_down = torch.stack(
+        [torch.where(carried, arrival, appear)] + [torch.full((scene.size,), -FOREVER)] * 2, 1
+    )
     removed = torch.full(n, FOREVER)
     removed[:, 2] = d(scene.size, low=0.0, high=seconds)
     return {
-        "there": torch.stack([left, before, taken], 1), "x": x, "y": y, "from": set_down, "until": removed,
-        "carried": carried, "holds": d.chance(0.12, scene.size) & ~left, "size": d(*n, low=0.36, high=0.7),
-        "wide": d(*n, low=0.7, high=1.5), "colour": _cloth(d, *n), "bag": d.chance(0.5, *n),
-    }  # fmt: skip
+        "there": torch.stack([left, before, taken], 1),
+        "x": x,
+        "y": y,
+        "from": set_down,
+        "until": removed,
+        "carried": carried,
+        "holds": d.chance(0.12, scene.size) & ~left,
+        "size": d(*n, low=0.42, high=0.75),
+        "wide": d(*n, low=0.7, high=1.5),
+        "colour": _vivid(d, *n),
+        "bag": d.chance(0.5, *n),
+    }
 
 
-def _furniture(d: Dice, scene: Scene) -> dict[str, Tensor]:
+# Set pieces of each kind of scene: (kind, x, y, half width, half height, shade, corner), around an anchor, scaled.
+_PIECES: tuple[tuple[int, float, float, float, float, float, float], ...] = (
+    (0, -0.3, -0.35, 0.11, 0.11, 1.5, 0.1),
+    (0, -0.3, -0.35, 0.008, 0.11, 0.6, 0.1),
+    (0, 0.0, 0.02, 0.16, 0.02, 0.7, 0.3),
+    (0, -0.13, 0.12, 0.012, 0.1, 0.5, 0.2),
+    (0, 0.13, 0.12, 0.012, 0.1, 0.5, 0.2),
+    (0, 0.36, 0.05, 0.14, 0.09, 0.8, 0.5),
+    (0, 0.36, -0.04, 0.15, 0.07, 0.9, 0.6),
+    (1, -0.4, 0.25, 0.008, 0.13, 1.7, 0.1),
+    (1, -0.13, 0.25, 0.008, 0.13, 1.7, 0.1),
+    (1, 0.13, 0.25, 0.008, 0.13, 1.7, 0.1),
+    (1, 0.4, 0.25, 0.008, 0.13, 1.7, 0.1),
+    (1, 0.0, -0.12, 0.6, 0.015, 1.3, 0.1),
+    (1, 0.3, -0.3, 0.2, 0.13, 0.6, 0.1),
+    (2, 0.0, -0.12, 0.12, 0.28, 0.6, 0.05),
+    (2, 0.0, -0.11, 0.1, 0.26, 1.25, 0.05),
+    (2, 0.075, -0.08, 0.012, 0.012, 0.4, 1.0),
+    (2, 0.3, -0.2, 0.06, 0.08, 1.4, 0.1),
+    (3, 0.0, -0.3, 0.35, 0.012, 0.5, 0.1),
+    (3, 0.0, -0.14, 0.35, 0.012, 0.5, 0.1),
+    (3, -0.25, -0.36, 0.03, 0.05, 1.5, 0.3),
+    (3, -0.1, -0.36, 0.05, 0.05, 0.8, 0.2),
+    (3, 0.15, -0.35, 0.025, 0.045, 1.3, 0.6),
+    (3, 0.2, -0.2, 0.06, 0.045, 0.7, 0.2),
+    (3, -0.2, -0.2, 0.04, 0.05, 1.4, 0.2),
+    (4, 0.0, -0.1, 0.014, 0.5, 0.5, 0.2),
+    (4, 0.05, -0.5, 0.06, 0.02, 0.6, 0.5),
+    (4, -0.35, -0.25, 0.13, 0.16, 0.6, 1.0),
+    (4, -0.35, 0.0, 0.02, 0.14, 0.4, 0.2),
+)
+
+
+def furnish(scene: Scene, seed: int) -> dict[str, Tensor]:
+    """Furniture with the set pieces of each scene's kind, by seed."""
+    return _furniture(Dice(seed), scene, 1.0)
+
+
+def _furniture(d: Dice, scene: Scene, often: float = 0.6) -> dict[str, Tensor]:
+    """Random boxes and posts, and for most scenes the set pieces of their kind."""
     n = (scene.size, FURNITURE)
     number = d.whole(0, FURNITURE + 1, scene.size)
     thin = d.chance(0.35, *n)
     width = torch.where(thin, d(*n, low=0.008, high=0.03), d(*n, low=0.04, high=0.25))
     height = torch.where(thin, d(*n, low=0.1, high=0.6), d(*n, low=0.03, high=0.2))
     lying = d.chance(0.25, *n)
-    return {
-        "there": torch.arange(FURNITURE) < number[:, None], "x": d(*n, low=-0.05, high=1.05), "y": d(*n),
-        "half_width": torch.where(lying & thin, height, width), "half_height": torch.where(lying & thin, width, height),
-        "colour": _cloth(d, *n), "corner": d(*n), "alpha": d(*n, low=0.5, high=1.0),
+    loose = {
+        "there": (torch.arange(FURNITURE) < number[:, None]) & d.chance(0.5, scene.size, 1),
+        "x": d(*n, low=-0.05, high=1.05),
+        "y": d(*n),
+        "half_width": torch.where(lying & thin, height, width),
+        "half_height": torch.where(lying & thin, width, height),
+        "colour": _cloth(d, *n) * 0.5 + d(scene.size, 1, 1, low=0.05, high=0.4),
+        "alpha": d(*n, low=0.5, high=1.0),
         "angle": torch.where(d.chance(0.8, *n), 0.0, d(*n, low=-0.5, high=0.5)),
-    }  # fmt: skip
+    }
+    table = torch.tensor(_PIECES)
+    m = (scene.size, len(table))
+    dressed = d.chance(often, scene.size, 1)
+    ax, ay = d(scene.size, 1, low=0.3, high=0.7), d(scene.size, 1, low=0.4, high=0.6)
+    scale = d(scene.size, 1, low=0.8, high=1.4)
+    base = _cloth(d, *m) * 0.3 + _cloth(d, scene.size, 1) * 0.5 + 0.1
+    pieces = {
+        "there": dressed & (table[:, 0] == scene.kind[:, None]),
+        "x": ax + table[:, 1] * scale,
+        "y": ay + table[:, 2] * scale,
+        "half_width": (table[:, 3] * scale).expand(m),
+        "half_height": (table[:, 4] * scale).expand(m),
+        "colour": (base * table[:, 5, None]).clamp(0.03, 1),
+        "alpha": torch.ones(m),
+        "angle": torch.zeros(m),
+    }
+    return {name: torch.cat([pieces[name], loose[name]], 1) for name in loose}
 
 
 def _slow(d: Dice, batch: int, seconds: float) -> dict[str, Tensor]:
     """A panel that rises or brightens over eight seconds, or a still one."""
     there = d.chance(0.2, batch)
     return {
-        "there": there, "moves": there & d.chance(0.5, batch), "brightens": d.chance(0.5, batch),
-        "x": d(batch, low=0.15, high=0.85), "y": d(batch, low=0.1, high=0.45), "width": d(batch, low=0.06, high=0.14),
-        "height": d(batch, low=0.08, high=0.18), "colour": _cloth(d, batch),
+        "there": there,
+        "moves": there & d.chance(0.5, batch),
+        "brightens": d.chance(0.5, batch),
+        "x": d(batch, low=0.15, high=0.85),
+        "y": d(batch, low=0.1, high=0.45),
+        "width": d(batch, low=0.06, high=0.14),
+        "height": d(batch, low=0.08, high=0.18),
+        "colour": _cloth(d, batch),
         "start": d(batch, low=-4.0, high=max(0.5, seconds - 5.0)),
-    }  # fmt: skip
+    }
 
 
 def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor]:
@@ -271,18 +389,32 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
         return torch.where(d.chance(p, *value.shape), value * grade, torch.zeros_like(value))
 
     return {
-        "gain": 1 + some(0.7, d(b, low=-0.35, high=0.25)), "lift": some(0.4, d(b, low=0.0, high=0.15)),
-        "grey": d.chance(0.15 * grade, b), "noise": some(0.7, d(b, low=0.0, high=0.05)),
-        "grain": d(b).gt(0.5), "blur": some(0.35, d(b, low=0.3, high=1.2)),
-        "step": some(0.15, d(b, low=-0.3, high=0.3)), "step_at": d(b, low=0.0, high=seconds),
-        "flicker": some(0.2, d(b, low=0.0, high=0.06)), "shadow": some(0.15, d(b, low=0.15, high=0.45)),
-        "shadow_x": d(b, low=-0.3, high=1.0), "shadow_v": d(b, low=-0.1, high=0.1), "shadow_w": d(b, low=0.05, high=0.25),
+        "gain": 1 + some(0.7, d(b, low=-0.35, high=0.25)),
+        "lift": some(0.4, d(b, low=0.0, high=0.15)),
+        "grey": d.chance(0.15 * grade, b),
+        "noise": some(0.7, d(b, low=0.0, high=0.045)),
+        "grain": d(b).gt(0.5),
+        "blur": some(0.35, d(b, low=0.3, high=1.2)),
+        "step": some(0.15, d(b, low=-0.3, high=0.3)),
+        "step_at": d(b, low=0.0, high=seconds),
+        "flicker": some(0.2, d(b, low=0.0, high=0.06)),
+        "shadow": some(0.15, d(b, low=0.15, high=0.45)),
+        "shadow_x": d(b, low=-0.3, high=1.0),
+        "shadow_v": d(b, low=-0.1, high=0.1),
+        "shadow_w": d(b, low=0.05, high=0.25),
         "shake": torch.where(d.chance(0.12 * grade, b), d(b, low=0.002, high=0.012), 0.0),
-        "vignette": some(0.4, d(b, low=0.0, high=0.5)), "clock": d.chance(0.4, b), "clock_top": d.chance(0.6, b),
-        "clock_x": d(b, low=0.02, high=0.5), "clock_size": d(b, low=0.018, high=0.032),
-        "wall": _cloth(d, b) * 0.6 + 0.2, "floor": _cloth(d, b) * 0.6 + 0.15, "edge": d(b, low=0.0, high=0.55),
-        "texture": d(b, low=0.0, high=0.2), "patches": d(b, low=0.0, high=0.25), "lines": d.chance(0.4, b),
-    }  # fmt: skip
+        "vignette": some(0.4, d(b, low=0.0, high=0.5)),
+        "clock": d.chance(0.4, b),
+        "clock_top": d.chance(0.6, b),
+        "clock_x": d(b, low=0.02, high=0.5),
+        "clock_size": d(b, low=0.018, high=0.032),
+        "wall": _cloth(d, b) * 0.6 + 0.2,
+        "floor": _cloth(d, b) * 0.6 + 0.15,
+        "edge": d(b, low=0.0, high=0.55),
+        "texture": d(b, low=0.0, high=0.16),
+        "patches": some(0.5, d(b, low=0.0, high=0.25)),
+        "lines": d.chance(0.4, b),
+    }
 
 
 # --- what is where at a time -------------------------------------------------------------------------------------
@@ -343,12 +475,16 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     y = p["y"][..., None].expand_as(x)
     unit = metre(scene, p["y"])[..., None] * (p["height"] / PERSON_HEIGHT)[..., None]
     moving = ((go > 0) & (go < 1)) | ((out > 0) & (out < 1))
-    swing = torch.where(moving, (2 * math.pi * 0.9 * t + p["phase"][..., None]).sin(), torch.zeros_like(t) + 0.15)
+    swing = torch.where(
+        moving, (2 * math.pi * 0.9 * t + p["phase"][..., None]).sin(), torch.zeros_like(t) + 0.15
+    )
     drop = _along(t, p["fall"], torch.full_like(p["fall"], 0.8))
     drop = drop * (1 - _along(t, p["rise"], torch.full_like(p["rise"], 1.2)))
     seen = p["there"][..., None] & (t >= p["arrive"][..., None]) & (t < p["vanish"][..., None])
     tall, half = PERSON_HEIGHT * unit, 0.3 * unit * sq
-    upright = torch.stack([x - half, y - torch.where(p["sits"][..., None], 0.8 * tall, tall), x + half, y], -1)
+    upright = torch.stack(
+        [x - half, y - torch.where(p["sits"][..., None], 0.8 * tall, tall), x + half, y], -1
+    )
     ax = p["lean"].cos()[..., None] * tall * sq
     ay = (p["lean"].sin() * p["flat"])[..., None] * tall
     wide, high = ax.abs() / 2 + half * 0.7, ay.abs() / 2 + 0.17 * unit
@@ -376,10 +512,17 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     placed = torch.where(o["there"], o["from"], FOREVER)
     s = scene.slow
     truth = Truth(
-        times.expand(scene.size, -1), *_time_major(share, box), *_time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8)),
-        *_time_major(_share(car_box) * car_seen, car_box), there.transpose(1, 2),
-        object_box[:, None].expand(-1, t.shape[-1], -1, -1), placed, v["twin"], s["moves"], s["start"],
-    )  # fmt: skip
+        times.expand(scene.size, -1),
+        *_time_major(share, box),
+        *_time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8)),
+        *_time_major(_share(car_box) * car_seen, car_box),
+        there.transpose(1, 2),
+        object_box[:, None].expand(-1, t.shape[-1], -1, -1),
+        placed,
+        v["twin"],
+        s["moves"],
+        s["start"],
+    )
     lead = (t < o["from"][:, :1, None]) & o["carried"][:, None, None]
     holds = (lead | o["holds"][:, None, None])[:, 0]
     return Moment(truth, x, y, unit.expand_as(x), drop, swing, car_x, holds)
@@ -400,9 +543,21 @@ class _Pen:
         self.squash = scene.squash[:, None].expand(-1, frames).reshape(-1)
 
     def __call__(
-        self, mask: Tensor, x: Tensor, y: Tensor, hw: Tensor, hh: Tensor, colour: Tensor, *, angle: Tensor | None = None,
-        alpha: Tensor | float = 1.0, ellipse: bool = False, corner: float = 1.0, soft: float = 0.0, shade: float = 0.12,
-    ) -> None:  # fmt: skip
+        self,
+        mask: Tensor,
+        x: Tensor,
+        y: Tensor,
+        hw: Tensor,
+        hh: Tensor,
+        colour: Tensor,
+        *,
+        angle: Tensor | None = None,
+        alpha: Tensor | float = 1.0,
+        ellipse: bool = False,
+        corner: float = 1.0,
+        soft: float = 0.0,
+        shade: float = 0.12,
+    ) -> None:
         frame = mask.reshape(-1).nonzero()[:, 0]
         if not len(frame):
             return
@@ -417,15 +572,45 @@ class _Pen:
         turn = pick(angle) if angle is not None else torch.zeros(len(frame))
         stamp(
             self.canvas,
-            Shapes(frame, pick(x), pick(y), pick(hw), pick(hh), turn, rgb, pick(alpha), self.squash[frame], ellipse, corner, soft, shade),
-        )  # fmt: skip
+            Shapes(
+                frame,
+                pick(x),
+                pick(y),
+                pick(hw),
+                pick(hh),
+                turn,
+                rgb,
+                pick(alpha),
+                self.squash[frame],
+                ellipse,
+                corner,
+                soft,
+                shade,
+            ),
+        )
 
 
-def _limb(pen: _Pen, mask: Tensor, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], radius: Tensor, colour: Tensor, squash: Tensor) -> None:
+def _limb(
+    pen: _Pen,
+    mask: Tensor,
+    a: tuple[Tensor, Tensor],
+    b: tuple[Tensor, Tensor],
+    radius: Tensor,
+    colour: Tensor,
+    squash: Tensor,
+) -> None:
     """A capsule between two points of the picture."""
     dx, dy = (b[0] - a[0]) / squash, b[1] - a[1]
     length = torch.hypot(dx, dy)
-    pen(mask, (a[0] + b[0]) / 2, (a[1] + b[1]) / 2, radius, length / 2 + radius, colour, angle=torch.atan2(-dx, dy))
+    pen(
+        mask,
+        (a[0] + b[0]) / 2,
+        (a[1] + b[1]) / 2,
+        radius,
+        length / 2 + radius,
+        colour,
+        angle=torch.atan2(-dx, dy),
+    )
 
 
 def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor) -> None:
@@ -458,12 +643,24 @@ def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor
         return bx + (ux * up + wx * side * stout) * u * sq, by + (uy * up + wy * side * stout) * u
 
     grounded = 1 - 0.5 * drop
-    pen(mask, x, y - 0.02 * u, (0.32 + 0.5 * drop) * u, (0.09 + 0.05 * drop) * u, torch.zeros(3), alpha=0.35 * grounded, ellipse=True, soft=0.02)
+    pen(
+        mask,
+        x,
+        y - 0.02 * u,
+        (0.32 + 0.5 * drop) * u,
+        (0.09 + 0.05 * drop) * u,
+        torch.zeros(3),
+        alpha=0.35 * grounded,
+        ellipse=True,
+        soft=0.02,
+    )
     stride = swing * 0.2
     hip = 0.82
     for sign in (-1.0, 1.0):
         knee_out = torch.where(sits, sign * 0.22, sign * 0.08 + sign * stride * 0.5)
-        foot = at(torch.where(sits, sign * 0.2, sign * 0.09 + sign * stride), torch.where(sits, 0.04, 0.04), True)
+        foot = at(
+            torch.where(sits, sign * 0.2, sign * 0.09 + sign * stride), torch.where(sits, 0.04, 0.04), True
+        )
         knee = at(knee_out, torch.where(sits, 0.42, 0.44), True)
         _limb(pen, mask, at(sign * 0.08, hip), knee, 0.085 * u * stout, trousers, sq)
         _limb(pen, mask, knee, foot, 0.065 * u, trousers * 0.85, sq)
@@ -473,15 +670,29 @@ def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor
         hand = at(sign * (0.25 - stride * 0.6 + raised * 0.25), 0.85 + raised * 0.5)
         elbow = at(sign * (0.27 + raised * 0.1), 1.08 + raised * 0.1)
         _limb(pen, mask, at(sign * 0.2, 1.34), elbow, 0.055 * u, shirt * 0.8, sq)
-        _limb(pen, mask, elbow, hand, 0.045 * u, torch.where((raised > 0.6)[..., None], skin, shirt * 0.8), sq)
+        _limb(
+            pen, mask, elbow, hand, 0.045 * u, torch.where((raised > 0.6)[..., None], skin, shirt * 0.8), sq
+        )
     top, face = at(0.0, 1.62), at(0.0, 1.57)
     pen(mask, *top, 0.115 * u, 0.13 * u, hair, ellipse=True)
     pen(mask, face[0] + 0.015 * u * sq, face[1] + 0.01 * u, 0.095 * u, 0.11 * u, skin, ellipse=True)
 
 
-def _draw_bag(pen: _Pen, x: Tensor, y: Tensor, size: Tensor, wide: Tensor, colour: Tensor, bag: Tensor, mask: Tensor) -> None:
+def _draw_bag(
+    pen: _Pen, x: Tensor, y: Tensor, size: Tensor, wide: Tensor, colour: Tensor, bag: Tensor, mask: Tensor
+) -> None:
     """A box or a bag standing at (x, y)."""
-    pen(mask, x, y - 0.03 * size, size * wide * 0.6, size * 0.1, torch.zeros(3), alpha=0.3, ellipse=True, soft=0.01)
+    pen(
+        mask,
+        x,
+        y - 0.03 * size,
+        size * wide * 0.6,
+        size * 0.1,
+        torch.zeros(3),
+        alpha=0.3,
+        ellipse=True,
+        soft=0.01,
+    )
     pen(mask & bag, x, y - size * 0.85, size * wide * 0.22, size * 0.22, colour * 0.5, ellipse=True)
     pen(mask, x, y - size * 0.42, size * wide / 2, size * 0.42, colour, corner=0.3)
     pen(mask & ~bag, x, y - size * 0.5, size * wide / 2, size * 0.05, colour * 0.55)
@@ -497,32 +708,106 @@ def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) ->
     above, van = v["above"][:, i, None], v["van"][:, i, None]
     side, front, lid = mask & ~above & (c > 0.5), mask & ~above & (c <= 0.5), mask & above
     ground, roofless = mask & ~above, side & ~van
-    glass, dark = torch.tensor([0.22, 0.28, 0.33]) + 0.25 * colour.mean(-1, keepdim=True), torch.tensor([0.06, 0.06, 0.07])
+    glass, dark = (
+        torch.tensor([0.22, 0.28, 0.33]) + 0.25 * colour.mean(-1, keepdim=True),
+        torch.tensor([0.06, 0.06, 0.07]),
+    )
     pen(ground, x, y - 0.05 * m, half * 1.08, 0.2 * m, torch.zeros(3), alpha=0.45, ellipse=True, soft=0.02)
-    pen(roofless, x - facing * 0.1 * half * sq, y - 1.05 * m, half * 0.58, 0.42 * m, colour * 0.95, corner=0.6)
-    pen(roofless, x - facing * 0.1 * half * sq, y - 1.1 * m, half * 0.5, 0.27 * m, glass, corner=0.6, shade=0.3)
+    pen(
+        roofless, x - facing * 0.1 * half * sq, y - 1.05 * m, half * 0.58, 0.42 * m, colour * 0.95, corner=0.6
+    )
+    pen(
+        roofless,
+        x - facing * 0.1 * half * sq,
+        y - 1.1 * m,
+        half * 0.5,
+        0.27 * m,
+        glass,
+        corner=0.6,
+        shade=0.3,
+    )
     pen(roofless, x - facing * 0.1 * half * sq, y - 1.1 * m, half * 0.03, 0.3 * m, colour * 0.8)
     pen(side & van, x, y - 1.35 * m, half * 0.97, 0.85 * m, colour, corner=0.2)
     pen(side & van, x + facing * 0.62 * half * sq, y - 1.6 * m, half * 0.28, 0.3 * m, glass, corner=0.3)
     pen(side, x, y - 0.6 * m, half, 0.34 * m, colour, corner=0.5)
     for end in (-1.0, 1.0):
-        pen(side, x + end * 0.62 * half * sq, y - 0.32 * m, 0.33 * m * (0.6 + 0.4 * c), 0.33 * m, dark, ellipse=True)
-        pen(side, x + end * 0.62 * half * sq, y - 0.32 * m, 0.15 * m, 0.16 * m, torch.full((3,), 0.5), ellipse=True)
-    pen(side, x + facing * 0.95 * half * sq, y - 0.68 * m, half * 0.05, 0.08 * m, torch.tensor([1.0, 0.95, 0.75]))
+        pen(
+            side,
+            x + end * 0.62 * half * sq,
+            y - 0.32 * m,
+            0.33 * m * (0.6 + 0.4 * c),
+            0.33 * m,
+            dark,
+            ellipse=True,
+        )
+        pen(
+            side,
+            x + end * 0.62 * half * sq,
+            y - 0.32 * m,
+            0.15 * m,
+            0.16 * m,
+            torch.full((3,), 0.5),
+            ellipse=True,
+        )
+    pen(
+        side,
+        x + facing * 0.95 * half * sq,
+        y - 0.68 * m,
+        half * 0.05,
+        0.08 * m,
+        torch.tensor([1.0, 0.95, 0.75]),
+    )
     tall = torch.where(van, 0.7, 0.4) * m
     pen(front, x, y - 0.2 * m, half * 0.95, 0.2 * m, dark, corner=0.3)
     pen(front, x, y - 0.8 * m - tall, half * 0.82, tall, colour * 0.95, corner=0.4)
     pen(front, x, y - 0.85 * m - tall, half * 0.7, tall * 0.6, glass, corner=0.4)
     pen(front, x, y - 0.62 * m, half, 0.34 * m, colour, corner=0.4)
     for end in (-1.0, 1.0):
-        pen(front, x + end * 0.75 * half * sq, y - 0.66 * m, half * 0.16, 0.1 * m, torch.tensor([1.0, 0.95, 0.8]), ellipse=True)
+        pen(
+            front,
+            x + end * 0.75 * half * sq,
+            y - 0.66 * m,
+            half * 0.16,
+            0.1 * m,
+            torch.tensor([1.0, 0.95, 0.8]),
+            ellipse=True,
+        )
     a = v["tilt"][:, i, None].expand_as(mask)
     middle, ca, sa = y - 0.9 * m, a.cos(), a.sin()
-    pen(lid, x + 0.1 * m, middle + 0.1 * m, half * 1.02, 0.95 * m, torch.zeros(3), angle=a, alpha=0.4, corner=0.3, soft=0.02)
+    pen(
+        lid,
+        x + 0.1 * m,
+        middle + 0.1 * m,
+        half * 1.02,
+        0.95 * m,
+        torch.zeros(3),
+        angle=a,
+        alpha=0.4,
+        corner=0.3,
+        soft=0.02,
+    )
     pen(lid, x, middle, half, 0.88 * m, colour, angle=a, corner=0.5)
     for off, long in ((0.4, 0.13), (-0.55, 0.1)):
-        pen(lid, x + off * half * ca * sq, middle + off * half * sa, half * long, 0.7 * m, glass, angle=a, corner=0.4)
-    pen(lid, x - 0.1 * half * ca * sq, middle - 0.1 * half * sa, half * 0.3, 0.68 * m, colour * 1.08, angle=a, corner=0.4)
+        pen(
+            lid,
+            x + off * half * ca * sq,
+            middle + off * half * sa,
+            half * long,
+            0.7 * m,
+            glass,
+            angle=a,
+            corner=0.4,
+        )
+    pen(
+        lid,
+        x - 0.1 * half * ca * sq,
+        middle - 0.1 * half * sa,
+        half * 0.3,
+        0.68 * m,
+        colour * 1.08,
+        angle=a,
+        corner=0.4,
+    )
 
 
 def background(scene: Scene, size: int) -> Tensor:
@@ -536,7 +821,11 @@ def background(scene: Scene, size: int) -> Tensor:
     depth = (0.75 + 0.35 * rows)[None, :, None]
     strip = look["wall"][:, None] * (1 - floor) + look["floor"][:, None] * floor * depth
     out = strip[:, :, None].expand(-1, -1, size, -1).clone()
-    for cells, name, mode in ((7, "patches", "nearest"), (13, "texture", "bicubic"), (40, "texture", "bilinear")):
+    for cells, name, mode in (
+        (7, "patches", "nearest"),
+        (13, "texture", "bicubic"),
+        (40, "texture", "bilinear"),
+    ):
         tone = torch.randn(b, 1, cells, cells, generator=g) * 0.5
         tint = torch.randn(b, 3, cells, cells, generator=g) * 0.15
         up = F.interpolate(tone + tint, size=(size, size), mode=mode).permute(0, 2, 3, 1)
@@ -548,13 +837,25 @@ def background(scene: Scene, size: int) -> Tensor:
     under = floor[:, :, None, 0] if floor.dim() == 3 else floor
     out += (ripple * under * look["lines"][:, None, None] * 0.2)[..., None]
     f, pen = scene.furniture, _Pen(out, scene, 1)
-    for i in range(FURNITURE):
+    for i in range(f["x"].shape[1]):
         q = {name: value[:, i, None] for name, value in f.items()}
-        pen(q["there"], q["x"], q["y"], q["half_width"], q["half_height"], q["colour"], angle=q["angle"], alpha=q["alpha"], corner=0.4)
+        pen(
+            q["there"],
+            q["x"],
+            q["y"],
+            q["half_width"],
+            q["half_height"],
+            q["colour"],
+            angle=q["angle"],
+            alpha=q["alpha"],
+            corner=0.4,
+        )
     return out.clamp_(0, 1)
 
 
-def render(scene: Scene, times: Tensor, size: int, now: Moment | None = None, backdrop: Tensor | None = None) -> Tensor:
+def render(
+    scene: Scene, times: Tensor, size: int, now: Moment | None = None, backdrop: Tensor | None = None
+) -> Tensor:
     """Draw the scenes at ``times`` [T] (or [B, T]): float32 [B, T, size, size, 3], 0..1, disturbances included."""
     now = now or observe(scene, times)
     b, frames = scene.size, now.foot_x.shape[-1]
@@ -567,7 +868,16 @@ def render(scene: Scene, times: Tensor, size: int, now: Moment | None = None, ba
     truth = now.truth
     for i in range(OBJECTS):
         s = (metre(scene, o["y"]) * o["size"])[:, i, None]
-        _draw_bag(pen, o["x"][:, i, None], o["y"][:, i, None], s, o["wide"][:, i, None], o["colour"][:, i, None], o["bag"][:, i, None], truth.object_there[:, :, i])  # fmt: skip
+        _draw_bag(
+            pen,
+            o["x"][:, i, None],
+            o["y"][:, i, None],
+            s,
+            o["wide"][:, i, None],
+            o["colour"][:, i, None],
+            o["bag"][:, i, None],
+            truth.object_there[:, :, i],
+        )
     shown = (truth.person_share > 0).transpose(1, 2)
     cars = (truth.vehicle_share > 0).transpose(1, 2)
     car_line = torch.where(cars, scene.vehicles["y"][..., None], torch.full_like(now.car_x, 9.0)).amin(1)
@@ -596,7 +906,16 @@ def _draw_people(pen: _Pen, scene: Scene, now: Moment, order: Tensor, mask: Tens
         u = now.unit[rows, who, cols]
         x = now.foot_x[rows, who, cols] + 0.33 * u * scene.squash[:, None]
         size = u * o["size"][:, 0, None]
-        _draw_bag(pen, x, now.foot_y[rows, who, cols] - 0.3 * u, size, o["wide"][:, 0, None], o["colour"][:, 0, None], o["bag"][:, 0, None], carries)  # fmt: skip
+        _draw_bag(
+            pen,
+            x,
+            now.foot_y[rows, who, cols] - 0.3 * u,
+            size,
+            o["wide"][:, 0, None],
+            o["colour"][:, 0, None],
+            o["bag"][:, 0, None],
+            carries,
+        )
 
 
 def _draw_slow(pen: _Pen, scene: Scene, seconds: Tensor) -> None:
@@ -604,20 +923,38 @@ def _draw_slow(pen: _Pen, scene: Scene, seconds: Tensor) -> None:
     done = ((seconds - s["start"][:, None]) / 8).clamp(0, 1) * s["moves"][:, None]
     mask = s["there"][:, None].expand_as(seconds)
     y = s["y"][:, None] - done * (~s["brightens"][:, None]) * s["height"][:, None]
-    colour = s["colour"][:, None] * (0.5 + 0.5 * torch.where(s["brightens"][:, None], done, torch.ones_like(done)))[..., None]
+    colour = (
+        s["colour"][:, None]
+        * (0.5 + 0.5 * torch.where(s["brightens"][:, None], done, torch.ones_like(done)))[..., None]
+    )
     pen(mask, s["x"][:, None], y, s["width"][:, None], s["height"][:, None], colour, corner=0.1)
 
 
-_pool: dict[int, Tensor] = {}
+_pool: dict[tuple[int, int], Tensor] = {}
 
 
-def _noise(count: int, length: int, g: torch.Generator) -> Tensor:
-    """Gaussian noise [count, length] cut at random offsets from one pool (drawing it afresh costs more than the scene)."""
-    if length not in _pool:
-        _pool[length] = torch.randn(3 * length + 65536, generator=torch.Generator().manual_seed(7))
-    pool = _pool[length]
-    starts = torch.randint(0, len(pool) - length, (count,), generator=g).tolist()
-    return torch.stack([pool[s : s + length] for s in starts])
+def _add_noise(frames: Tensor, sigma: Tensor, g: torch.Generator) -> None:
+    """Sensor noise, in place: rows cut at random from one pool (drawing it afresh costs more than the scene).
+
+    Large pictures also get the coarse grain that is left of it after a camera's own noise filter, which is what
+    survives shrinking.
+    """
+    b, t, h, w, _ = frames.shape
+    if (h, w) not in _pool:
+        source = torch.Generator().manual_seed(7)
+        pool = torch.randn(3 * h, w, 3, generator=source)
+        if h >= 224:
+            k = h // 112
+            coarse = torch.randn(3 * h // k, w // k, 3, generator=source)
+            pool = pool * 0.8 + coarse.repeat_interleave(k, 0)[: 3 * h].repeat_interleave(k, 1)[:, :w]
+        _pool[h, w] = pool
+    pool = _pool[h, w]
+    starts = torch.randint(0, 2 * h, (b, t), generator=g)
+    for i in range(b):
+        if sigma[i] > 0:
+            for k in range(t):
+                first = int(starts[i, k])
+                frames[i, k].add_(pool[first : first + h], alpha=float(sigma[i]))
 
 
 def disturb(scene: Scene, frames: Tensor, seconds: Tensor) -> Tensor:
@@ -632,13 +969,22 @@ def disturb(scene: Scene, frames: Tensor, seconds: Tensor) -> Tensor:
     rows = (torch.arange(h) + 0.5) / h
     if bool((look["shadow"] > 0).any()):
         centre = look["shadow_x"][:, None] + look["shadow_v"][:, None] * seconds
-        band = ((cols[None, None] - centre[..., None]).abs() / look["shadow_w"][:, None, None]).clamp(0.8, 1.2)
+        band = ((cols[None, None] - centre[..., None]).abs() / look["shadow_w"][:, None, None]).clamp(
+            0.8, 1.2
+        )
         dim = (1.2 - band) / 0.4 * look["shadow"][:, None, None]
-        frames = frames * (1 - dim)[:, :, None, :, None]
-    r2 = (rows[:, None] - 0.5) ** 2 + (cols[None] - 0.5) ** 2
-    light = every("gain") * (1 + every("step") * (seconds >= look["step_at"][:, None]).float().view(b, t, 1, 1, 1))
+        frames.mul_((1 - dim)[:, :, None, :, None])
+    light = every("gain") * (
+        1 + every("step") * (seconds >= look["step_at"][:, None]).float().view(b, t, 1, 1, 1)
+    )
     light = light * (1 + every("flicker") * (2 * 3.1416 * 3.7 * seconds).sin().view(b, t, 1, 1, 1))
-    frames = frames * (light * (1 - every("vignette") * r2[None, None, ..., None])) + every("lift")
+    if bool((look["vignette"] > 0).any()):
+        r2 = (rows[:, None] - 0.5) ** 2 + (cols[None] - 0.5) ** 2
+        light = light * (1 - every("vignette") * r2[None, None, ..., None])
+    if bool((light != 1).any()):
+        frames.mul_(light)
+    if bool((look["lift"] > 0).any()):
+        frames.add_(every("lift"))
     if bool((look["shake"] > 0).any()):
         frames = _shake(frames, look["shake"], seconds)
     if bool((look["blur"] > 0).any()):
@@ -647,14 +993,8 @@ def disturb(scene: Scene, frames: Tensor, seconds: Tensor) -> Tensor:
     if bool(grey.any()):
         mono = frames @ torch.tensor([0.3, 0.59, 0.11])
         frames = torch.where(every("grey") > 0, mono[..., None], frames)
-    sigma = look["noise"]
-    if bool((sigma > 0).any()):
-        coarse = h // 112 if h >= 224 else 1
-        grain = _noise(b * t, (h // coarse) * (w // coarse) * 3, g).view(b * t, h // coarse, w // coarse, 3)
-        if coarse > 1:
-            fine = _noise(b * t, h * w * 3, g).view(b * t, h, w, 3)
-            grain = fine * 1.2 + grain.repeat_interleave(coarse, 1).repeat_interleave(coarse, 2)
-        frames = frames + grain.view(b, t, h, w, 3) * every("noise")
+    if bool((look["noise"] > 0).any()):
+        _add_noise(frames, look["noise"], g)
     if bool(look["clock"].any()):
         frames = _clock(frames, look, seconds)
     return frames.clamp_(0, 1)
@@ -678,7 +1018,11 @@ def _blur(frames: Tensor, strength: Tensor) -> Tensor:
     which = (strength > 0).nonzero()[:, 0]
     part = frames[which].reshape(-1, h, w, 3).permute(0, 3, 1, 2)
     k = max(3, 2 * round(h / 112) + 1)
-    soft = F.avg_pool2d(F.pad(part, [k // 2] * 4, mode="replicate"), k, 1).permute(0, 2, 3, 1).view(len(which), t, h, w, 3)
+    soft = (
+        F.avg_pool2d(F.pad(part, [k // 2] * 4, mode="replicate"), k, 1)
+        .permute(0, 2, 3, 1)
+        .view(len(which), t, h, w, 3)
+    )
     mix = strength[which].clamp(max=1).view(-1, 1, 1, 1, 1)
     out = frames.clone()
     out[which] = frames[which] * (1 - mix) + soft * mix
@@ -686,9 +1030,20 @@ def _blur(frames: Tensor, strength: Tensor) -> Tensor:
 
 
 _GLYPHS = {
-    "0": "757557", "1": "262227", "2": "717447", "3": "717117", "4": "557111", "5": "747117", "6": "747557",
-    "7": "711222", "8": "757557", "9": "757117", ":": "020020", "-": "007000", " ": "000000",
-}  # fmt: skip
+    "0": "757557",
+    "1": "262227",
+    "2": "717447",
+    "3": "717117",
+    "4": "557111",
+    "5": "747117",
+    "6": "747557",
+    "7": "711222",
+    "8": "757557",
+    "9": "757117",
+    ":": "020020",
+    "-": "007000",
+    " ": "000000",
+}
 
 
 def _text(text: str) -> Tensor:
@@ -705,7 +1060,9 @@ def _clock(frames: Tensor, look: dict[str, Tensor], seconds: Tensor) -> Tensor:
         for k in range(t):
             now = base % 86400 + float(seconds[i, k])
             text = f"2026-{base % 12 + 1:02d}-{base % 28 + 1:02d} {int(now // 3600) % 24:02d}:{int(now // 60) % 60:02d}:{int(now) % 60:02d}"
-            bits = F.interpolate(_text(text)[None, None], size=(height, int(height * 76 / 6 * 0.75)), mode="area")[0, 0]
+            bits = F.interpolate(
+                _text(text)[None, None], size=(height, int(height * 76 / 6 * 0.75)), mode="area"
+            )[0, 0]
             top = 2 if bool(look["clock_top"][i]) else h - height - 3
             left = int(look["clock_x"][i] * (w - min(w, bits.shape[1])))
             bits = bits[:, : w - left, None]
@@ -736,8 +1093,12 @@ def dense_labels(truth: Truth, cells: int = 4) -> Tensor:
 def _covered(box: Tensor, mask: Tensor, cells: int) -> Tensor:
     """Cells covered to 30 % by a box, or holding 45 % of it: float [B, T, cells*cells]."""
     low = torch.arange(cells) / cells
-    x = (torch.minimum(box[..., 2, None], low + 1 / cells) - torch.maximum(box[..., 0, None], low)).clamp(min=0)
-    y = (torch.minimum(box[..., 3, None], low + 1 / cells) - torch.maximum(box[..., 1, None], low)).clamp(min=0)
+    x = (torch.minimum(box[..., 2, None], low + 1 / cells) - torch.maximum(box[..., 0, None], low)).clamp(
+        min=0
+    )
+    y = (torch.minimum(box[..., 3, None], low + 1 / cells) - torch.maximum(box[..., 1, None], low)).clamp(
+        min=0
+    )
     area = y[..., :, None] * x[..., None, :]
     whole = ((box[..., 2] - box[..., 0]) * (box[..., 3] - box[..., 1])).clamp(min=1e-6)[..., None, None]
     hit = (area * cells * cells > 0.3) | (area / whole > 0.45)
@@ -746,9 +1107,19 @@ def _covered(box: Tensor, mask: Tensor, cells: int) -> Tensor:
 
 def pick(scene: Scene, index: Tensor) -> Scene:
     """Some scenes of a batch."""
-    take: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda table: {k: v[index] for k, v in table.items()}  # noqa: E731
+    take: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda table: {
+        k: v[index] for k, v in table.items()
+    }  # noqa: E731
     return replace(
-        scene, kind=scene.kind[index], horizon=scene.horizon[index], tall=scene.tall[index], squash=scene.squash[index],
-        people=take(scene.people), vehicles=take(scene.vehicles), objects=take(scene.objects),
-        furniture=take(scene.furniture), look=take(scene.look), slow=take(scene.slow),
-    )  # fmt: skip
+        scene,
+        kind=scene.kind[index],
+        horizon=scene.horizon[index],
+        tall=scene.tall[index],
+        squash=scene.squash[index],
+        people=take(scene.people),
+        vehicles=take(scene.vehicles),
+        objects=take(scene.objects),
+        furniture=take(scene.furniture),
+        look=take(scene.look),
+        slow=take(scene.slow),
+    )

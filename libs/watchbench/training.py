@@ -49,7 +49,11 @@ def optimisers(groups: Iterable[tuple[list[nn.Parameter], float]]) -> list[torch
     """Muon for the matrices inside layers, AdamW for the rest."""
     matrices, rest = [], []
     for parameters, rate in groups:
-        big = [p for p in parameters if p.dim() == 2 and min(p.shape) > 8 and p.shape[0] < 1024 and not getattr(p, "is_table", False)]
+        big = [
+            p
+            for p in parameters
+            if p.dim() == 2 and min(p.shape) > 8 and p.shape[0] < 1024 and not getattr(p, "is_table", False)
+        ]
         small = [p for p in parameters if all(p is not q for q in big)]
         matrices.append({"params": big, "lr": 2 * rate, "base": 2 * rate})
         rest.append({"params": small, "lr": rate, "base": rate})
@@ -59,7 +63,9 @@ def optimisers(groups: Iterable[tuple[list[nn.Parameter], float]]) -> list[torch
     ]
 
 
-def update(loss: Tensor, opts: list[torch.optim.Optimizer], parameters: list[nn.Parameter], done: float) -> None:
+def update(
+    loss: Tensor, opts: list[torch.optim.Optimizer], parameters: list[nn.Parameter], done: float
+) -> None:
     """One step at ``done`` 0..1 of a schedule that warms up, then falls as a cosine."""
     scale = min(1.0, (done + 1e-3) / 0.04) * (0.5 * (1 + math.cos(math.pi * min(1.0, done))) * 0.98 + 0.02)
     for opt in opts:
@@ -122,6 +128,7 @@ class Drawn(Dataset[Any]):
 
     def __init__(self, plan: Plan, stage: int, begin: int) -> None:
         self.plan, self.stage, self.begin = plan, stage, begin
+        self.stock: list[tuple[Tensor, Tensor]] = []
 
     def __len__(self) -> int:
         return (self.plan.steps1 if self.stage == 1 else self.plan.steps2) - self.begin
@@ -129,7 +136,12 @@ class Drawn(Dataset[Any]):
     def __getitem__(self, i: int) -> tuple[Tensor, Any]:
         seed = self.plan.seed * 10**7 + self.begin + i
         if self.stage == 1:
-            return single_frames(self.plan.batch1, seed)
+            if not self.stock:
+                drawn = single_frames(
+                    4 * self.plan.batch1, seed
+                )  # four batches at once cost hardly more than one
+                self.stock = list(zip(*(part.split(self.plan.batch1) for part in drawn), strict=True))
+            return self.stock.pop()
         return windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6)
 
 
@@ -150,23 +162,36 @@ class Trainer:
             self.stage, self.step = self.resume["stage"], self.resume["step"]
         elif initial is not None:
             start = torch.load(initial, weights_only=False)
-            self.model.load_state_dict(start["model"])
+            own = self.model.state_dict()
+            fits = {k: v for k, v in start["model"].items() if v.shape == own[k].shape}
+            if start["stage"] == 1:  # the language model has learnt nothing yet
+                fits = {k: v for k, v in fits.items() if "language_model" not in k and "lm_head" not in k}
+            self.model.load_state_dict(fits, strict=False)
             self.head.load_state_dict(start["head"])
+            self.stage = 2 if plan.steps1 == 0 else 1
         if self.resume:
             self.model.load_state_dict(self.resume["model"])
             self.head.load_state_dict(self.resume["head"])
         inner = self.model.model
         inner.language_model.embed_tokens.weight.is_table = True
-        self.vision = [*inner.vision_tower.parameters(), *inner.multi_modal_projector.parameters(), *self.head.parameters()]
+        self.vision = [
+            *inner.vision_tower.parameters(),
+            *inner.multi_modal_projector.parameters(),
+            *self.head.parameters(),
+        ]
         self.text = list(inner.language_model.parameters())
 
     def save(self, opts: list[torch.optim.Optimizer]) -> None:
         """Write everything needed to go on, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
-            "stage": self.stage, "step": self.step, "model": self.model.state_dict(), "head": self.head.state_dict(),
-            "opts": [opt.state_dict() for opt in opts], "plan": asdict(self.plan),
-        }  # fmt: skip
+            "stage": self.stage,
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "head": self.head.state_dict(),
+            "opts": [opt.state_dict() for opt in opts],
+            "plan": asdict(self.plan),
+        }
         fresh = self.folder / "state.new"
         torch.save(state, fresh)
         fresh.replace(self.folder / "state.pt")
@@ -207,7 +232,9 @@ class Trainer:
         opts = optimisers([(self.vision, plan.rate_vision), (self.text, plan.rate_text)])
         begin = self._begin(opts, 2)
         mean = 0.0
-        bar = tqdm(range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10)
+        bar = tqdm(
+            range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
+        )
         for self.step, (pixels, truth) in zip(bar, self._ahead(2, begin), strict=True):
             done = self.step / plan.steps2
             seed = plan.seed * 10**7 + 5 * 10**6 + self.step
@@ -223,23 +250,32 @@ class Trainer:
     def _ahead(self, stage: int, begin: int) -> Any:
         """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every resumption."""
         return DataLoader(
-            Drawn(self.plan, stage, begin), batch_size=None, num_workers=self.plan.painters, prefetch_factor=3,
-            multiprocessing_context="spawn", worker_init_fn=_single_thread,
-        )  # fmt: skip
+            Drawn(self.plan, stage, begin),
+            batch_size=None,
+            num_workers=self.plan.painters,
+            prefetch_factor=3,
+            multiprocessing_context="spawn",
+            in_order=True,
+            worker_init_fn=_single_thread,
+        )
 
     def _question_loss(
         self, pixels: Tensor, truth: scenes.Truth, seed: int, sighted: bool
-    ) -> tuple[Tensor, float]:  # fmt: skip
+    ) -> tuple[Tensor, float]:
         plan, g = self.plan, torch.Generator().manual_seed(seed)
         drops = torch.rand(1, generator=g).item() < plan.drop
         keep = drop_mask(pixels, g) if drops else None
         with torch.set_grad_enabled(sighted):
-            tokens = vlm.see(self.model, pixels.flatten(0, 1), keep.flatten(0, 1) if keep is not None else None)
+            tokens = vlm.see(
+                self.model, pixels.flatten(0, 1), keep.flatten(0, 1) if keep is not None else None
+            )
         asked, which = choose(plan, g)
         yes, known = answers(truth)
         after = torch.tensor([a.after for a in asked])
         target, sure = yes[:, after, which], known[:, after, which].float()
-        first = 1 if torch.rand(1, generator=g).item() < 0.5 else int(torch.randint(1, 100, (1,), generator=g))
+        first = (
+            1 if torch.rand(1, generator=g).item() < 0.5 else int(torch.randint(1, 100, (1,), generator=g))
+        )
         shaped = tokens.view(plan.batch2, plan.frames, vlm.TOKENS, -1)
         two, every = vlm.answer(self.model, shaped, asked, keep, first)
         table = vlm.vocabulary()
@@ -265,7 +301,9 @@ def choose(plan: Plan, g: torch.Generator) -> tuple[list[Asked], Tensor]:
     """Questions after several prefixes of a clip: product questions twice as often as others; wordings vary."""
     t = plan.frames
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
-    odds = torch.tensor([{"left": 4.0, "lying": 3.0, "many": 3.0}.get(n, 2.0 if n in PRODUCT else 1.0) for n in NAMES])
+    odds = torch.tensor(
+        [{"left": 4.0, "lying": 3.0, "many": 3.0}.get(n, 2.0 if n in PRODUCT else 1.0) for n in NAMES]
+    )
     asked, which = [], []
     for end in ends:
         for i in torch.multinomial(odds, plan.questions, generator=g).tolist():
@@ -299,4 +337,14 @@ def single_frames(batch: int, seed: int) -> tuple[Tensor, Tensor]:
     return pixels[:, 0].permute(0, 3, 1, 2).contiguous(), scenes.dense_labels(now.truth)[:, 0]
 
 
-__all__ = ["BY_NAME", "Plan", "Trainer", "choose", "dense_loss", "drop_mask", "replace", "single_frames", "windows"]
+__all__ = [
+    "BY_NAME",
+    "Plan",
+    "Trainer",
+    "choose",
+    "dense_loss",
+    "drop_mask",
+    "replace",
+    "single_frames",
+    "windows",
+]

@@ -1,0 +1,66 @@
+"""``watchbench``: render cameras, train the model, score it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Rendered cameras with ground truth, and the tiny model that watches them.", no_args_is_help=True
+)
+
+
+@app.command()
+def render(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write; its suffix names the container.")
+    ],
+    scene: Annotated[str, typer.Option(help="room, carpark, doorway, shelf or pole.")] = "room",
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length.")] = 60.0,
+    seed: Annotated[
+        int | None, typer.Option(help="A random scene of this kind by seed; else the scripted one.")
+    ] = None,
+    codec: Annotated[str, typer.Option(help="h264 or hevc.")] = "h264",
+    gop: Annotated[float, typer.Option(help="Seconds between keyframes.")] = 2.0,
+    phase: Annotated[float, typer.Option(help="Where in a group of pictures the film starts, 0 to 1.")] = 0.0,
+    bframes: Annotated[int, typer.Option(help="B-frames between references.")] = 0,
+    bitrate: Annotated[int | None, typer.Option(help="Constant rate, bit/s.")] = None,
+    intra_refresh: Annotated[bool, typer.Option(help="One keyframe, then moving intra columns.")] = False,
+    loss: Annotated[float, typer.Option(help="Share of packets lost.")] = 0.0,
+) -> None:
+    """Render a camera to a file and print what happens in it, as JSON."""
+    from watchbench import cameras, encode
+
+    if codec not in ("h264", "hevc"):
+        raise typer.BadParameter(f"unknown codec {codec!r}: h264 or hevc", param_hint="--codec")
+    how = encode.Encoding(
+        "hevc" if codec == "hevc" else "h264",
+        gop,
+        phase,
+        bframes,
+        24,
+        bitrate,
+        intra_refresh,
+        loss,
+        seed or 0,
+    )
+    try:
+        if seed is None:
+            if scene not in cameras.SCRIPTS:
+                raise ValueError(f"no scene called {scene!r}; there are: {', '.join(cameras.SCRIPTS)}")
+            drawn = cameras.scripted(cameras.SCRIPTS[scene])
+        else:
+            drawn = cameras.random_camera(scene, seed, seconds)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--scene") from None
+    encode.write(cameras.frames(drawn, seconds), output, cameras.FPS, how)
+    print(json.dumps({"path": str(output), "events": [asdict(e) for e in cameras.events(drawn, seconds)]}))
+
+
+def main() -> None:
+    """Entry point."""
+    app()

@@ -26,6 +26,7 @@ from lookout.codec.table import FrameTable, Run, joined, plan_runs
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
 
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
+REORDER = 16  # frames by which H.264 and HEVC may output a picture after a later one was decoded
 SEEK_BYTES = 4 * 1024 * 1024  # a gap worth a seek
 
 
@@ -54,7 +55,16 @@ class Work:
     painted: int = 0
     runs: int = 0
     seeks: int = 0
+    mended: int = 0  # runs decoded again with what precedes them, because they are damaged
     missing: int = 0  # sampled but not decodable
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    key: bool
+    picture: Picture
+    corrupt: bool
+    pixels: U8
 
 
 @dataclass(slots=True)
@@ -77,27 +87,22 @@ class _Ring:
         self.closed = False
         self._changed = threading.Condition()
 
-    def room(self, position: int) -> bool:
-        """Wait until a sample may be written; False if nobody reads any more."""
+    def put(self, position: int, sample: _Sample) -> bool:
+        """Hand over a sample, waiting for room; False if nobody reads any more."""
         with self._changed:
             self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
+            slot = self.slots[position]
+            if not self.closed and slot.state == "waiting":
+                self.pixels[position % self.capacity] = sample.pixels
+                slot.key, slot.corrupt, slot.picture = sample.key, sample.corrupt, sample.picture
+                slot.state = "ready"
+                self._changed.notify_all()
             return not self.closed
 
-    def put(self, position: int, frame: av.VideoFrame, pixels: U8) -> None:
-        """Hand over a sample for which there is room."""
-        slot = self.slots[position]
-        if slot.state != "waiting":
-            return
-        self.pixels[position % self.capacity] = pixels
+    def give_up(self, position: int) -> None:
+        """Say that a sample will not come."""
         with self._changed:
-            slot.key, slot.corrupt = bool(frame.key_frame), bool(frame.is_corrupt)
-            slot.picture, slot.state = Picture(frame.pict_type), "ready"
-            self._changed.notify_all()
-
-    def give_up(self, position: int, unless: int | None = None) -> None:
-        """Say that a sample will not come, unless it is that one."""
-        with self._changed:
-            if position != unless and self.slots[position].state == "waiting":
+            if self.slots[position].state == "waiting":
                 self.slots[position].state = "missing"
             self._changed.notify_all()
 
@@ -155,12 +160,13 @@ class FileDecoder:
         intervals: int | None = None,
         lookahead: int = 64,
         skip: bool = True,
+        exact: bool = True,
         limits: Limits = FILE_LIMITS,
     ) -> None:
         if threads < 1 or lookahead < 1 or (intervals is not None and intervals < 1):
             raise CodecError(Reason.REQUEST, "threads, intervals and lookahead must be at least 1")
         self.path, self.width, self.height, self.fit, self.limits = Path(path), width, height, fit, limits
-        self.skip, self.threads = skip, threads
+        self.skip, self.exact, self.threads = skip, exact, threads
         with self._open() as video:
             self.table = FrameTable.scan(video)
         self.picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
@@ -171,7 +177,9 @@ class FileDecoder:
         self._ring = _Ring(len(self.picks), lookahead, width, height)
         self._threads: list[threading.Thread] = []
         self._ready: Queue[_Interval | None] = Queue(maxsize=threads)
+        self._positions = {pick.pts: i for i, pick in enumerate(self.picks)}
         self._count = threading.Lock()
+        self._spoiled = threading.Event()
 
     def __len__(self) -> int:
         return len(self.picks)
@@ -268,73 +276,159 @@ class FileDecoder:
         return None
 
     def _decode(self) -> None:
-        positions = {pick.pts: i for i, pick in enumerate(self.picks)}
         painter = Painter()
         with self._open() as video:
             while (interval := self._next()) is not None:
                 for run, packets in interval.runs:
-                    self._run(video, painter, run, packets, positions)
+                    if self._spoiled.is_set():
+                        return
+                    if self._run(video, painter, run, packets, self.skip):
+                        continue
+                    if not self._mend(video, painter, run):
+                        return
 
     def _run(
-        self,
-        video: Video,
-        painter: Painter,
-        run: Run,
-        packets: tuple[av.Packet, ...],
-        positions: dict[int, int],
-    ) -> None:
-        frames = painted = 0
-        awaited = sorted(positions[pts] for pts in run.wanted)
+        self, video: Video, painter: Painter, run: Run, packets: tuple[av.Packet, ...], skip: bool
+    ) -> bool:
+        """Decode a run from scratch. False if it is damaged and `exact`: what is left of it must be
+        mended."""
+        delivery = _Delivery(self._ring, run.wanted, self._positions)
+        refused, frames, damaged = video.refused, 0, False
         for packet in (*packets, None):
             if packet is not None:
-                skip = self.skip and packet.pts not in run.wanted and not packet.is_keyframe
-                video.context.skip_frame = "NONREF" if skip else "DEFAULT"
-            decoded = video.decode(packet)
-            frames += len(decoded)
-            for frame in decoded:
-                if frame.pts not in run.wanted:
-                    continue
-                position = positions[frame.pts]
-                # Frames come in order: what should have come before will not come any more.
-                while awaited and awaited[0] <= position:
-                    self._ring.give_up(awaited.pop(0), unless=position)
-                if not self._paint(painter, frame, position):
-                    return
-                painted += 1
+                unneeded = skip and packet.pts not in run.wanted and not packet.is_keyframe
+                video.context.skip_frame = "NONREF" if unneeded else "DEFAULT"
+            for frame in video.decode(packet):
+                frames += 1
+                damaged = damaged or bool(frame.is_corrupt)
+                if frame.pts in run.wanted:
+                    delivery.hold(frame.pts, self._paint(painter, frame))
+                delivery.step()
+            damaged = damaged or video.refused > refused
+            if (damaged and self.exact) or self._ring.closed:
+                break
         video.context.flush_buffers()
-        for position in awaited:
-            self._ring.give_up(position)
-        with self._count:
-            work = self.work
-            work.fed += len(packets)
-            work.frames += frames
-            work.painted += painted
-            work.skipped += max(0, len(packets) - frames)
-            work.runs += 1
-
-    def _paint(self, painter: Painter, frame: av.VideoFrame, position: int) -> bool:
-        pixels = painter.paint(frame, frame_geometry(frame, self.width, self.height, self.fit))
-        if not self._ring.room(position):
+        if damaged and self.exact:
+            self._tally(len(packets), frames, 0)
             return False
-        self._ring.put(position, frame, pixels)
+        delivery.finish()
+        self._tally(len(packets), frames, len(run.wanted))
         return True
 
+    def _mend(self, video: Video, painter: Painter, run: Run) -> bool:
+        """Decode a damaged run as a plain decoder would, which hides damage with what came before.
+
+        The group before is decoded whole to have that; if it is damaged as well, the file is decoded in
+        order from its beginning, once, and the other threads stop. False: nothing is left to do."""
+        before = np.flatnonzero(self.table.clean[: run.first])
+        lead = int(before[-1]) if len(before) else 0
+        with self._open() as source:
+            packets = list(_Reader(source, self.table).packets(lead, run.last))
+        delivery = _Delivery(self._ring, run.wanted, self._positions)
+        video.context.skip_frame = "DEFAULT"
+        refused, frames = video.refused, 0
+        for i, packet in enumerate((*packets, None)):
+            for frame in video.decode(packet):
+                frames += 1
+                if (
+                    frame.is_corrupt
+                    and frame.pts is not None
+                    and frame.pts < self.table.pts[run.first]
+                    and lead
+                ):
+                    video.context.flush_buffers()
+                    return self._spoil()
+                if frame.pts in run.wanted:
+                    delivery.hold(frame.pts, self._paint(painter, frame))
+            if video.refused > refused and lead and i + lead < run.first:
+                video.context.flush_buffers()
+                return self._spoil()
+        video.context.flush_buffers()
+        delivery.finish()
+        self._tally(len(packets), frames, len(run.wanted))
+        with self._count:
+            self.work.mended += 1
+        return True
+
+    def _spoil(self) -> bool:
+        with self._count:
+            first, _ = not self._spoiled.is_set(), self._spoiled.set()
+        if first:
+            self._in_order()
+        return False
+
+    def _tally(self, fed: int, frames: int, painted: int) -> None:
+        with self._count:
+            work = self.work
+            work.fed += fed
+            work.frames += frames
+            work.painted += painted
+            work.skipped += max(0, fed - frames)
+            work.runs += 1
+
+    def _paint(self, painter: Painter, frame: av.VideoFrame) -> _Sample:
+        pixels = painter.paint(frame, frame_geometry(frame, self.width, self.height, self.fit))
+        return _Sample(bool(frame.key_frame), Picture(frame.pict_type), bool(frame.is_corrupt), pixels)
+
     def _in_order(self) -> None:
-        """Decode everything in order, for files whose frames only their order tells apart."""
-        positions = {pick.index: i for i, pick in enumerate(self.picks)}
+        """Decode the file in order and hand over every sample that still waits."""
+        positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
         painter, index = Painter(), 0
         with self._open() as video:
             for index, frame in enumerate(video.frames()):
-                if index in positions:
-                    self.work.painted += 1
-                    if not self._paint(painter, frame, positions[index]):
-                        return
+                position = positions.pop(frame.pts if self.table.ordered else index, None)
                 self.work.frames += 1
-                if index >= self.picks[-1].index:
+                if position is not None:
+                    self.work.painted += 1
+                    if not self._ring.put(position, self._paint(painter, frame)):
+                        return
+                if not positions:
                     break
         for position in positions.values():
             self._ring.give_up(position)
-        self.work.fed, self.work.runs = self.work.frames, 1
+        self.work.fed += index + 1
+        self.work.runs += 1
+
+    def _name(self, pick: Pick) -> int:
+        """What tells a frame from others: its time stamp, or its place where time stamps do not."""
+        return pick.pts if self.table.ordered else pick.index
+
+
+class _Delivery:
+    """Hands a run's samples over in order, each once so many frames have followed that no damage can
+    concern it."""
+
+    def __init__(self, ring: _Ring, wanted: frozenset[int], positions: dict[int, int]) -> None:
+        self._ring, self._positions = ring, positions
+        self._awaited = sorted(positions[pts] for pts in wanted)
+        self._held: list[tuple[int, int, _Sample]] = []
+        self._frames = 0
+
+    def hold(self, pts: int, sample: _Sample) -> None:
+        """Take a sample."""
+        self._held.append((self._frames, self._positions[pts], sample))
+
+    def step(self) -> None:
+        """Count a decoded frame, and deliver what is old enough."""
+        self._frames += 1
+        while self._held and self._frames - self._held[0][0] > REORDER:
+            self._deliver()
+
+    def finish(self) -> None:
+        """Deliver the rest; samples that did not come are given up."""
+        while self._held:
+            self._deliver()
+        for position in self._awaited:
+            self._ring.give_up(position)
+
+    def _deliver(self) -> None:
+        _, position, sample = self._held.pop(0)
+        # Frames come in order: what should have come before will not come any more.
+        while self._awaited and self._awaited[0] <= position:
+            earlier = self._awaited.pop(0)
+            if earlier != position:
+                self._ring.give_up(earlier)
+        self._ring.put(position, sample)
 
 
 class _OpenVideo:
@@ -391,9 +485,7 @@ class _Reader:
             self._stream = self.video.packets()
         packet = next(self._stream, None)
         if packet is None:
-            raise CodecError(
-                Reason.UNREADABLE, f"the file ends at packet {self._next}; it was longer when scanned"
-            )
+            raise CodecError(Reason.UNREADABLE, f"the file now ends at packet {self._next}")
         self._next += 1
         return self._next - 1, packet
 

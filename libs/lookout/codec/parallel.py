@@ -22,7 +22,7 @@ from lookout.codec.container import ByteSource, Video
 from lookout.codec.geometry import Fit
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.sampling import SamplingGrid
-from lookout.codec.table import FrameTable, Run, joined, plan_runs
+from lookout.codec.table import FrameTable, Pick, Run, joined, plan_runs
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
 
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
@@ -311,8 +311,7 @@ class FileDecoder:
         if damaged and self.exact:
             self._tally(len(packets), frames, 0)
             return False
-        delivery.finish()
-        self._tally(len(packets), frames, len(run.wanted))
+        self._tally(len(packets), frames, delivery.finish())
         return True
 
     def _mend(self, video: Video, painter: Painter, run: Run) -> bool:
@@ -326,33 +325,28 @@ class FileDecoder:
             packets = list(_Reader(source, self.table).packets(lead, run.last))
         delivery = _Delivery(self._ring, run.wanted, self._positions)
         video.context.skip_frame = "DEFAULT"
-        refused, frames = video.refused, 0
+        refused, frames, spoilt = video.refused, 0, False
+        shown = int(self.table.pts[run.first])
         for i, packet in enumerate((*packets, None)):
             for frame in video.decode(packet):
                 frames += 1
-                if (
-                    frame.is_corrupt
-                    and frame.pts is not None
-                    and frame.pts < self.table.pts[run.first]
-                    and lead
-                ):
-                    video.context.flush_buffers()
-                    return self._spoil()
+                spoilt = spoilt or (frame.is_corrupt and frame.pts is not None and frame.pts < shown)
                 if frame.pts in run.wanted:
                     delivery.hold(frame.pts, self._paint(painter, frame))
-            if video.refused > refused and lead and i + lead < run.first:
+            spoilt = spoilt or (video.refused > refused and i + lead < run.first)
+            if spoilt and lead > 0:
                 video.context.flush_buffers()
                 return self._spoil()
         video.context.flush_buffers()
-        delivery.finish()
-        self._tally(len(packets), frames, len(run.wanted))
+        self._tally(len(packets), frames, delivery.finish())
         with self._count:
             self.work.mended += 1
         return True
 
     def _spoil(self) -> bool:
         with self._count:
-            first, _ = not self._spoiled.is_set(), self._spoiled.set()
+            first = not self._spoiled.is_set()
+            self._spoiled.set()
         if first:
             self._in_order()
         return False
@@ -403,6 +397,7 @@ class _Delivery:
         self._awaited = sorted(positions[pts] for pts in wanted)
         self._held: list[tuple[int, int, _Sample]] = []
         self._frames = 0
+        self._delivered = 0
 
     def hold(self, pts: int, sample: _Sample) -> None:
         """Take a sample."""
@@ -414,12 +409,13 @@ class _Delivery:
         while self._held and self._frames - self._held[0][0] > REORDER:
             self._deliver()
 
-    def finish(self) -> None:
-        """Deliver the rest; samples that did not come are given up."""
+    def finish(self) -> int:
+        """Deliver the rest and give up samples that did not come; how many came in all."""
         while self._held:
             self._deliver()
         for position in self._awaited:
             self._ring.give_up(position)
+        return self._delivered
 
     def _deliver(self) -> None:
         _, position, sample = self._held.pop(0)
@@ -429,6 +425,7 @@ class _Delivery:
             if earlier != position:
                 self._ring.give_up(earlier)
         self._ring.put(position, sample)
+        self._delivered += 1
 
 
 class _OpenVideo:

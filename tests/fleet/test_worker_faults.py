@@ -97,7 +97,7 @@ def test_a_namesake_takes_over_and_the_first_ends(bench: Bench) -> None:
 
 
 def test_an_aborted_transaction_is_read_again(bench: Bench) -> None:
-    """A record whose output Kafka refuses aborts the transaction of its neighbours: they count once all the same."""
+    """A record whose output Kafka refuses aborts its neighbours too: they count once all the same."""
     for n in range(1, 8):
         for camera in CAMERAS:
             bench.send(camera, n, partition=1)
@@ -162,7 +162,7 @@ def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None
 
 
 def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer, prefix: str) -> None:
-    """The broker aborts the open transaction and fences its producer: no namesake, so the worker starts it anew."""
+    """The broker aborts what was open and fences the producer: no namesake, so it starts anew."""
     bench = Bench(own_kafka.bootstrap, prefix)
     send(bench, 1, 200)
     with running(bench.settings(transaction_timeout_s=2.0)) as worker:

@@ -4,7 +4,6 @@ can write.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,43 +47,57 @@ class StateReader:
     """
 
     def __init__(self, settings: ServiceSettings, group: str, source: str, state: str) -> None:
+        self._settings = settings
+        self._group = group
         self._source = source
         self._state = state
+        self._consumer: Consumer | None = None
         self._log = logs.get("checkpoints")
-        self._admin = AdminClient(settings.kafka(), logger=logs.client_logger("state-admin"))
-        self._consumer = Consumer(
-            settings.kafka(
-                **{
-                    "group.id": group,
-                    "isolation.level": "read_committed",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "earliest",
-                }
-            ),
-            logger=logs.client_logger("state"),
-        )
-        self._lock = threading.Lock()
 
     def take(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
         """Everything of one partition; tries until Kafka answers. None: `wanted` said no meanwhile."""
-        pause = 0.05
+        tries = 0
         while wanted():
             try:
-                with self._lock:
-                    return self._take(partition, wanted)
+                return self._take(self._open(), partition, wanted)
             except KafkaException as error:
-                self._log.warning("cannot read the state yet", partition=partition, error=str(error.args[0]))
-                time.sleep(pause)
-                pause = min(2.0, pause * 2)
+                self.close()  # it keeps what it knew of a broker that has been away
+                if tries & (tries - 1) == 0:
+                    self._log.warning(
+                        "cannot read the state yet", partition=partition, error=str(error.args[0])
+                    )
+                time.sleep(min(2.0, 0.05 * 2 ** min(tries, 6)))
+                tries += 1
         return None
 
-    def _take(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
-        (committed,) = self._consumer.committed([TopicPartition(self._source, partition)], timeout=3.0)
+    def close(self) -> None:
+        """Leave."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self._settings.kafka(
+                    **{
+                        "group.id": self._group,
+                        "isolation.level": "read_committed",
+                        "enable.auto.commit": False,
+                        "enable.partition.eof": True,
+                        "auto.offset.reset": "earliest",
+                    }
+                ),
+                logger=logs.client_logger("state"),
+            )
+        return self._consumer
+
+    def _take(self, consumer: Consumer, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
+        (committed,) = consumer.committed([TopicPartition(self._source, partition)], timeout=3.0)
         if committed.error:
             raise KafkaException(committed.error)
         end = self._end(partition)
-        found, epoch = self._read(partition, end, wanted)
+        found, epoch = self._read(consumer, partition, end, wanted)
         if not wanted():
             return None
         offset = committed.offset if committed.offset >= 0 else None
@@ -92,42 +105,35 @@ class StateReader:
 
     def _end(self, partition: int) -> int:
         where = TopicPartition(self._state, partition)
-        futures = self._admin.list_offsets(
+        admin = AdminClient(self._settings.kafka(), logger=logs.client_logger("state-admin"))
+        futures = admin.list_offsets(
             {where: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=3.0
         )
         return int(futures[where].result().offset)
 
     def _read(
-        self, partition: int, end: int, wanted: Callable[[], bool]
+        self, consumer: Consumer, partition: int, end: int, wanted: Callable[[], bool]
     ) -> tuple[dict[str, Checkpoint], int]:
         found: dict[str, Checkpoint] = {}
         epoch = 0
         if end == 0:
             return found, epoch
-        self._consumer.assign([TopicPartition(self._state, partition, OFFSET_BEGINNING)])
-        try:
-            while wanted():
-                message = self._consumer.poll(0.2)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
-                        break
-                    if error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    continue
-                epoch = max(epoch, _keep(found, message.key(), message.value()))
-                if message.offset() >= end - 1:
+        consumer.assign([TopicPartition(self._state, partition, OFFSET_BEGINNING)])
+        while wanted():
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF and message.offset() >= end:
                     break
-        finally:
-            self._consumer.unassign()
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                continue
+            epoch = max(epoch, _keep(found, message.key(), message.value()))
+            if message.offset() >= end - 1:
+                break
         return found, epoch
-
-    def close(self) -> None:
-        """Leave."""
-        with self._lock:
-            self._consumer.close()
 
 
 def _keep(found: dict[str, Checkpoint], key: bytes | None, value: bytes | None) -> int:

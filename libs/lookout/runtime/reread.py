@@ -37,14 +37,21 @@ class Rereader:
         if not wanted:
             return []
         with self._lock:
-            return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
+            try:
+                return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
+            except (TransientError, KafkaException):
+                self._drop()  # it keeps what it knew of a broker that has been away
+                raise
 
     def close(self) -> None:
         """Leave."""
         with self._lock:
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
 
     def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
         consumer = self._open()

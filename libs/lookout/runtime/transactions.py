@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from queue import Empty, SimpleQueue
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from lookout.runtime import logs
 from lookout.runtime.checkpoints import OWNER_KEY
-from lookout.runtime.errors import FencedError, StartupError
+from lookout.runtime.errors import FencedError, LookoutRuntimeError, StartupError
 from lookout.runtime.partitions import Partition
 from lookout.runtime.records import DeadLetter, Delivery, Output, Record, Slot
 from lookout.runtime.settings import ServiceSettings
@@ -23,7 +25,7 @@ from lookout.wire.headers import Headers
 _HOPELESS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
-STEP_S = 1.0  # the polling thread gives each call so long, then polls and comes back to it
+STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
 
 
 class Step(Enum):
@@ -40,21 +42,19 @@ class Transaction:
     """Finished slots on their way."""
 
     batch: list[tuple[Partition, list[Slot]]]
+    metadata: object  # of the group, when the batch was taken: a later generation must not vouch for it
     step: Step = Step.PRODUCE
     begun: bool = False
-    metadata: object = None
     started: float = field(default_factory=time.monotonic)
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
+    abandoned: str = ""  # why it is not wanted any more
     why: str = ""
 
     def give_up(self, why: str) -> None:
-        """Abort it, unless its offsets are already in: then the next owner waits for its end, whichever it
-        is.
-        """
-        if self.step in (Step.PRODUCE, Step.OFFSETS):
-            self.step, self.why = Step.ABORT, why
+        """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
+        self.abandoned = why
 
     def offsets(self, topic: str) -> list[TopicPartition]:
         """Next unread offsets."""
@@ -66,12 +66,13 @@ class Transaction:
         return found
 
 
-class Committed(Enum):
-    """How far `Committer.advance` came."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction is over: committed, aborted, or the worker is (`error`)."""
 
-    YES = auto()
-    LATER = auto()
-    ABORTED = auto()
+    transaction: Transaction
+    committed: bool = False
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +85,46 @@ class Topics:
 
 
 class Committer:
-    """Owns the transactional producer. Used by the polling thread alone."""
+    """Owns the transactional producer and the thread that runs transactions.
+
+    A thread of its own, because calls to a broker that is away can take far longer than their time-outs say.
+    """
 
     def __init__(
-        self, settings: ServiceSettings, stage: str, group: str, topics: Topics, digest: Callable[[], str]
+        self,
+        settings: ServiceSettings,
+        stage: str,
+        group: str,
+        topics: Topics,
+        *,
+        digest: Callable[[], str],
+        ended: Callable[[Ended], None],
     ) -> None:
         self._settings = settings
         self._stage = stage
         self._topics = topics
         self._digest = digest
+        self._ended = ended
         self._log = logs.get("transactions")
+        self._stop = threading.Event()
+        self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self.identity = f"{group}.{settings.instance}"
         self.poison: dict[tuple[int, int], DeadLetter] = {}
-        self._producer = self._start()
+        self._producer = self._start(settings.start_timeout_s)
+        self._thread = threading.Thread(target=self._run, name="transactions", daemon=True)
+        self._thread.start()
 
-    def _start(self) -> Producer:
+    def submit(self, transaction: Transaction) -> None:
+        """Run it; `ended` is called with its end on the committer's thread. One at a time."""
+        self._work.put(transaction)
+
+    def close(self) -> None:
+        """No more transactions. One that hangs is left to Kafka, which aborts it."""
+        self._stop.set()
+        self._work.put(None)
+        self._thread.join(1.0)
+
+    def _start(self, patience_s: float) -> Producer:
         producer = Producer(
             self._settings.kafka(
                 **{
@@ -110,38 +136,52 @@ class Committer:
             ),
             logger=logs.client_logger("producer"),
         )
-        deadline = time.monotonic() + self._settings.start_timeout_s
+        deadline = time.monotonic() + patience_s
         while True:
             try:
-                producer.init_transactions(5.0)
+                producer.init_transactions(STEP_S)
                 return producer
             except KafkaException as error:
                 reason = error.args[0]
-                if not reason.retriable() or time.monotonic() > deadline:
+                if not reason.retriable() or time.monotonic() > deadline or self._stop.is_set():
                     raise StartupError(
                         f"LOOKOUT_BOOTSTRAP={self._settings.bootstrap}: "
                         f"no transactions as {self.identity!r}: {reason.str()}"
                     ) from error
 
-    def poll(self) -> None:
-        """Serve the producer's callbacks."""
-        self._producer.poll(0)
+    def _run(self) -> None:
+        while True:
+            try:
+                transaction = self._work.get(timeout=1.0)
+            except Empty:
+                self._producer.poll(0)
+                continue
+            if transaction is None:
+                return
+            try:
+                self._ended(Ended(transaction, committed=self._end(transaction)))
+            except Exception as error:
+                self._ended(Ended(transaction, error=error))
+                return
 
-    def advance(self, transaction: Transaction, consumer: Consumer) -> Committed:
-        """Do the next steps, each for at most `STEP_S`. Raises FencedError."""
-        try:
-            self._advance(transaction, consumer)
-            return Committed.YES if transaction.step is Step.COMMIT else Committed.ABORTED
-        except KafkaException as error:
-            return self._failed(transaction, consumer, error.args[0])
-        except BufferError:
-            self._producer.poll(0.05)
-            transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
-            return Committed.LATER
+    def _end(self, transaction: Transaction) -> bool:
+        """Bring it to its end; whether it is committed. Raises FencedError."""
+        pause = 0.01
+        while not self._stop.is_set():
+            try:
+                self._advance(transaction)
+                return transaction.step is Step.COMMIT
+            except KafkaException as error:
+                if self._is_over(transaction, error.args[0]):
+                    return False
+            except BufferError:
+                transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
+            time.sleep(pause)
+            pause = min(1.0, pause * 2)
+        raise LookoutRuntimeError("stopped in a transaction")
 
-    def _advance(self, transaction: Transaction, consumer: Consumer) -> None:
+    def _advance(self, transaction: Transaction) -> None:
         if transaction.step is Step.PRODUCE:
-            transaction.metadata = consumer.consumer_group_metadata()
             self._producer.begin_transaction()
             transaction.begun = True
             for partition, slots in transaction.batch:
@@ -149,33 +189,39 @@ class Committer:
                     self._write(transaction, partition, slot)
                 self._write_checkpoints(transaction, partition, slots)
             transaction.step = Step.OFFSETS
-        if transaction.step is Step.OFFSETS:
+        if transaction.step is Step.OFFSETS and not transaction.abandoned:
             offsets = transaction.offsets(self._topics.source)
             if offsets:
                 self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
-            transaction.step = Step.COMMIT
+            if not transaction.abandoned:
+                transaction.step = Step.COMMIT
+        if transaction.step is Step.OFFSETS:
+            transaction.step, transaction.why = Step.ABORT, transaction.abandoned
         if transaction.step is Step.COMMIT:
             self._producer.commit_transaction(STEP_S)
         elif transaction.begun:
             self._producer.abort_transaction(STEP_S)
 
-    def _failed(self, transaction: Transaction, consumer: Consumer, error: KafkaError) -> Committed:
+    def _is_over(self, transaction: Transaction, error: KafkaError) -> bool:
+        """After an error: whether the transaction is gone already; else it has its next step."""
         if error.fatal() or error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
-            if not transaction.doubtful:
+            lasted = time.monotonic() - transaction.started
+            if not transaction.doubtful and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
             self._log.warning("the transaction ran out of time while Kafka was away", error=error.str())
-            self._producer = self._start()  # its first act is to abort what was left
-            return Committed.ABORTED
-        if error.txn_requires_abort():
-            if transaction.step is not Step.ABORT:
-                transaction.step, transaction.why = Step.ABORT, error.str()
-                return self.advance(transaction, consumer)
-        elif not error.retriable() or (transaction.step is Step.PRODUCE and transaction.begun):
+            transaction.why = error.str()
+            self._producer = self._start(float("inf"))  # its first act is to abort what was left
+            return True
+        if error.txn_requires_abort() or not error.retriable():
+            transaction.step, transaction.why = Step.ABORT, transaction.why or error.str()
+        elif transaction.step is Step.PRODUCE and transaction.begun:
             transaction.step, transaction.why = Step.ABORT, error.str()
-        return Committed.LATER
+        else:
+            transaction.doubtful = True
+        return False
 
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
         result = slot.result

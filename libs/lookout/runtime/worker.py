@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -37,7 +38,7 @@ from lookout.runtime.partitions import UNLOADED, Lane, Partition
 from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, Stored
 from lookout.runtime.reread import record_of
 from lookout.runtime.settings import ServiceSettings
-from lookout.runtime.transactions import Committed, Committer, Topics, Transaction
+from lookout.runtime.transactions import Committer, Ended, Topics, Transaction
 from lookout.v1.state_pb2 import Checkpoint
 
 MOST_SLOTS = 500  # of one partition in one transaction
@@ -88,7 +89,7 @@ class Worker:
         self._group = settings.group or stage
         self._log = logs.get("worker")
         self._stopping = threading.Event()
-        self._events: SimpleQueue[_Finished | _Loaded] = SimpleQueue()
+        self._events: SimpleQueue[_Finished | _Loaded | Ended] = SimpleQueue()
         self._partitions: dict[int, Partition] = {}
         self._paused: set[int] = set()
         self._full: frozenset[int] = frozenset()
@@ -109,7 +110,12 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`. Raises FencedError when another process took this one's identity."""
         self._committer = Committer(
-            self._settings, self._stage, self._group, self._topics, lambda: self._handler.config_digest
+            self._settings,
+            self._stage,
+            self._group,
+            self._topics,
+            digest=lambda: self._handler.config_digest,
+            ended=self._events.put,
         )
         self._reader = StateReader(self._settings, self._group, self._topics.source, self._topics.state)
         self._compute = ThreadPoolExecutor(self._settings.threads, thread_name_prefix="compute")
@@ -162,6 +168,7 @@ class Worker:
         for partition in self._partitions.values():
             partition.dead = True
         self._compute.shutdown(wait=False, cancel_futures=True)
+        self._committer.close()
         self._loader.shutdown(wait=True, cancel_futures=True)
         self._reader.close()
         self._consumer.close()
@@ -171,7 +178,6 @@ class Worker:
 
     def _turn(self, reading: bool) -> None:
         self._health.beat()
-        self._committer.poll()
         self._take_events()
         if reading:
             self._wake_lanes()
@@ -224,10 +230,15 @@ class Worker:
                 event = self._events.get_nowait()
             except Empty:
                 return
-            if isinstance(event, _Loaded):
-                self._on_loaded(event)
-            else:
-                self._on_finished(event)
+            self._take(event)
+
+    def _take(self, event: _Finished | _Loaded | Ended) -> None:
+        if isinstance(event, _Loaded):
+            self._on_loaded(event)
+        elif isinstance(event, Ended):
+            self._on_ended(event)
+        else:
+            self._on_finished(event)
 
     # -- lanes
 
@@ -378,25 +389,23 @@ class Worker:
     # -- commit
 
     def _commit(self) -> None:
-        """Start a transaction over what is finished, or go on with the one that waits for Kafka."""
-        if self._transaction is None:
-            batch = [
-                (each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))
-            ]
-            if not any(_written(slot) for _, slots in batch for slot in slots):
-                return
-            self._transaction = Transaction(batch)
-        transaction = self._transaction
-        transaction.doubtful |= not self._kafka_up
-        outcome = self._committer.advance(transaction, self._consumer)
-        if outcome is Committed.LATER:
-            transaction.doubtful = True
+        """Hand what is finished to the committer, unless it is still busy."""
+        if self._transaction is not None:
             return
+        batch = [(each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))]
+        if any(_written(slot) for _, slots in batch for slot in slots):
+            metadata = self._consumer.consumer_group_metadata()
+            self._transaction = Transaction(batch, metadata, doubtful=not self._kafka_up)
+            self._committer.submit(self._transaction)
+
+    def _on_ended(self, event: Ended) -> None:
         self._transaction = None
-        if outcome is Committed.YES:
-            self._on_committed(transaction)
+        if event.error is not None:
+            raise event.error
+        if event.committed:
+            self._on_committed(event.transaction)
         else:
-            self._on_aborted(transaction)
+            self._on_aborted(event.transaction)
 
     def _on_committed(self, transaction: Transaction) -> None:
         now = time.monotonic()
@@ -469,14 +478,14 @@ class Worker:
 
     def _settle(self, deadline: float) -> None:
         """Commit what is finished, without waiting for compute; give up at the deadline."""
-        self._take_events()
         while time.monotonic() < deadline:
+            self._take_events()
             self._commit()
-            if self._transaction is None and not any(
-                each.slots and each.slots[0].result is not None for each in self._partitions.values()
-            ):
+            if self._transaction is None:
                 return
             self._health.beat()
+            with suppress(Empty):
+                self._take(self._events.get(timeout=0.05))
         if self._transaction is not None:
             self._transaction.give_up("the partition was given back")
 
@@ -653,6 +662,8 @@ class Worker:
             self._log.info("Kafka is back")
         else:
             self._health.block("kafka", "no broker answers")
+            if self._transaction is not None:
+                self._transaction.doubtful = True
             self._log.warning(
                 "no broker answers: nothing commits until one does", bootstrap=self._settings.bootstrap
             )

@@ -6,7 +6,7 @@ import heapq
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -105,8 +105,7 @@ def demo(
                 console.print(
                     f"[green]✓[/] fleet is up: Kafka {fleet.bootstrap}, Redis, {len(fleet.services)} services"
                 )
-                status.update("rendering cameras (the first time; then they are cached)")
-                sources = [*rendered_sources(), *footage_sources(files)]
+                sources = [*rendered_sources(status.update), *footage_sources(files)]
                 console.print(f"[green]✓[/] {len(sources)} cameras: {', '.join(each.id for each in sources)}")
                 watches = product_watches()
                 write_watches(fleet.bootstrap, watches)
@@ -125,21 +124,24 @@ def demo(
     console.print(str(page), soft_wrap=True)
 
 
-def rendered_sources() -> list[Source]:
+def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
     """The cameras that Lookout renders itself, with what really happens in them."""
     from lookout.local.jars import cache_folder
-    from watchbench.cameras import demo_cameras
+    from watchbench.cameras import DEMO
+    from watchbench.cameras import camera as rendered
     from watchbench.questions import BY_NAME, PRODUCT
 
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    names = {name: slug(BY_NAME[name].text) for name in PRODUCT}
-    found = []
-    for camera in demo_cameras(folder):
-        spans: dict[str, list[tuple[float, float]]] = {watch: [] for watch in names.values()}
+    watches = {name: slug(BY_NAME[name].text) for name in PRODUCT}
+    found: list[Source] = []
+    for name in DEMO:
+        tell(f"rendering camera {len(found) + 1} of {len(DEMO)} (the first time; then it is cached)")
+        camera = rendered(name, folder)
+        spans: dict[str, list[tuple[float, float]]] = {watch: [] for watch in watches.values()}
         for event in camera.truth:
-            if event.what in names:
-                spans[names[event.what]].append((event.begin, event.end))
+            if event.what in watches:
+                spans[watches[event.what]].append((event.begin, event.end))
         found.append(Source(camera.id, camera.path, Truth(spans)))
     return found
 

@@ -65,8 +65,8 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     )
     environment.filters.update(percent=percent, clock=clock, count=count)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    # "</" inside a script element would end it.
-    payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    # A "<" inside a script element could end it, or begin a comment.
+    payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return template.render(
         page=data,
         facts=facts,

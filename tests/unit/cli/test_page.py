@@ -1,0 +1,135 @@
+"""The page of a run: right numbers, nothing from outside, nothing that escapes."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lookout.cli.report.page import (
+    SHOTS,
+    PageFacts,
+    Truth,
+    choose_shots,
+    page_data,
+    render,
+    saved_patches,
+    saved_tokens,
+    stride_us,
+    write_page,
+)
+from lookout.cli.report.pictures import data_uri
+from lookout.cli.report.run import CameraRun, Run, Shot
+from tests.unit.cli.runs import FakeMessage, camera_records, example_run
+
+
+class FakeAlbum:
+    """Pictures without a fleet."""
+
+    def filmed(self, camera: CameraRun, shots: list[Shot]) -> dict[Shot, np.ndarray]:
+        return {shot: np.full((24, 32, 3), 90, np.uint8) for shot in shots}
+
+    def seen(self, camera: CameraRun, shots: list[Shot]) -> dict[Shot, np.ndarray]:
+        return {shot: np.full((8, 8, 3), 90, np.uint8) for shot in shots[1:]}
+
+
+FACTS = PageFacts("A <b>test</b>", "lookout demo", truth={"room": Truth({"someone-lying": [(15.0, 34.0)]})})
+
+
+def test_the_numbers_are_those_of_the_records() -> None:
+    run = example_run()
+    data = page_data(run, None, FACTS)
+    room = next(camera for camera in data["cameras"] if camera["id"] == "room")
+    assert room["seconds"] == room["length"] == 48
+    assert room["windows"] == 24 + 1
+    assert room["frames"] == 24 * 25
+    lane = next(lane for lane in room["lanes"] if lane["watch"] == "someone-lying")
+    assert [point[2] for point in lane["points"]][-1] is None
+    assert lane["points"][-1][3] == "gap"
+    assert lane["incidents"][0]["a"] == 15.0
+    assert lane["incidents"][0]["b"] == 34.0
+    assert lane["incidents"][0]["peak"] == 0.97
+    assert lane["incidents"][0]["closed"] == "cleared"
+    assert lane["truth"] == [[15.0, 34.0]]
+    assert stride_us(run.cameras["room"]) == 2_000_000
+    kept = sum(shot.keep.sum() for shot in run.cameras["room"].shots)
+    assert saved_patches(run.cameras["room"]) == pytest.approx(1 - kept / (24 * 4 * 16))
+    assert 0 < (saved_tokens(run.cameras["room"]) or 0) < 1
+    assert data["totals"]["seconds"] == 88
+    assert [each["camera"] for each in data["incidents"]] == ["room", "room", "yard", "yard"]
+
+
+def test_a_run_is_finished_when_every_epoch_and_watch_ended() -> None:
+    run, watches = Run(), {"a": (1.0, 3.0), "b": (0.0, 0.0)}
+    records = list(camera_records("x", 20, watches))
+    for message in records[:-1]:
+        run.take(message)  # type: ignore[arg-type]
+        if run.cameras and message is not records[-2]:
+            assert not run.cameras["x"].finished([*watches, "c"])
+    run.take(records[-1])  # type: ignore[arg-type]
+    assert run.cameras["x"].finished(watches)
+    assert len(run.cameras["x"].segments) == 10
+
+
+def test_dead_letters_count_as_accounted_for_and_broken_records_are_left_out() -> None:
+    run = Run()
+    head = (
+        ("lookout-reason", b"no-keyframe"),
+        ("lookout-source-partition", b"3"),
+        ("lookout-source-offset", b"17"),
+    )
+    run.take(FakeMessage("camera.segments.v1.dlq", b"bytes", 0, "gate", head))  # type: ignore[arg-type]
+    run.take(FakeMessage("verdicts.v1", b"not json"))  # type: ignore[arg-type]
+    assert run.cameras["gate"].segments == {("camera.segments.v1", 3, 17)}
+    assert page_data(run, None, FACTS)["cameras"][0]["dead"][0]["reason"] == "no-keyframe"
+
+
+def test_key_frames_are_few_in_order_and_hold_the_evidence() -> None:
+    camera = example_run().cameras["room"]
+    chosen = choose_shots(camera)
+    assert 5 <= len(chosen) <= SHOTS
+    assert [shot.time_us for shot, _ in chosen] == sorted(shot.time_us for shot, _ in chosen)
+    evidence = {incident.question: incident.evidence[0] for incident in camera.incidents.values()}
+    assert {question: shot.time_us for shot, question in chosen if question} == evidence
+
+
+def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
+    path = write_page(tmp_path / "deep" / "page.html", example_run(), FakeAlbum(), FACTS)  # type: ignore[arg-type]
+    text = path.read_text()
+
+    class Parser(HTMLParser):
+        asked: list[str] = []  # noqa: RUF012
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.asked += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "action")]
+
+    parser = Parser()
+    parser.feed(text)
+    assert all(asked.startswith(("data:", "#")) for asked in parser.asked)
+    assert not re.search(r"""(?:url\(|@import|fetch\(|src\s*=)\s*["']?https?:""", text)
+    assert "A &lt;b&gt;test&lt;/b&gt;" in text
+    payload = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)
+    assert payload is not None
+    shots = json.loads(payload[1])["cameras"][0]["shots"]
+    assert shots[0]["seen"] is None
+    assert shots[1]["seen"].startswith("data:image/jpeg;base64,")
+    assert len(shots[0]["keep"]) == shots[0]["rows"] * shots[0]["cols"] == 16
+
+
+def test_what_a_camera_says_cannot_end_the_script() -> None:
+    run = example_run()
+    run.questions["someone-lying"] = "</script><script>alert(1)</script>"
+    text = render(page_data(run, None, FACTS), FACTS)
+    assert "<script>alert(1)" not in text
+
+
+def test_an_empty_run_is_a_page_too() -> None:
+    assert "0 cameras" in render(page_data(Run(), None, FACTS), FACTS)
+
+
+def test_pictures_are_jpeg_in_the_page() -> None:
+    assert data_uri(np.zeros((4, 4, 3), np.uint8)).startswith("data:image/jpeg;base64,/9j/")

@@ -1,0 +1,31 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
+
+
+def find_footage() -> Path | None:
+    """The folder of real clips: LOOKOUT_FOOTAGE, else ../shared/video beside the project."""
+    given = os.environ.get("LOOKOUT_FOOTAGE")
+    folder = Path(given) if given else DEFAULT_FOOTAGE
+    if given and not folder.is_dir():
+        raise pytest.UsageError(f"LOOKOUT_FOOTAGE={given} is no directory")
+    return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def footage() -> Path:
+    """A folder of real clips. Tests that need it are skipped, aloud, where there is none."""
+    folder = find_footage()
+    if folder is None:
+        reason = "no real footage: set LOOKOUT_FOOTAGE to a folder of clips to run these tests"
+        warnings.warn(reason, stacklevel=1)
+        pytest.skip(reason)
+    return folder

@@ -54,6 +54,7 @@ DERIVED = (
     "intra_refresh_no_idr.h264",
 )
 BLOCK = 4  # samples of a stride: 2 s at 2 FPS
+LONG = 16  # the paper's stride: 8 s
 
 # Left out of the mean that chooses the defaults: moving cameras (everything changes), and pictures too small
 # to have blocks worth the name.
@@ -108,6 +109,7 @@ class Clip:
     kept: dict[tuple[Rule, Accumulation], float]
     stale: dict[tuple[Rule, Accumulation], float]
     masks: list[Mask]
+    long_shares: list[float]  # groups kept per frame with an anchor every LONG frames
 
     @property
     def changed(self) -> float:
@@ -155,6 +157,7 @@ def measure(path: Path, size: int) -> Clip:
                 counts[k] += [(found & truth).sum(), found.sum(), truth.sum(), truth.size]
     kept, stale = {}, {}
     masks: list[Mask] = []
+    long_shares: list[float] = []
     for rule in Rule:
         for accumulation in Accumulation:
             samples = [
@@ -170,9 +173,11 @@ def measure(path: Path, size: int) -> Clip:
             kept[rule, accumulation], stale[rule, accumulation] = result.kept, result.stale
             if (rule, accumulation) == (DEFAULT_RULE, Accumulation.SINCE_ANCHOR):
                 masks = result.masks
+                long = prune(samples, planes, grid, policy, LONG)
+                long_shares = [round(float(mask.mean()), 4) for mask in long.masks]
     facts = decoded.facts
     small = min(facts.width, facts.height) < SMALLEST
-    return Clip(path.stem, small, len(planes), vectors, steps, kept, stale, masks)
+    return Clip(path.stem, small, len(planes), vectors, steps, kept, stale, masks, long_shares)
 
 
 @dataclass(frozen=True)
@@ -185,15 +190,19 @@ class Pruned:
 
 
 def prune(
-    samples: list[Sample], planes: npt.NDArray[np.uint8], grid: PatchGrid, policy: PrunePolicy
+    samples: list[Sample],
+    planes: npt.NDArray[np.uint8],
+    grid: PatchGrid,
+    policy: PrunePolicy,
+    length: int = BLOCK,
 ) -> Pruned:
     """Prune stride block after stride block and look at what the model would see."""
     seen = planes[0].copy()
     changed = missed = tokens = frames = 0
     masks: list[Mask] = []
     carry = None
-    for start in range(0, len(samples), BLOCK):
-        block, carry = prune_block(samples[start : start + BLOCK], grid, policy, carry)
+    for start in range(0, len(samples), length):
+        block, carry = prune_block(samples[start : start + length], grid, policy, carry)
         for n, mask in enumerate(block, start):
             differs = patch_difference(planes[n], seen, grid) > TRUTH
             fresh = spread(mask.keep, grid)
@@ -307,6 +316,30 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
     return out
 
 
+def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
+    """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion.
+
+    An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of the
+    fixed cameras.
+    """
+    chosen = [c for c in clips if c.counts and c.samples > LONG]
+    ranked = sorted(chosen, key=lambda c: float(np.mean(c.long_shares[: c.samples // LONG * LONG])))
+    out: dict[str, object] = {}
+    for level, third in zip(
+        ("low", "middle", "high"), np.array_split(np.arange(len(ranked)), 3), strict=True
+    ):
+        clip = ranked[third[len(third) // 2]]
+        whole = clip.long_shares[: clip.samples // LONG * LONG]
+        keep = (whole * (frames // len(whole) + 1))[:frames]
+        out[level] = {
+            "clip": clip.name,
+            "rule": DEFAULT_RULE.value,
+            "mean": round(float(np.mean(keep)), 4),
+            "keep": keep,
+        }
+    return out
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -319,6 +352,7 @@ def main() -> int:
         "--most", type=float, default=0.05, help="miss rate allowed when choosing a threshold"
     )
     parser.add_argument("--masks", type=Path, help="also write keep masks of low, middle and high motion")
+    parser.add_argument("--ratios", type=Path, help="also write shares of groups kept at the larger input")
     arguments = parser.parse_args()
     root = footage()
     if root is None:
@@ -327,6 +361,7 @@ def main() -> int:
         return 0
     results: dict[str, object] = {}
     levels: dict[str, object] = {}
+    ratios: dict[str, object] = {}
     for size in arguments.size or sorted(GRIDS):
         clips = []
         for path in clips_of(root):
@@ -341,6 +376,9 @@ def main() -> int:
             clips.append(clip)
         results[str(size)] = {"clips": len(clips), **report(size, clips, arguments.most)}
         levels[str(size)] = motion_levels(size, clips)
+        ratios = keep_ratios(clips)
+    if arguments.ratios:
+        arguments.ratios.write_text(json.dumps(ratios) + "\n")
     if arguments.masks:
         arguments.masks.write_text(json.dumps(levels, indent=1) + "\n")
     default = {"rule": DEFAULT_RULE.value, "tau": DEFAULT_TAU[DEFAULT_RULE]}

@@ -3,7 +3,8 @@
 The layers get the identity rotation, so that what reaches `Pass.update` is un-rotated. `update` writes the
 computed rows into the stream's KV and returns a handle; the attention function rotates the window's K once,
 in float32, and lets every chunk of rows see the rows up to its own. Cost follows the rows computed: a chunk
-of consecutive rows reads no key behind its last row.
+of neighbouring rows reads no key behind its last one. Measured on CPU at 302 scattered of 3 040 rows, against
+one masked call: chunks of neighbours 0.63, fixed chunks of 128 0.75, FlexAttention (compiled) 1.95.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from lookout.engines.transformers.kv import StreamKV
 from lookout.windows.rotary import Angles, Rotary
 
 NAME = "lookout_window"
-CHUNK = 256
+CHUNK = 128
+FEW = 16
+GAP = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -166,22 +169,31 @@ def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
-def chunks_of(
-    rows: torch.Tensor, limits: Sequence[int] | None, n: int, dtype: torch.dtype, size: int = CHUNK
-) -> list[Chunk]:
-    """Chunks of `size` rows. `limits` are the rows on the host; without them (rows chosen on the device)
-    every chunk reads the whole window."""
-    count = int(rows.shape[0])
-    if limits is not None and count == n:
+def chunks_of(rows: torch.Tensor, host: Sequence[int] | None, n: int, dtype: torch.dtype) -> list[Chunk]:
+    """The block layout of scattered rows. `host` are the same rows on the host; without them (rows chosen
+    on the device) every chunk reads the whole window."""
+    if host is not None and len(host) == n:
         return [Chunk(0, n, n, None)]
-    chunks: list[Chunk] = []
     places = torch.arange(n, device=rows.device)
-    for start in range(0, count, size):
-        stop = min(start + size, count)
-        limit = n if limits is None else limits[stop - 1] + 1
+    chunks: list[Chunk] = []
+    for start, stop in cuts(host, int(rows.shape[0])):
+        limit = n if host is None else host[stop - 1] + 1
         seen = places[None, :limit] <= rows[start:stop, None]
         chunks.append(Chunk(start, stop, limit, additive(seen, dtype)))
     return chunks
+
+
+def cuts(host: Sequence[int] | None, count: int) -> list[tuple[int, int]]:
+    """Cut `count` ascending rows where a gap begins, but into no chunk of fewer than `FEW` rows (a call has
+    its price too) and none of more than `CHUNK` (a chunk reads up to its last row)."""
+    out: list[tuple[int, int]] = []
+    start = 0
+    for row in range(1, count + 1):
+        gap = row == count or (host is not None and host[row] - host[row - 1] > GAP)
+        if row == count or row - start >= CHUNK or (gap and row - start >= FEW):
+            out.append((start, row))
+            start = row
+    return out
 
 
 def window_attention(  # noqa: PLR0917 (the signature is transformers')

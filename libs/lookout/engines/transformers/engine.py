@@ -500,7 +500,7 @@ class TransformersEngine:
                 continue
             yes = pair.softmax(-1)[:, 0].tolist()
             answers = tuple(
-                Answer(question.id, p, *both, tokens=len(suffix))
+                Answer(question.id, p, both[0], both[1], tokens=len(suffix))
                 for question, suffix, p, both in zip(
                     work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
                 )

@@ -1,6 +1,7 @@
 """`python -m services.prefill`: tokens.v1 in, verdicts.v1 out."""
 
 import torch
+import transformers
 
 from lookout.engines import load_engine
 from lookout.runtime import Context, StartupError, check_digest, main, traced
@@ -23,6 +24,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
     model = folder_digest(settings.model_dir)
     check_digest(settings, model)
+    transformers.utils.logging.disable_progress_bar()
     try:
         engine = load_engine(settings.model_dir, settings.device, getattr(torch, settings.dtype))
     except (OSError, ValueError, RuntimeError) as error:

@@ -2,13 +2,19 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 
 __all__ = ["PrefillSettings"]
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(each.strip() for each in value.split(",") if each.strip())
+    return value
 
 
 class PrefillSettings(ServiceSettings):
@@ -18,7 +24,7 @@ class PrefillSettings(ServiceSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the model's arithmetic")
     batch: int = Field(8, ge=1, le=256, description="windows of different cameras computed together, at most")
     describe_tokens: int = Field(32, ge=1, le=512, description="longest description that a watch may ask for")
-    token_replicas: Annotated[tuple[str, ...], NoDecode] = Field(
+    token_replicas: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
         (), description="prune-encode's gRPC addresses, comma-separated; used while the directory is away"
     )
     give_up_s: float = Field(

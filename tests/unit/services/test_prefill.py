@@ -15,9 +15,11 @@ from google.protobuf.message import Message
 from lookout.engines import Engine, WindowAnswer, WindowRequest, load_engine
 from lookout.runtime import (
     BadRecordError,
+    Context,
     DeadLetter,
     Record,
     Result,
+    StartupError,
     Stored,
     TransientError,
     View,
@@ -401,6 +403,30 @@ class TestTrouble:
             assert brief(verdicts(result)) == [(0, 1, "DEGRADED")]
             assert world.handler.rejected(world.states["cam"], record, DeadLetter("again")) is None
         assert world.tell(block_record("cam", 2))[0].outcome == Verdict.OUTCOME_ANSWERED
+
+
+def test_settings_come_from_the_environment() -> None:
+    environment = {
+        "LOOKOUT_MODE": "local",
+        "LOOKOUT_WINDOW_S": "40",
+        "LOOKOUT_STRIDE_S": "8",
+        "LOOKOUT_TOKEN_REPLICAS": "prune-0:7000, prune-1:7000",
+        "LOOKOUT_STORE__FETCH_S": "3",
+    }
+    settings = load_settings(PrefillSettings, environment)
+    assert (settings.blocks, settings.samples) == (5, 16)
+    assert settings.token_replicas == ("prune-0:7000", "prune-1:7000")
+    assert settings.store.fetch_s == 3.0
+
+
+def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
+    from services.prefill.__main__ import make_handler
+
+    settings = load_settings(PrefillSettings, {"LOOKOUT_MODE": "local", "LOOKOUT_MODEL_DIR": "/nowhere"})
+    context: Context[PrefillSettings] = Context.__new__(Context)
+    context.settings = settings
+    with pytest.raises(StartupError, match="LOOKOUT_MODEL_DIR=/nowhere"):
+        make_handler(context)
 
 
 class TestBatcher:

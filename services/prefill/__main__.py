@@ -5,7 +5,7 @@ import transformers
 
 from lookout.engines import load_engine
 from lookout.runtime import Context, StartupError, check_digest, main, traced
-from lookout.store import Node
+from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner, Policy, WindowSettings
 from lookout.wire import WATCHES, Stage
@@ -50,6 +50,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         wait_for_watches=table.at_least,
     )
     context.metrics.registry.register(Numbers(handler, batcher))
+    context.metrics.registry.register(StoreNumbers(node.store))
     return handler
 
 

@@ -11,6 +11,7 @@ from lookout.store.errors import (
     TensorCorruptError,
     TensorUnavailableError,
 )
+from lookout.store.metrics import StoreNumbers
 from lookout.store.node import Node
 from lookout.store.peers import Peers
 from lookout.store.service import TensorService
@@ -35,6 +36,7 @@ __all__ = [
     "Rows",
     "StoreError",
     "StoreFullError",
+    "StoreNumbers",
     "StoreSettings",
     "StoreStats",
     "TensorClient",

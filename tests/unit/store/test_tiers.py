@@ -8,10 +8,12 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from prometheus_client import CollectorRegistry
 
 from lookout.store import (
     LineageBrokenError,
     StoreFullError,
+    StoreNumbers,
     StoreSettings,
     TensorCorruptError,
     TensorStore,
@@ -176,6 +178,18 @@ class TestPressure:
         kept.put(ref("b", camera="cam0"), kib(9), Unread(0, 2.0))
         assert kept.pressure().paused == {0}
         assert kept.pressure().unread_seconds == 11.0
+
+
+def test_numbers() -> None:
+    kept, registry = store(1 << 16), CollectorRegistry()
+    registry.register(StoreNumbers(kept))
+    kept.put(ref("a"), kib(1), Unread(0, 4.0))
+    kept.get(ref("a"))
+    kept.get(ref("b"))
+    assert registry.get_sample_value("lookout_store_bytes", {"tier": "memory"}) == 1024
+    assert registry.get_sample_value("lookout_store_unread_seconds") == 4.0
+    assert registry.get_sample_value("lookout_store_reads_total", {"outcome": "hit"}) == 1
+    assert registry.get_sample_value("lookout_store_reads_total", {"outcome": "miss"}) == 1
 
 
 class TestMaterialize:

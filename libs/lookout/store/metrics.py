@@ -1,0 +1,42 @@
+"""A store's numbers for Prometheus, read when asked for."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lookout.store.store import TensorStore
+
+__all__ = ["StoreNumbers"]
+
+
+class StoreNumbers(Collector):
+    """Register it once a process: `registry.register(StoreNumbers(store))`."""
+
+    def __init__(self, store: TensorStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """The numbers now."""
+        stats, pressure = self._store.stats(), self._store.pressure()
+        held = GaugeMetricFamily("lookout_store_bytes", "bytes held", labels=["tier"])
+        held.add_metric(["memory"], stats.memory_bytes)
+        held.add_metric(["disk"], stats.disk_bytes)
+        held.add_metric(["reserve"], stats.reserve_bytes)
+        yield held
+        yield GaugeMetricFamily("lookout_store_tensors", "tensors held", value=stats.tensors)
+        yield GaugeMetricFamily(
+            "lookout_store_unread_bytes", "bytes the next stage has not read", value=pressure.unread_bytes
+        )
+        yield GaugeMetricFamily(
+            "lookout_store_unread_seconds",
+            "longest unread stream time of a camera",
+            value=pressure.unread_seconds,
+        )
+        reads = CounterMetricFamily("lookout_store_reads", "reads by outcome", labels=["outcome"])
+        reads.add_metric(["hit"], stats.hits)
+        reads.add_metric(["miss"], stats.misses)
+        reads.add_metric(["corrupt"], stats.corrupt)
+        yield reads
+        yield CounterMetricFamily("lookout_store_evicted", "tensors evicted", value=stats.evicted)
+        yield CounterMetricFamily("lookout_store_made", "tensors made again", value=stats.materialized)

@@ -1,10 +1,10 @@
 """What pruning, refresh and both save against full recompute, for low, middle and high motion.
 
 Run with `make bench-windows` or `python -m tests.bench.windows`. One process, one thread, CPU time: the
-ratios hold on a busy machine. The workload is the papers': 40 s windows, 8 s strides, 2 FPS, 80 frames of 7x14
-tokens (7 840 visual tokens), on a random InternVL whose compute dominates. Keep ratios come from real clips
-(`motion.json`). The last line is JSON: per motion level the speed-up over full recompute and the share of
-FLOPs saved, pruning and refresh together.
+ratios hold on a busy machine. The workload is the papers': 40 s windows, 8 s strides, 2 FPS, 80 frames of
+7x14 tokens (7 840 visual tokens), on a random InternVL whose compute dominates. Keep ratios come from real
+clips (`motion.json`). The last line is JSON: per motion level the speed-up over full recompute and the share
+of FLOPs saved, pruning and refresh together.
 """
 
 from __future__ import annotations

@@ -64,13 +64,14 @@ class Planner:
         previous: WindowPlan | None = None,
         *,
         policy: Policy | None = None,
-        key: bool = False,
+        key: bool | None = None,
     ) -> WindowPlan:
         """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
 
         `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
-        window, on the stream's own key strides or with `key`, the window is computed in full and labels
-        restart. `policy` overrides the settings for this window. Raises `WindowError` for blocks that make
+        window, and on the stream's own key strides, the window is computed in full and labels restart; `key`
+        True or False overrules the stride (the incremental answer of a key stride is its fidelity audit).
+        `policy` overrides the settings for this window. Raises `WindowError` for blocks that make
         no window and `PositionRangeError` where the model cannot count so far.
         """
         self._check(blocks)
@@ -78,7 +79,8 @@ class Planner:
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, stream, window):
             previous = None
-        is_key = key or previous is None or self.is_key(stream, window)
+        due = self.is_key(stream, window) if key is None else key
+        is_key = due or previous is None
         base = None if is_key else previous
         origin = _start_us(blocks) if base is None else base.origin_us
         segments = self._segments(blocks, base, origin)

@@ -19,9 +19,7 @@ class StoreSettings(BaseModel):
     memory_bytes: int = Field(default=512 * MIB, gt=0, description="tensors in process memory")
     disk_bytes: int = Field(default=2048 * MIB, ge=0, description="tensors in the spool folder")
     spool: Path | None = Field(default=None, description="folder of the disk tier")
-    reserve_bytes: int = Field(
-        default=128 * MIB, gt=0, description="kept apart for tensors made again on request"
-    )
+    reserve_bytes: int = Field(default=128 * MIB, gt=0, description="kept apart for tensors made on request")
     reserve_workers: int = Field(default=2, gt=0, description="threads that make tensors again for peers")
     unread_bytes: int = Field(default=384 * MIB, gt=0, description="unread tensors before producing pauses")
     unread_seconds: float = Field(
@@ -29,16 +27,14 @@ class StoreSettings(BaseModel):
     )
     redis_timeout_s: float = Field(default=0.5, gt=0, description="an answer from the directory")
     redis_retry_s: float = Field(
-        default=1.0, gt=0, description="how long a directory that failed is left alone"
+        default=1.0, gt=0, description="a pause before a failed directory is asked again"
     )
     lease_s: float = Field(default=10.0, gt=0, description="a pod that does not renew is gone after this")
     entry_s: float = Field(default=600.0, gt=0, description="life of a directory entry; holders renew it")
     peer_bytes: int = Field(default=256 * MIB, gt=0, description="bytes on their way to one peer at a time")
-    tensor_bytes: int = Field(default=1024 * MIB, gt=0, description="the largest tensor accepted from a peer")
+    tensor_bytes: int = Field(default=1024 * MIB, gt=0, description="the largest tensor a peer may send")
     fetch_s: float = Field(default=10.0, gt=0, description="deadline of a fetch from a holder")
-    materialize_s: float = Field(
-        default=60.0, gt=0, description="deadline of making a tensor again elsewhere"
-    )
+    materialize_s: float = Field(default=60.0, gt=0, description="deadline of having a tensor made")
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

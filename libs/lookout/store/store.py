@@ -351,10 +351,11 @@ class TensorStore:
                         self._evict(entry.label.key)
                 continue
             with self._lock:
-                if self._entries.get(entry.label.key) is entry and entry.place is _Place.SPILLING:
+                now = self._entries.get(entry.label.key)
+                if now is entry and entry.place is _Place.SPILLING:
                     entry.place, entry.array = _Place.DISK, None
-                else:
-                    self._spool.remove(entry.label.key)
+                elif now is None or now.place not in (_Place.SPILLING, _Place.DISK):
+                    self._spool.remove(entry.label.key)  # evicted meanwhile, and nobody else's file
 
     def _whole(self, key: str) -> Array | None:
         with self._lock:
@@ -368,11 +369,13 @@ class TensorStore:
             try:
                 array = self._spool.read(entry.label)
             except TensorCorruptError as error:
-                _log.warning("spooled tensor lost", key=key, error=str(error))
                 with self._lock:
-                    self._counts.corrupt += 1
-                    if self._entries.get(key) is entry:
+                    lost = self._entries.get(key) is entry  # else it was evicted while we read
+                    if lost:
+                        self._counts.corrupt += 1
                         self._forget(key)
+                if lost:
+                    _log.warning("spooled tensor lost", key=key, error=str(error))
         with self._lock:
             self._counts.hits += array is not None
             self._counts.misses += array is None

@@ -46,15 +46,18 @@ def test_several_pods_hold_one_entry(fleet: Fleet) -> None:
     assert pods[0].address not in directory.replicas(STAGE_FRAMES)
 
 
-def test_a_lease_that_expires_hides_its_holder_until_it_is_back(fleet_of: Callable[..., Fleet]) -> None:
-    fleet = fleet_of(lease_s=0.2)
+def test_a_lease_that_expires_hides_its_holder_until_it_is_back(fleet: Fleet) -> None:
     pod, directory = fleet.pod("a", lease=False), fleet.directory()
     pod.announcer.renew()
     pod.store.put(ref("x"), data(1))
     assert directory.find(ref("x"))
     before = pod.announcer.epoch
+    pod.announcer.directory.settings = fleet.settings.model_copy(update={"lease_s": 0.2})
+    pod.announcer.renew()
+    assert pod.announcer.epoch == before
     until(lambda: directory.find(ref("x")) == [])
     assert directory.client.hlen(entry_of(ref("x"))) == 0
+    pod.announcer.directory.settings = fleet.settings
     pod.announcer.renew()
     assert pod.announcer.epoch > before
     assert [holder.epoch for holder in directory.find(ref("x"))] == [pod.announcer.epoch]

@@ -19,6 +19,7 @@ from rich.table import Table
 from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CliError, Position, Reader, reading
 from lookout.cli.footage import footage_files
+from lookout.cli.model import ModelOption, find_model
 from lookout.cli.publish import Piece, Publisher, cut_source
 from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
@@ -82,6 +83,7 @@ def demo(
         str | None,
         typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
     ] = None,
+    model: ModelOption = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting of the services, NAME=VALUE (window_s=20); repeat for more."),
@@ -94,7 +96,12 @@ def demo(
     but a browser.
     """
     files = [file for path in footage or [] for file in footage_files(path)]
-    settings = {"silence_s": f"{_SILENCE_S:g}", **parse_settings(setting or [])}
+    chosen = find_model(model)
+    settings = {
+        "silence_s": f"{_SILENCE_S:g}",
+        "model_dir": str(chosen),
+        **parse_settings(setting or []),
+    }
     own = {Stage.DECODE: {"silence_s": settings.pop("silence_s")}}
     fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own)
     with ending_quietly():
@@ -115,7 +122,7 @@ def demo(
             outcome = play(fleet, sources, watches)
             _summary(outcome)
             with console.status("writing the page"):
-                page = _write(fleet, outcome, out, ["lookout", *sys.argv[1:]])
+                page = _write(fleet, outcome, out, chosen)
             if keep:
                 _keep(fleet, page)
         finally:
@@ -336,13 +343,17 @@ def _summary(outcome: Outcome) -> None:
         console.print(f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {question}")
 
 
-def _write(fleet: Fleet, outcome: Outcome, out: Path, command: list[str]) -> Path:
+def _write(fleet: Fleet, outcome: Outcome, out: Path, model: Path) -> Path:
     decoders = [f"127.0.0.1:{each.grpc_port}" for each in fleet.services if each.stage is Stage.DECODE]
     album = Album(fleet.bootstrap, decoders)
     facts = PageFacts(
         title="What the cameras showed",
-        command=shlex.join(command),
-        facts={"fleet": "one machine: Apache Kafka, Redis, decode, prune-encode, prefill, alerts"},
+        command=shlex.join(["lookout", *sys.argv[1:]]),
+        facts={
+            "fleet": "one machine: Apache Kafka, Redis, decode, prune-encode, prefill, alerts",
+            "model": model.name if model.parent.name != "weights" else f"watchbench, {model.name}",
+            "rule": "two of the last three windows above 0.5",
+        },
         notices=outcome.notices,
         truth={source.id: source.truth for source in outcome.sources if source.truth is not None},
     )

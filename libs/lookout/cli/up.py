@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.status import Status
 
+from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet
 from lookout.wire import ALERTS, SEGMENTS, VERDICTS
@@ -38,6 +39,7 @@ def up(
             help="Keep topics and logs in this folder.  [default: a temporary one]", show_default=False
         ),
     ] = None,
+    model: ModelOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
     setting: Annotated[
         list[str] | None,
@@ -54,7 +56,7 @@ def up(
         redis_url=redis,
         kafka_port=port,
         partitions=partitions,
-        settings=parse_settings(setting or []),
+        settings={"model_dir": str(find_model(model)), **parse_settings(setting or [])},
     )
     with ending_quietly():
         try:

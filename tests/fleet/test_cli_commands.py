@@ -1,0 +1,155 @@
+"""The commands on a real Kafka: what they publish, list, follow and find wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lookout.cli.app import app
+from lookout.cli.connect import Position, Reader, reading
+from lookout.local import KafkaServer, create_topics
+from lookout.v1.alerts_pb2 import Alert
+from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, to_json
+from lookout.wire.headers import CAPTURED_AT, text
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    with KafkaServer() as server:
+        create_topics(server.bootstrap, 2)
+        yield server.bootstrap
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    path = tmp_path / "clip.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10, options={"g": "10", "bf": "0", "sc_threshold": "0"})
+        stream.width = stream.height = 64
+        for index in range(50):
+            picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        container.mux(stream.encode())
+    return path
+
+
+def lookout(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+def records(broker: str, topic: str, camera: str) -> list[object]:
+    with reading(broker, [topic], Position(oldest=True)) as reader:
+        return [message for message in reader.until_now() if message.key() == camera.encode()]
+
+
+def test_a_file_is_published_in_pieces_that_begin_at_keyframes(broker: str, clip: Path) -> None:
+    code, said = lookout(
+        "publish", str(clip), "--camera", "gate", "-b", broker, "--captured-at", "2026-01-02T03:04:05"
+    )
+    assert code == 0
+    assert "confirmed 3 segments" in said
+    found = records(broker, SEGMENTS.name, "gate")
+    stamps = [int(text(message.headers(), CAPTURED_AT) or 0) for message in found]  # type: ignore[attr-defined]
+    assert [stamp - stamps[0] for stamp in stamps] == [0, 2000, 4000]
+    assert {message.partition() for message in found} == {found[0].partition()}  # type: ignore[attr-defined]
+
+
+def test_a_folder_may_be_many_cameras_and_a_broken_file_stops_none(
+    broker: str, clip: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"\0" * 100)
+    code, said = lookout("publish", str(tmp_path), "--camera", "yard-{name}", "-b", broker)
+    assert code == 1
+    assert "broken.mp4" in said
+    assert len(records(broker, SEGMENTS.name, "yard-clip")) == 3
+
+
+def test_whole_files_go_as_they_are(broker: str, clip: Path, tmp_path: Path) -> None:
+    code, _ = lookout("publish", str(clip), "--camera", "whole", "--whole", "-b", broker)
+    (message,) = records(broker, SEGMENTS.name, "whole")
+    assert code == 0
+    assert message.value() == clip.read_bytes()  # type: ignore[attr-defined]
+    large = tmp_path / "large.mp4"
+    large.write_bytes(bytes(MAX_SEGMENT_BYTES + 1))
+    result = CliRunner().invoke(app, ["publish", str(large), "-c", "x", "--whole", "-b", broker])
+    assert "exceeds" in str(result.exception)
+
+
+def test_real_time_takes_as_long_as_the_footage(broker: str, clip: Path) -> None:
+    begin = time.monotonic()
+    code, _ = lookout("publish", str(clip), "--camera", "live", "--rate", "real", "-b", broker)
+    assert code == 0
+    assert time.monotonic() - begin >= 5.0
+
+
+def test_watches_come_change_and_go(broker: str) -> None:
+    assert lookout("watch", "add", "Is the door open?", "--id", "door", "-c", "hall-*", "-b", broker)[0] == 0
+    assert lookout("watch", "add", "Is the door wide open?", "--id", "door", "-b", broker)[0] == 0
+    code, said = lookout("watch", "list", "--json", "-b", broker)
+    (watch,) = map(json.loads, said.strip().splitlines())
+    assert code == 0
+    assert (watch["version"], watch["question"]) == (2, "Is the door wide open?")
+    assert "cameras" not in watch
+    assert lookout("watch", "rm", "door", "-b", broker)[0] == 0
+    assert "No watches" in lookout("watch", "list", "-b", broker)[1]
+
+
+def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:
+    from lookout.cli.connect import send_and_confirm
+
+    alert = Alert(
+        id="1",
+        incident="abcdef0123456789",
+        kind=Alert.KIND_OPENED,
+        camera="gate",
+        watch="fall",
+        question="Is anyone lying on the ground?",
+        score=0.93,
+        peak=0.95,
+        start_wall_ms=1_700_000_000_000,
+        end_wall_ms=1_700_000_004_000,
+    )
+    send_and_confirm(broker, ALERTS.name, {"gate": to_json(alert)})
+    code, said = lookout("alerts", "--since", "start", "--no-follow", "-b", broker)
+    assert code == 0
+    assert "opened" in said
+    assert "0.93" in said
+    assert "Is anyone lying on the ground?" in said
+    code, said = lookout("alerts", "--since", "start", "--count", "1", "--json", "-b", broker)
+    assert json.loads(said)["incident"] == "abcdef0123456789"
+    assert lookout("alerts", "--since", "5m", "--camera", "other*", "--no-follow", "-b", broker)[1] == ""
+
+
+def test_reading_until_now_passes_transaction_marks(broker: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": "marks"})
+    producer.init_transactions()
+    for value, keep in ((b"kept", True), (b"dropped", False)):
+        producer.begin_transaction()
+        producer.produce("frames.v1", key="marks", value=value)
+        producer.commit_transaction() if keep else producer.abort_transaction()
+    reader = Reader(broker, ["frames.v1"], Position(oldest=True))
+    assert [message.value() for message in reader.until_now() if message.key() == b"marks"] == [b"kept"]
+    reader.close()
+
+
+def test_doctor_names_what_is_missing_and_ends_with_1() -> None:
+    with KafkaServer() as bare:
+        code, said = lookout("doctor", "--json", "-b", bare.bootstrap)
+    findings = {row["about"]: row for row in map(json.loads, said.strip().splitlines())}
+    assert code == 1
+    assert findings["topics"]["state"] == "bad"
+    assert "camera.segments.v1" in findings["topics"]["found"]
+    assert findings["topics"]["advice"]
+    assert findings["Kafka"]["state"] == "ok"

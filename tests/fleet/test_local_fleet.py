@@ -1,0 +1,80 @@
+"""A fleet on one machine: it comes up, heals what dies, is found by other commands, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from lookout.local import Fleet, LocalError, running_fleets
+from lookout.wire import Stage, all_topics
+
+pytestmark = pytest.mark.fleet
+
+
+def until(fleet: Fleet, done: object, seconds: float = 120.0) -> list[str]:
+    news: list[str] = []
+    deadline = time.monotonic() + seconds
+    while not done():  # type: ignore[operator]
+        news += fleet.tend()
+        assert time.monotonic() < deadline, news
+        time.sleep(0.05)
+    return news
+
+
+def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOKOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("lookout.local.kafka.kafka_class_path", _shared_class_path())
+    with Fleet(stages=(Stage.ALERTS,)) as fleet:
+        (service,) = fleet.services
+        assert service.ready()
+        (found,) = running_fleets()
+        assert (found.bootstrap, found.pid) == (fleet.bootstrap, os.getpid())
+        topics = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(timeout=10).topics
+        assert {topic.name for topic in all_topics()} <= set(topics)
+
+        first = service.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        news = until(fleet, lambda: service.pid not in (None, first) and service.ready())
+        assert any("alerts-0 ended with code -9" in said for said in news)
+        assert service.restarts == 1
+
+        broker = fleet._kafka
+        assert broker is not None
+        address = fleet.bootstrap
+        broker.kill()
+        until(fleet, lambda: broker.alive and service.ready())
+        assert fleet.bootstrap == address
+        pids = [service.pid, broker.pid]
+        folder = fleet.folder
+    assert not any(pid and psutil.pid_exists(pid) for pid in pids)
+    assert not folder.exists()
+    assert running_fleets() == []
+
+
+def test_a_service_that_cannot_start_says_why(tmp_path: Path) -> None:
+    settings = {Stage.ALERTS: {"fsp": "2"}}
+    with pytest.raises(LocalError, match=r"LOOKOUT_FSP.*did you mean LOOKOUT_FPS"):
+        Fleet(tmp_path, stages=(Stage.ALERTS,), stage_settings=settings).__enter__()
+
+
+def test_one_folder_holds_one_fleet(tmp_path: Path) -> None:
+    with (
+        Fleet(tmp_path, stages=()),
+        pytest.raises(LocalError, match="another fleet"),
+        Fleet(tmp_path, stages=()),
+    ):
+        pass
+
+
+def _shared_class_path() -> object:
+    from lookout.local.jars import kafka_class_path
+
+    path = kafka_class_path()
+    return lambda: path

@@ -1,0 +1,181 @@
+"""What the commands accept, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from lookout.cli.app import app, main
+from lookout.cli.connect import CliError, find_bootstrap
+from lookout.cli.demo import footage_sources, product_watches
+from lookout.cli.footage import footage_files
+from lookout.cli.model import find_model
+from lookout.cli.up import parse_settings
+from lookout.cli.watches import parse_span, parse_zone, rule_text, slug
+from lookout.v1.watches_pb2 import Rule, Watch
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["publish"], ["watch", "add"], ["alerts"], ["doctor"], ["up"], ["demo"], ["inspect"], ["report"]],
+)
+def test_every_command_has_help(words: list[str]) -> None:
+    code, text = run(*words, "--help")
+    assert code == 0
+    assert "Usage:" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["watch", "list", "-b", "127.0.0.1:9"],
+        ["publish", "nowhere.mp4", "--camera", "x", "-b", "127.0.0.1:9"],
+        ["inspect", "nowhere.mp4"],
+        ["alerts", "-b", "127.0.0.1:9", "--since", "yesterday"],
+        ["up", "--model", "nowhere"],
+    ],
+)
+def test_an_error_is_one_line_with_advice(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lookout", *words])
+    monkeypatch.setattr("lookout.cli.connect._ANSWER_S", 0.5)
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err.strip()
+    assert end.value.code == 1
+    assert said.startswith("error ")
+    assert "\n" not in said
+    assert "Traceback" not in said
+
+
+def test_the_address_given_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOOKOUT_CACHE", str(tmp_path))
+    monkeypatch.setenv("LOOKOUT_KAFKA", "named:1")
+    assert find_bootstrap("given:2") == "given:2"
+    assert find_bootstrap(None) == "named:1"
+    monkeypatch.delenv("LOOKOUT_KAFKA")
+    with pytest.raises(CliError, match="lookout up"):
+        find_bootstrap(None)
+
+
+def test_spans() -> None:
+    span = parse_span("fri-mon 22:00-06:00 Europe/Berlin")
+    assert list(span.weekdays) == [5, 6, 7, 1]
+    assert (span.start, span.end, span.time_zone) == ("22:00", "06:00", "Europe/Berlin")
+    assert list(parse_span("mon,wed 08:00-17:30").weekdays) == [1, 3]
+    assert list(parse_span("08:00-17:30").weekdays) == []
+    for wrong in ("always", "8-17", "xyz 08:00-17:00", "25:00-26:00"):
+        with pytest.raises(CliError, match="--schedule"):
+            parse_span(wrong)
+
+
+def test_zones() -> None:
+    zone = parse_zone("door:0.1,0.2 0.4,0.2 0.4,0.9")
+    assert zone.name == "door"
+    assert [(point.x, point.y) for point in zone.points] == [(0.1, 0.2), (0.4, 0.2), (0.4, 0.9)]
+    assert parse_zone("0,0 1,0 1,1").name == ""
+    for wrong in ("door:", "0,0 1,1", "0,0 2,0 1,1", "a,b c,d e,f", "1,2,3 0,0 1,1"):
+        with pytest.raises(CliError, match="--zone"):
+            parse_zone(wrong)
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=50)
+def test_an_id_is_always_usable(question: str) -> None:
+    name = slug(question)
+    assert len(name) > 0
+    assert name.replace("-", "").isalnum()
+    assert name == slug(question)
+
+
+def test_rules_in_words() -> None:
+    watch = Watch(rule=Rule(threshold=0.7, k=2, n=3, cooldown_s=60), disabled=True)
+    assert rule_text(watch) == "p ≥ 0.7, 2 of 3 windows, quiet 60 s, disabled"
+
+
+def test_settings_of_the_fleet() -> None:
+    assert parse_settings(["window_s=20", "LOOKOUT_FPS=1"]) == {"window_s": "20", "fps": "1"}
+    code, text = run("up", "--set", "window_s")
+    assert code == 2
+    assert "NAME=VALUE" in text
+
+
+def test_footage_is_found_by_suffix(tmp_path: Path) -> None:
+    for name in ("b.MP4", "a.ts", "notes.txt", ".hidden.mp4", "deep/c.264", ".git/d.mp4"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert [path.name for path in footage_files(tmp_path)] == ["a.ts", "b.MP4", "c.264"]
+    assert footage_files(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
+    with pytest.raises(CliError, match="no file"):
+        footage_files(tmp_path / "nowhere")
+
+
+def test_cameras_of_footage_have_names_of_their_own() -> None:
+    names = [source.id for source in footage_sources([Path("a/x y.mp4"), Path("b/x y.ts"), Path("ä.mp4")])]
+    assert names == ["x-y", "x-y-2", "ä"]
+
+
+def test_the_demo_asks_the_products_questions() -> None:
+    watches = product_watches()
+    assert len({watch.id for watch in watches}) == len(watches) == 5
+    assert "Is anyone lying on the ground?" in {watch.question for watch in watches}
+
+
+def test_the_model_that_comes_along_is_found() -> None:
+    assert (find_model(None) / "model.safetensors").is_file()
+
+
+def test_inspect_prints_what_bytes_gave(tmp_path: Path) -> None:
+    import av
+    import numpy as np
+
+    with av.open(str(tmp_path / "good.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width = stream.height = 64
+        for index in range(12):
+            picture = np.full((64, 64, 3), index * 20, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        container.mux(stream.encode())
+    (tmp_path / "bad.mp4").write_bytes(b"ffconcat version 1.0\nfile /etc/passwd\n")
+    code, text = run("inspect", str(tmp_path), "--json")
+    rows = {row["path"]: row for row in map(json.loads, text.strip().splitlines())}
+    assert code == 0
+    assert rows["good.mp4"]["frames"] == 12
+    assert rows["good.mp4"]["error"] == ""
+    assert rows["bad.mp4"]["error"]
+    assert rows["bad.mp4"]["frames"] == 0
+    code, text = run("inspect", str(tmp_path / "bad.mp4"))
+    assert code == 1
+    assert "bad.mp4" in text
+
+
+def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
+    import av
+    import numpy as np
+
+    from lookout.cli.publish import cut_source
+
+    path = tmp_path / "clip.ts"
+    with av.open(str(path), "w", format="mpegts") as container:
+        stream = container.add_stream("libx264", rate=10, options={"g": "10", "sc_threshold": "0"})
+        stream.width = stream.height = 64
+        for index in range(60):
+            picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        container.mux(stream.encode())
+    pieces = list(cut_source(io.BytesIO(path.read_bytes()), 2.0))
+    assert len(pieces) == 3
+    assert [piece.start_us for piece in pieces] == [0, 2_000_000, 4_000_000]

@@ -1,0 +1,1 @@
+"""Segments become frames records; their pixels stay in the tensor store."""

@@ -1,0 +1,31 @@
+"""`python -m services.decode`: camera.segments.v1 in, frames.v1 out."""
+
+from lookout.codec import SandboxPool, SandboxSettings
+from lookout.runtime import Context, main, traced
+from lookout.store import Node
+from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from lookout.wire import Stage
+from services.decode.handler import DecodeHandler
+from services.decode.settings import DecodeSettings
+
+
+def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
+    """The handler with its decoders and its store."""
+    settings = context.settings
+    sandbox = SandboxSettings(
+        memory=settings.decoder_memory, cpu_s=settings.decoder_cpu_s, wall_s=settings.decoder_wall_s
+    )
+    # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
+    pool = SandboxPool(settings.threads + 1, sandbox)
+    context.on_close(pool.close)
+    node = Node(settings.store, settings.redis_url, traced=traced)
+    context.on_close(node.close)
+    handler = DecodeHandler(settings, pool, node.store, context.rereader)
+    context.grpc.add(node.service.register, node.service.NAME)
+    context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
+    node.join(STAGE_FRAMES, settings.instance, context.address)
+    return handler
+
+
+if __name__ == "__main__":
+    main(Stage.DECODE, DecodeSettings, make_handler)

@@ -1,0 +1,377 @@
+"""One camera's segments become frames records: stream epochs and stream time are decided here."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import google_crc32c
+import numpy as np
+import structlog
+from google.protobuf.message import Message
+
+from lookout.codec import CodecError, Decoded, DecodeRequest, Expected, Fit, Reason, Tail
+from lookout.pruning import MotionGather
+from lookout.runtime import (
+    BadRecordError,
+    Delivery,
+    Handler,
+    Output,
+    Record,
+    RecordsGoneError,
+    Result,
+    Stored,
+    TransientError,
+    digest,
+)
+from lookout.store import Array, LineageBrokenError, StoreFullError, TensorStore, Unread
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
+from lookout.v1.state_pb2 import Checkpoint, DecodeState
+from lookout.wire import FRAMES, Stage, headers, tensor_id
+from services.decode.fetch import UriFetcher, uri_of
+from services.decode.records import event_record, fill_segment
+from services.decode.settings import DecodeSettings
+
+__all__ = ["CameraState", "DecodeHandler"]
+
+#: raise when stream time or motion is decided differently and old checkpoints cannot be continued
+STATE_VERSION = 1
+#: reasons of the decoder that say nothing about the segment
+_AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
+
+_log = structlog.get_logger(__name__)
+
+
+class Decoder(Protocol):
+    """What decodes a segment (`lookout.codec.SandboxPool`)."""
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+        """Errors: CodecError."""
+        ...
+
+
+class Log(Protocol):
+    """Where records are read again (`lookout.runtime.Rereader`)."""
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        """Errors: RecordsGoneError, TransientError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One epoch of a camera as far as it is written. Times in microseconds; `arrival_ms` is Kafka's."""
+
+    epoch: int = 0  # 0: nothing was ever written
+    wall_us: int = 0  # wall clock of stream time 0
+    watermark_us: int = 0  # stream time up to which records were written
+    origin_us: int = 0  # container time of stream time 0
+    next_us: int = 0  # container time at which the next segment should begin
+    next_sample: int = 0
+    arrival_ms: int = 0
+    silent: bool = False  # the gap of the present silence is written
+
+    @property
+    def open(self) -> bool:
+        """Whether a segment may continue it."""
+        return self.epoch > 0 and not self.silent
+
+
+@dataclass(slots=True)
+class CameraState:
+    """A camera. `quiet_since` is this process's clock (Unix seconds) and no part of the checkpoint."""
+
+    camera: str
+    stream: Stream
+    quiet_since: float
+
+
+class DecodeHandler(Handler[CameraState]):
+    """camera.segments.v1 -> frames.v1; pixels go to the store.
+
+    A segment that begins within a window after the last one's end continues the epoch; one that lies before
+    what was written, by less than `overlap_s` at its start, is late; any other jump of the container's clock,
+    and whatever follows a silence, opens the next epoch behind a gap.
+    """
+
+    tick_every = 0.5
+
+    def __init__(
+        self,
+        settings: DecodeSettings,
+        decoder: Decoder,
+        store: TensorStore,
+        log: Log,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings, self._decoder, self._store, self._log, self._clock = (
+            settings,
+            decoder,
+            store,
+            log,
+            clock,
+        )
+        self._uris = UriFetcher(
+            settings.uri_schemes,
+            settings.uri_hosts,
+            settings.uri_networks,
+            settings.segment_bytes,
+            settings.uri_timeout_s,
+        )
+        self._pixels_digest = digest(settings.input_width, settings.input_height, settings.fit.value)
+        self.config_digest = digest(
+            STATE_VERSION,
+            self._pixels_digest,
+            settings.patch,
+            settings.fps,
+            settings.rule.value,
+            settings.residual,
+            settings.window_s,
+            settings.overlap_s,
+        )
+        self.counts: Counter[str] = Counter()
+        store.makes(STAGE_FRAMES, self.materialize)
+
+    # -- state
+
+    def load(self, camera: str, stored: Stored | None) -> CameraState:
+        """Where the camera's stream stands."""
+        if stored is None:
+            return CameraState(camera, Stream(), self._clock())
+        kept = stored.checkpoint.decode
+        stream = Stream(
+            epoch=kept.epoch,
+            wall_us=kept.epoch_wall_us,
+            watermark_us=kept.watermark_us,
+            origin_us=round(kept.epoch_pts * 1e6),
+            next_us=round(kept.last_pts * 1e6),
+            next_sample=kept.next_sample,
+            arrival_ms=kept.last_arrival_ms,
+            silent=kept.silent,
+        )
+        if stored.config_changed and stream.open:
+            # Samples and motion of two configurations do not mix: the next segment opens an epoch.
+            stream = replace(stream, arrival_ms=0)
+        return CameraState(camera, stream, self._clock())
+
+    def handle(self, state: CameraState, record: Record) -> Result:
+        """A segment."""
+        bytes_ = self._bytes(record)
+        stream = state.stream
+        silent = stream.open and record.timestamp_ms - stream.arrival_ms > self._settings.silence_s * 1000
+        expected = None if silent or not stream.open else self._expected(stream)
+        decoded = self._decode(bytes_, expected, stream.next_sample)
+        state.quiet_since = self._clock()
+        if expected is not None and decoded.continued:
+            if decoded.end_stream_us <= stream.watermark_us:
+                return self._late(state, record, decoded)
+            return self._write(state, record, decoded, stream, [])
+        gap = [] if not stream.open else [self._gap(state, "silence" if silent else _jump(stream, decoded))]
+        wall = _captured_ms(record) * 1000
+        opened = Stream(epoch=stream.epoch + 1, wall_us=wall, origin_us=decoded.facts.first_us)
+        return self._write(state, record, decoded, opened, gap)
+
+    def tick(self, state: CameraState, now: float) -> Result | None:
+        """A gap, once, when nothing came for too long."""
+        stream = state.stream
+        quiet = now - max(state.quiet_since, stream.arrival_ms / 1000)
+        if not stream.open or quiet < self._settings.silence_s:
+            return None
+        gap = self._gap(state, "silence")
+        state.stream = replace(stream, silent=True)
+        return Result([gap], self._checkpoint(state.stream))
+
+    # -- segments
+
+    def _bytes(self, record: Record) -> bytes:
+        """The container's bytes. Raises BadRecordError."""
+        if (headers.text(record.headers, headers.CONTENT_TYPE) or "").split(";")[
+            0
+        ].strip() == headers.URI_LIST:
+            return self._uris.fetch(uri_of(record.value))
+        return record.value
+
+    def _expected(self, stream: Stream) -> Expected:
+        return Expected(
+            epoch_us=stream.origin_us,
+            next_us=stream.next_us,
+            early_us=round(self._settings.overlap_s * 1e6),
+            late_us=self._settings.window_us,
+        )
+
+    def _decode(self, bytes_: bytes, expected: Expected | None, first_slot: int) -> Decoded:
+        settings = self._settings
+        request = DecodeRequest(
+            settings.input_width,
+            settings.input_height,
+            grid=settings.grid,
+            fit=settings.fit,
+            expected=expected,
+            first_slot=first_slot if expected is not None else 0,
+            tail=Tail.LEAVE,
+            gather=MotionGather(settings.gather),
+            limits=settings.limits,
+        )
+        return self._try(bytes_, request)
+
+    def _try(self, bytes_: bytes, request: DecodeRequest) -> Decoded:
+        try:
+            return self._decoder.decode(bytes_, request)
+        except CodecError as error:
+            if error.reason in _AWAY:
+                raise TransientError(str(error)) from error
+            raise BadRecordError(error.reason.value, error.detail) from error
+
+    def _write(
+        self, state: CameraState, record: Record, decoded: Decoded, stream: Stream, before: list[Output]
+    ) -> Result:
+        """The record of a segment, behind what comes before it."""
+        following = decoded.following()
+        after = replace(
+            stream,
+            watermark_us=max(stream.watermark_us, decoded.end_stream_us),
+            origin_us=following.epoch_us,
+            next_us=following.next_us,
+            next_sample=decoded.next_slot,
+            arrival_ms=max(stream.arrival_ms, record.timestamp_ms),
+        )
+        segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
+        message = FramesRecord(camera=state.camera, epoch=stream.epoch, epoch_wall_us=stream.wall_us)
+        settings = self._settings
+        first = stream.watermark_us == 0
+        fill_segment(message, decoded, segment, fit=settings.fit, gather=settings.gather, first=first)
+        tags: list[TensorRef] = []
+        if len(decoded.pixels):
+            message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))
+            tags.append(message.segment.pixels)
+        self.counts["segments"] += 1
+        self.counts["frames"] += len(decoded.frames)
+        self.counts["corrupt"] += decoded.facts.corrupt
+        state.stream = after
+        output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
+        return Result([*before, output], self._checkpoint(after))
+
+    def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: Decoded) -> TensorRef:
+        """Put the pixels into the store. Raises TransientError while it is full."""
+        body = message.segment
+        at = f"{body.segment.partition}.{body.segment.offset}"
+        ref = TensorRef(
+            id=tensor_id(Stage.DECODE, camera, epoch, body.start_us, f"{self._pixels_digest}.{at}"),
+            stage=STAGE_FRAMES,
+            camera=camera,
+            epoch=epoch,
+            config_digest=self._pixels_digest,
+            segments=[body.segment],
+            input=body.segment,
+        )
+        seconds = (body.end_us - body.start_us) / 1e6
+        try:
+            return self._store.put(ref, decoded.pixels, Unread(body.segment.partition, seconds))
+        except StoreFullError as error:
+            raise TransientError(str(error)) from error
+
+    # -- events
+
+    def _late(self, state: CameraState, record: Record, decoded: Decoded) -> Result:
+        """Everything in the segment was covered before: nothing is reopened."""
+        span = decoded.facts.end_us - decoded.facts.first_us
+        event = StreamEvent(
+            kind=StreamEvent.KIND_LATE,
+            start_us=max(0, decoded.end_stream_us - span),
+            end_us=max(0, decoded.end_stream_us),
+            reason="late",
+            segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
+        )
+        self.counts["late"] += 1
+        stream = state.stream
+        state.stream = replace(stream, arrival_ms=max(stream.arrival_ms, record.timestamp_ms))
+        return Result([self._event(state.camera, stream, event)], self._checkpoint(state.stream))
+
+    def _gap(self, state: CameraState, reason: str) -> Output:
+        """The end of the present epoch."""
+        at = state.stream.watermark_us
+        self.counts["gaps"] += 1
+        event = StreamEvent(kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason)
+        return self._event(state.camera, state.stream, event)
+
+    def _event(self, camera: str, stream: Stream, event: StreamEvent) -> Output:
+        message = event_record(camera, stream.epoch, stream.wall_us, event)
+        return Output(FRAMES.name, camera, message.SerializeToString())
+
+    def _checkpoint(self, stream: Stream) -> Checkpoint:
+        return Checkpoint(
+            decode=DecodeState(
+                epoch=stream.epoch,
+                epoch_wall_us=stream.wall_us,
+                watermark_us=stream.watermark_us,
+                epoch_pts=stream.origin_us / 1e6,
+                last_pts=stream.next_us / 1e6,
+                last_arrival_ms=stream.arrival_ms,
+                silent=stream.silent,
+                next_sample=stream.next_sample,
+            )
+        )
+
+    # -- pixels
+
+    def materialize(self, ref: TensorRef, record: Message) -> Array:
+        """Pixels again, from the segment's bytes and the frames named in the record.
+
+        Raises LineageBrokenError where the segment is gone or gives other pixels.
+        """
+        if not isinstance(record, FramesRecord) or not record.HasField("segment"):
+            raise LineageBrokenError(f"{ref.id}: pixels are made from a frames record with a segment")
+        body, at = record.segment, record.segment.segment
+        try:
+            source = self._log.read(at.topic, at.partition, [at.offset])[0]
+            request = DecodeRequest(
+                body.picture.width,
+                body.picture.height,
+                grid=self._settings.grid,
+                fit=Fit(body.picture.fit),
+                frames=tuple(frame.index for frame in body.frames),
+                vectors=False,
+                limits=self._settings.limits,
+            )
+            pixels = self._try(self._bytes(source), request).pixels
+        except (RecordsGoneError, BadRecordError) as error:
+            raise LineageBrokenError(f"{ref.id}: {error}") from error
+        if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
+            raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
+        return pixels
+
+    # -- the store
+
+    def committed(self, deliveries: Sequence[Delivery]) -> None:
+        """The records are durable: their pixels are read when they are."""
+        for each in deliveries:
+            self._store.published(each.output.tag or [], each.partition, each.offset)
+
+    def dropped(self, outputs: Sequence[Output]) -> None:
+        """Records that never were: nobody reads their pixels."""
+        for output in outputs:
+            self._store.release(output.tag or [])
+
+    def released(self, camera: str, partition: int) -> None:
+        """The camera is loaded again, here or elsewhere."""
+        self._store.release_camera(camera)
+
+    def revoked(self, partition: int) -> None:
+        """Another worker's partition."""
+        self._store.release_partition(partition)
+
+    def over_budget(self) -> Collection[int]:
+        """Partitions whose unread pixels fill the store."""
+        return self._store.pressure().paused
+
+
+def _jump(stream: Stream, decoded: Decoded) -> str:
+    return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
+
+
+def _captured_ms(record: Record) -> int:
+    """Unix milliseconds of the first frame: what the producer says, else when Kafka got the segment."""
+    text = headers.text(record.headers, headers.CAPTURED_AT) or ""
+    return int(text) if text.isdigit() and int(text) < 1 << 43 else record.timestamp_ms

@@ -1,0 +1,90 @@
+"""What decode learnt, as messages."""
+
+import numpy as np
+
+from lookout.codec import Basis, Decoded, Fit, Geometry, SampledFrame
+from lookout.pruning import GatherSettings
+from lookout.v1 import frames_pb2
+from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
+
+__all__ = ["event_record", "fill_segment"]
+
+_BASIS = {
+    Basis.VECTORS: frames_pb2.Frame.BASIS_VECTORS,
+    Basis.LUMA: frames_pb2.Frame.BASIS_LUMA,
+    Basis.NONE: frames_pb2.Frame.BASIS_NEW,
+}
+
+
+def fill_segment(
+    record: frames_pb2.FramesRecord,
+    decoded: Decoded,
+    segment: RecordRef,
+    *,
+    fit: Fit,
+    gather: GatherSettings,
+    first: bool,
+) -> None:
+    """Write a decoded segment into a record; `first`: it opens its epoch, nothing comes before."""
+    body = record.segment
+    body.segment.CopyFrom(segment)
+    body.end_us = decoded.end_stream_us
+    body.start_us = max(0, decoded.end_stream_us - (decoded.facts.end_us - decoded.facts.first_us))
+    body.frames.extend(_frame(sampled) for sampled in decoded.frames)
+    if first and body.frames:
+        body.frames[0].basis = frames_pb2.Frame.BASIS_NEW
+    body.picture.CopyFrom(_picture(decoded.geometry, fit, gather))
+    body.facts.CopyFrom(_facts(decoded))
+
+
+def event_record(camera: str, epoch: int, epoch_wall_us: int, event: StreamEvent) -> frames_pb2.FramesRecord:
+    """A record of something that happened to a stream."""
+    return frames_pb2.FramesRecord(camera=camera, epoch=epoch, epoch_wall_us=epoch_wall_us, event=event)
+
+
+def _frame(sampled: SampledFrame) -> frames_pb2.Frame:
+    info, motion = sampled.info, sampled.motion
+    frame = frames_pb2.Frame(
+        time_us=sampled.stream_us,
+        sample=sampled.slot,
+        index=info.index,
+        key=info.key or info.picture.intra,
+        picture_type=info.picture.name if info.picture.name in ("I", "P", "B") else "?",
+        corrupt=info.corrupt,
+        basis=_BASIS[motion.basis if motion is not None else Basis.LUMA],
+    )
+    if motion is not None and motion.v is not None:
+        frame.motion = np.ascontiguousarray(motion.v, "<f2").tobytes()
+    if motion is not None and motion.r is not None:
+        frame.residual = np.ascontiguousarray(motion.r, "<f2").tobytes()
+    return frame
+
+
+def _picture(geometry: Geometry, fit: Fit, gather: GatherSettings) -> frames_pb2.Picture:
+    return frames_pb2.Picture(
+        coded_width=geometry.width,
+        coded_height=geometry.height,
+        rotation=geometry.rotation,
+        width=geometry.out_width,
+        height=geometry.out_height,
+        patch=gather.patch,
+        rows=gather.rows,
+        cols=gather.cols,
+        fit=fit.value,
+    )
+
+
+def _facts(decoded: Decoded) -> frames_pb2.SegmentFacts:
+    facts = decoded.facts
+    return frames_pb2.SegmentFacts(
+        container=facts.container,
+        codec=facts.codec,
+        fps=facts.fps,
+        decoded=facts.frames,
+        corrupt=facts.corrupt,
+        leading_lost=facts.leading_lost,
+        bytes=facts.bytes,
+        has_vectors=facts.has_vectors,
+        first_pts=facts.first_us / 1e6,
+        last_pts=facts.end_us / 1e6,
+    )

@@ -1,0 +1,98 @@
+"""Settings of decode."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import NoDecode
+
+from lookout.codec import Fit, Limits, SamplingGrid
+from lookout.pruning import DEFAULT_RULE, GatherSettings, Rule
+from lookout.runtime import ServiceSettings
+from lookout.store import StoreSettings
+from lookout.wire import MAX_SEGMENT_BYTES
+
+__all__ = ["DecodeSettings"]
+
+SECOND = 1_000_000
+
+
+class DecodeSettings(ServiceSettings):
+    """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+
+    input_width: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
+    input_height: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
+    patch: int = Field(14, ge=1, le=256, description="pixels of a patch of the model")
+    fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
+    rule: Rule = Field(DEFAULT_RULE, description="how motion between samples is gathered")
+    residual: bool = Field(False, description="measure luma residuals too (for a pruning alpha above 0)")
+
+    silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")
+    overlap_s: float = Field(
+        5.0,
+        ge=0,
+        description="segments may overlap by so much; an earlier one begins a new clock",
+    )
+
+    segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="the largest segment accepted")
+    segment_seconds: float = Field(120.0, gt=0, description="the longest segment accepted")
+    segment_side: int = Field(8192, ge=16, description="the largest width or height accepted")
+    segment_pixels: int = Field(4096 * 2304, ge=256, description="the largest picture accepted")
+    decoder_memory: int = Field(2 << 30, ge=256 << 20, description="address space of one decoder process")
+    decoder_cpu_s: float = Field(60.0, gt=0, description="CPU seconds for one segment")
+    decoder_wall_s: float = Field(90.0, gt=0, description="seconds for one segment")
+
+    uri_schemes: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("https",), description="schemes of segments that are URIs, comma-separated"
+    )
+    uri_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="hosts to fetch from, comma-separated globs; none: URIs are refused",
+    )
+    uri_networks: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
+    )
+    uri_timeout_s: float = Field(20.0, gt=0, description="for one fetch")
+
+    store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, data: object) -> object:
+        if isinstance(data, dict):
+            for name in ("uri_schemes", "uri_hosts", "uri_networks"):
+                if isinstance(data.get(name), str):
+                    data[name] = tuple(part.strip() for part in data[name].split(",") if part.strip())
+        return data
+
+    @model_validator(mode="after")
+    def _grid_fits(self) -> Self:
+        for name, size in (("INPUT_WIDTH", self.input_width), ("INPUT_HEIGHT", self.input_height)):
+            if size % self.patch:
+                raise ValueError(f"LOOKOUT_{name}={size} is no multiple of LOOKOUT_PATCH={self.patch}")
+        return self
+
+    @property
+    def grid(self) -> SamplingGrid:
+        """When frames are sampled, in stream time."""
+        return SamplingGrid(step_us=round(SECOND / self.fps))
+
+    @property
+    def window_us(self) -> int:
+        """A window, in microseconds: the longest hole that an epoch survives."""
+        return round(self.window_s * SECOND)
+
+    @property
+    def gather(self) -> GatherSettings:
+        """How motion is gathered on the model's patch grid."""
+        rows, cols = self.input_height // self.patch, self.input_width // self.patch
+        return GatherSettings(rows, cols, self.patch, self.rule, self.residual)
+
+    @property
+    def limits(self) -> Limits:
+        """What one segment may cost."""
+        return Limits(
+            bytes=self.segment_bytes,
+            side=self.segment_side,
+            pixels=self.segment_pixels,
+            seconds=self.segment_seconds,
+        )

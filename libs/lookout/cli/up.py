@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.panel import Panel
 from rich.status import Status
 
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet
-from lookout.wire import ALERTS, SEGMENTS, VERDICTS
+from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS
 
 console = Console()
 _ROUND_S = 0.5
@@ -91,22 +90,27 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
 
 
 def _welcome(fleet: Fleet) -> None:
-    kcat = f"kcat -P -b {fleet.bootstrap} -t {SEGMENTS.name} -k gate"
+    limit = MAX_MESSAGE_BYTES
+    # Lines to copy: neither framed nor broken.
     lines = [
-        f"Kafka     [bold]{fleet.bootstrap}[/]",
-        f"Redis     {fleet.redis_url}",
-        f"logs      {fleet.logs}",
+        "[bold green]✓ the fleet is up[/]",
         "",
-        "[bold]Publish footage[/]",
+        f"  Kafka   [bold]{fleet.bootstrap}[/]",
+        f"  Redis   {fleet.redis_url}",
+        f"  logs    {fleet.logs}",
+        "",
+        "[bold]publish footage[/]",
         "  lookout publish clip.mp4 --camera gate",
-        "  ffmpeg -i clip.mp4 -c copy -f segment -segment_format mpegts seg%05d.ts",
-        f'  for s in seg*.ts; do {kcat} "$s"; done',
+        "[dim]  or with plain tools:[/]",
+        "  ffmpeg -i clip.mp4 -c copy -f segment -segment_time 2 -segment_format mpegts seg%05d.ts",
+        f"  kcat -P -b {fleet.bootstrap} -t {SEGMENTS.name} -k gate -X message.max.bytes={limit} seg*.ts",
         "",
-        "[bold]Ask and listen[/]",
+        "[bold]ask and listen[/]",
         '  lookout watch add "Is anyone lying on the ground?"',
         "  lookout alerts",
-        f"  kcat -C -b {fleet.bootstrap} -t {ALERTS.name}        (or {VERDICTS.name})",
+        "[dim]  or with plain tools:[/]",
+        f"  kcat -C -b {fleet.bootstrap} -t {ALERTS.name}",
         "",
-        "Ctrl-C ends the fleet.",
+        "[dim]lookout report writes a page of what was seen. Ctrl-C ends the fleet.[/]",
     ]
-    console.print(Panel("\n".join(lines), title="the fleet is up", expand=False, highlight=False))
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)

@@ -1,0 +1,149 @@
+"""Small clips encoded on the spot, and gathers to look into a decode with."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from lookout.codec import Basis, BlockMap, FrameInfo, Geometry, Motion
+
+U8 = npt.NDArray[np.uint8]
+FORMATS = {
+    "mp4": "mp4",
+    "fmp4": "mp4",
+    "ts": "mpegts",
+    "mkv": "matroska",
+    "webm": "webm",
+    "avi": "avi",
+    "mov": "mov",
+}
+FORMATS |= {"3gp": "3gp", "h264": "h264", "hevc": "hevc", "flv": "flv", "ps": "mpeg"}
+
+
+def scene(index: int, width: int, height: int, speed: int) -> U8:
+    """A textured square that moves `speed` pixels a frame to the right over a still, textured background."""
+    rng = np.random.default_rng(5)
+    picture = rng.integers(60, 120, (height // 4, width // 4)).astype(np.uint8).repeat(4, 0).repeat(4, 1)
+    square = rng.integers(130, 250, (8, 8)).astype(np.uint8).repeat(4, 0).repeat(4, 1)
+    left = 16 + speed * index
+    shown = square[:, : max(0, width - left)]
+    picture[16 : 16 + 32, left : left + shown.shape[1]] = shown
+    return np.repeat(picture[:, :, None], 3, axis=2)
+
+
+def encode(
+    container: str = "mp4",
+    codec: str = "libx264",
+    *,
+    frames: int = 30,
+    fps: int = 10,
+    size: tuple[int, int] = (128, 96),
+    gop: int = 10,
+    bframes: int = 0,
+    speed: int = 0,
+    pts: list[int] | None = None,
+    pix_fmt: str = "yuv420p",
+    options: dict[str, str] | None = None,
+) -> bytes:
+    """Bytes of a clip. `pts`: milliseconds per frame instead of a fixed rate."""
+    buffer = io.BytesIO()
+    fragmented = {"movflags": "frag_keyframe+empty_moov+default_base_moof"} if container == "fmp4" else {}
+    with av.open(buffer, "w", format=FORMATS[container], options=fragmented) as out:
+        settings = {"g": str(gop), "bf": str(bframes), **(options or {})}
+        if codec == "libx264":
+            settings = {"preset": "veryfast", "sc_threshold": "0", **settings}
+        stream = out.add_stream(codec, rate=fps, options=settings)
+        stream.width, stream.height = size
+        stream.pix_fmt = pix_fmt
+        stream.codec_context.thread_count = 1
+        if pts is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for i in range(frames):
+            frame = av.VideoFrame.from_ndarray(scene(i, *size, speed), format="rgb24").reformat(
+                format=pix_fmt
+            )
+            frame.pts = pts[i] if pts is not None else i
+            frame.time_base = Fraction(1, 1000) if pts is not None else Fraction(1, fps)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
+@dataclass
+class Recorder:
+    """A gather that counts; what it saw comes back as its motion."""
+
+    needs_luma: bool = False
+    frames: list[FrameInfo] = field(default_factory=list)
+    maps: list[BlockMap | None] = field(default_factory=list)
+    lumas: list[U8] = field(default_factory=list)
+    geometries: list[Geometry] = field(default_factory=list)
+    since: int = 0
+
+    def start(self, geometry: Geometry) -> None:
+        self.geometries.append(geometry)
+
+    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
+        self.frames.append(frame)
+        self.maps.append(blocks)
+        if luma is not None:
+            self.lumas.append(luma.copy())
+        self.since += 1
+
+    def sample(self, frame: FrameInfo) -> Motion:
+        assert self.frames[-1] is frame
+        v = np.full((1, 1), self.since, np.float16)
+        self.since = 0
+        return Motion(Basis.VECTORS, v)
+
+
+class FakeMalice(Recorder):
+    """Stands for a decoder that hostile bytes have taken over."""
+
+    def __init__(self, deed: str) -> None:
+        super().__init__()
+        self.deed = deed
+
+    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
+        match self.deed:
+            case "socket":
+                socket.socket()
+            case "program":
+                subprocess.run(["true"], check=False)
+            case "fork":
+                os.fork()
+            case "die":
+                os.kill(os.getpid(), 9)
+            case "spin":
+                while True:
+                    pass
+            case "sleep":
+                time.sleep(600)
+            case "hoard":
+                bytearray(1 << 36)
+            case "bug":
+                raise ZeroDivisionError("a bug in the gather")
+
+    def sample(self, frame: FrameInfo) -> Motion:
+        if self.deed == "look":
+            found = [len(os.listdir(".")), len([k for k in os.environ if "LOOKOUT" in k])]
+            return Motion(Basis.VECTORS, np.array([found], np.float16))
+        if self.deed == "smuggle":
+            return Smuggled()  # type: ignore[return-value]
+        return Motion(Basis.NONE)
+
+
+class Smuggled:
+    """Pickles as a call to os.system."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("exit 1",)

@@ -49,6 +49,7 @@ class Transaction:
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
+    replaced: int = 0  # clients that hung in it
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
 
@@ -66,12 +67,22 @@ class Transaction:
         return found
 
 
+class Outcome(Enum):
+    """How a transaction ended. UNKNOWN: Kafka has decided, but could not be heard: ask it what is
+    committed.
+    """
+
+    COMMITTED = auto()
+    ABORTED = auto()
+    UNKNOWN = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction is over: committed, aborted, or the worker is (`error`)."""
+    """A transaction is over, or the worker is (`error`)."""
 
     transaction: Transaction
-    committed: bool = False
+    outcome: Outcome
     error: Exception | None = None
 
 
@@ -108,11 +119,31 @@ class Committer:
         self._log = logs.get("transactions")
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
+        self._turns = 0
         self.identity = f"{group}.{settings.instance}"
         self.poison: dict[tuple[int, int], DeadLetter] = {}
         self._producer = self._start(settings.start_timeout_s)
-        self._thread = threading.Thread(target=self._run, name="transactions", daemon=True)
-        self._thread.start()
+        self._stale = False
+        self._thread = self._begin(None)
+
+    def _begin(self, unknown: Transaction | None) -> threading.Thread:
+        self._turns += 1
+        arguments = (self._turns, self._work, unknown)
+        thread = threading.Thread(target=self._run, args=arguments, name="transactions", daemon=True)
+        thread.start()
+        return thread
+
+    def outage(self) -> None:
+        """Kafka is away: the client will not be trusted with another transaction afterwards."""
+        self._stale = True
+
+    def replace(self, transaction: Transaction) -> None:
+        """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it
+        left.
+        """
+        self._log.warning("a transaction hangs: starting anew", step=transaction.step.name)
+        self._work = SimpleQueue()
+        self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
         """Run it; `ended` is called with its end on the committer's thread. One at a time."""
@@ -149,35 +180,50 @@ class Committer:
                         f"no transactions as {self.identity!r}: {reason.str()}"
                     ) from error
 
-    def _run(self) -> None:
-        while True:
-            try:
-                transaction = self._work.get(timeout=1.0)
-            except Empty:
-                self._producer.poll(0)
-                continue
-            if transaction is None:
-                return
-            try:
-                self._ended(Ended(transaction, committed=self._end(transaction)))
-            except Exception as error:
-                self._ended(Ended(transaction, error=error))
-                return
+    def _run(self, turn: int, work: SimpleQueue[Transaction | None], unknown: Transaction | None) -> None:
+        transaction = unknown
+        try:
+            if unknown is not None:
+                self._renew()
+                self._say(turn, Ended(unknown, Outcome.UNKNOWN))
+            while turn == self._turns:
+                try:
+                    transaction = work.get(timeout=1.0)
+                except Empty:
+                    self._producer.poll(0)
+                    continue
+                if transaction is None:
+                    return
+                if self._stale:
+                    self._renew()
+                self._say(turn, Ended(transaction, self._end(transaction)))
+        except Exception as error:
+            if transaction is not None:
+                self._say(turn, Ended(transaction, Outcome.UNKNOWN, error))
 
-    def _end(self, transaction: Transaction) -> bool:
-        """Bring it to its end; whether it is committed. Raises FencedError."""
-        pause = 0.01
+    def _say(self, turn: int, ended: Ended) -> None:
+        if turn == self._turns:
+            self._ended(ended)
+
+    def _renew(self) -> None:
+        """A new client of the same identity: its first act is to abort what the old one left open."""
+        self._stale = False
+        self._producer = self._start(float("inf"))
+
+    def _end(self, transaction: Transaction) -> Outcome:
+        """Bring it to its end. Raises FencedError."""
         while not self._stop.is_set():
             try:
                 self._advance(transaction)
-                return transaction.step is Step.COMMIT
+                return Outcome.COMMITTED if transaction.step is Step.COMMIT else Outcome.ABORTED
             except KafkaException as error:
-                if self._is_over(transaction, error.args[0]):
-                    return False
+                self._decide(transaction, error.args[0])
             except BufferError:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
-            time.sleep(pause)
-            pause = min(1.0, pause * 2)
+            if transaction.doubtful:
+                self._log.warning("Kafka went away in a transaction", why=transaction.why)
+                self._renew()
+                return Outcome.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
 
     def _advance(self, transaction: Transaction) -> None:
@@ -202,26 +248,20 @@ class Committer:
         elif transaction.begun:
             self._producer.abort_transaction(STEP_S)
 
-    def _is_over(self, transaction: Transaction, error: KafkaError) -> bool:
-        """After an error: whether the transaction is gone already; else it has its next step."""
+    def _decide(self, transaction: Transaction, error: KafkaError) -> None:
+        """After an error: abort, or doubt."""
+        transaction.why = transaction.abandoned or error.str()
+        lasted = time.monotonic() - transaction.started
         if error.fatal() or error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
-            lasted = time.monotonic() - transaction.started
             if not transaction.doubtful and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
-            self._log.warning("the transaction ran out of time while Kafka was away", error=error.str())
-            transaction.why = error.str()
-            self._producer = self._start(float("inf"))  # its first act is to abort what was left
-            return True
-        if error.txn_requires_abort() or not error.retriable():
-            transaction.step, transaction.why = Step.ABORT, transaction.why or error.str()
-        elif transaction.step is Step.PRODUCE and transaction.begun:
-            transaction.step, transaction.why = Step.ABORT, error.str()
-        else:
             transaction.doubtful = True
-        return False
+        elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
+            transaction.doubtful = True
+        transaction.step = Step.ABORT
 
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
         result = slot.result

@@ -38,13 +38,14 @@ from lookout.runtime.partitions import UNLOADED, Lane, Partition
 from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, Stored
 from lookout.runtime.reread import record_of
 from lookout.runtime.settings import ServiceSettings
-from lookout.runtime.transactions import Committer, Ended, Topics, Transaction
+from lookout.runtime.transactions import Committer, Ended, Outcome, Topics, Transaction
 from lookout.v1.state_pb2 import Checkpoint
 
 MOST_SLOTS = 500  # of one partition in one transaction
 IDLE_S = 0.1
 BUSY_S = 0.01
 REVOKE_S = 5.0
+HANG_S = 5.0
 CAMERA_ID_BYTES = 200
 
 
@@ -391,6 +392,7 @@ class Worker:
     def _commit(self) -> None:
         """Hand what is finished to the committer, unless it is still busy."""
         if self._transaction is not None:
+            self._watch(self._transaction)
             return
         batch = [(each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))]
         if any(_written(slot) for _, slots in batch for slot in slots):
@@ -398,14 +400,21 @@ class Worker:
             self._transaction = Transaction(batch, metadata, doubtful=not self._kafka_up)
             self._committer.submit(self._transaction)
 
+    def _watch(self, transaction: Transaction) -> None:
+        """A client that hangs although Kafka is there is replaced."""
+        patience = HANG_S + (transaction.replaced + 1) * self._settings.transaction_timeout_s
+        if self._kafka_up and time.monotonic() - transaction.started > patience:
+            transaction.replaced += 1
+            self._committer.replace(transaction)
+
     def _on_ended(self, event: Ended) -> None:
         self._transaction = None
         if event.error is not None:
             raise event.error
-        if event.committed:
+        if event.outcome is Outcome.COMMITTED:
             self._on_committed(event.transaction)
         else:
-            self._on_aborted(event.transaction)
+            self._on_aborted(event.transaction, event.outcome)
 
     def _on_committed(self, transaction: Transaction) -> None:
         now = time.monotonic()
@@ -428,16 +437,30 @@ class Worker:
         if transaction.deliveries:
             self._handler.committed(transaction.deliveries)
 
-    def _on_aborted(self, transaction: Transaction) -> None:
-        """Seek back and drop what was not committed."""
-        self._metrics.transactions.labels(self._stage, "aborted").inc()
+    def _on_aborted(self, transaction: Transaction, outcome: Outcome) -> None:
+        """Seek back and drop what was not committed; where that is unknown, ask Kafka first."""
+        self._metrics.transactions.labels(self._stage, outcome.name.lower()).inc()
         self._log.warning(
-            "transaction aborted; reading again from the committed offsets", why=transaction.why
+            "transaction aborted, reading again from the committed offsets", why=transaction.why
         )
         for partition, slots in transaction.batch:
             self._discard(slots)
-            if self._partitions.get(partition.number) is partition and not partition.dead:
+            if self._partitions.get(partition.number) is not partition or partition.dead:
+                continue
+            if outcome is Outcome.ABORTED:
                 self._rewind(partition, slots)
+            else:
+                self._retake(partition, slots)
+
+    def _retake(self, partition: Partition, slots: list[Slot]) -> None:
+        """Take the partition over from ourselves: offset and checkpoints as Kafka has them."""
+        records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
+        self._drop(partition)
+        fresh = Partition(partition.number)
+        fresh.seek_to = partition.committed if partition.committed is not None else _first(records)
+        self._partitions[partition.number] = fresh
+        self._loader.submit(self._load, fresh)
+        self._update_ready()
 
     def _rewind(self, partition: Partition, slots: list[Slot]) -> None:
         records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
@@ -497,7 +520,7 @@ class Worker:
         if now - self._full_at > 0.05:
             self._full, self._full_at = frozenset(self._handler.over_budget()), now
         for each in self._partitions.values():
-            if each.seek_to is not None:
+            if each.seek_to is not None and each.loaded:
                 self._seek(each)
         held = {number for number, each in self._partitions.items() if self._must_wait(each)}
         self._paused &= set(self._partitions)
@@ -511,6 +534,7 @@ class Worker:
     def _must_wait(self, partition: Partition) -> bool:
         return (
             not partition.loaded
+            or partition.seek_to is not None
             or len(partition.slots) >= self._settings.in_flight_records
             or partition.bytes >= self._settings.in_flight_bytes
             or partition.number in self._full
@@ -585,6 +609,8 @@ class Worker:
         self._check_digests(takeover)
         partition.loaded = True
         partition.committed = takeover.offset
+        if partition.seek_to is not None and takeover.offset is not None:
+            partition.seek_to = takeover.offset
         partition.owner_epoch = takeover.owner_epoch
         partition.checkpoints = dict(takeover.checkpoints)
         for lane in partition.lanes.values():  # nothing was read before, but nothing is lost if it was
@@ -662,6 +688,7 @@ class Worker:
             self._log.info("Kafka is back")
         else:
             self._health.block("kafka", "no broker answers")
+            self._committer.outage()
             if self._transaction is not None:
                 self._transaction.doubtful = True
             self._log.warning(

@@ -25,7 +25,7 @@ from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
-from lookout.cli.up import parse_settings
+from lookout.cli.up import SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
 from lookout.codec import CodecError
 from lookout.local import Fleet
@@ -84,10 +84,7 @@ def demo(
         typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
     ] = None,
     model: ModelOption = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the services, NAME=VALUE (window_s=20); repeat for more."),
-    ] = None,
+    setting: SettingOption = None,
 ) -> None:
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
@@ -97,12 +94,9 @@ def demo(
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     chosen = find_model(model)
-    settings = {
-        "silence_s": f"{_SILENCE_S:g}",
-        "model_dir": str(chosen),
-        **parse_settings(setting or []),
-    }
-    own = {Stage.DECODE: {"silence_s": settings.pop("silence_s")}}
+    common, own = parse_settings(setting or [])
+    own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
+    settings = {"model_dir": str(chosen), **common}
     fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own)
     with ending_quietly():
         try:

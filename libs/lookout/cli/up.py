@@ -13,10 +13,20 @@ from rich.status import Status
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet
-from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS
+from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 
 console = Console()
 _ROUND_S = 0.5
+
+
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting of all services or of one: window_s=20, decode.silence_s=5; repeat for more.",
+        show_default=False,
+    ),
+]
 
 
 def up(
@@ -40,22 +50,21 @@ def up(
     ] = None,
     model: ModelOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the services, NAME=VALUE (window_s=20); repeat for more."),
-    ] = None,
+    setting: SettingOption = None,
 ) -> None:
     """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
 
     Other commands on this machine find it by themselves.
     """
+    common, own = parse_settings(setting or [])
     fleet = Fleet(
         data,
         kafka=kafka,
         redis_url=redis,
         kafka_port=port,
         partitions=partitions,
-        settings={"model_dir": str(find_model(model)), **parse_settings(setting or [])},
+        settings={"model_dir": str(find_model(model)), **common},
+        stage_settings=own,
     )
     with ending_quietly():
         try:
@@ -73,15 +82,21 @@ def up(
             console.print("[green]✓[/] everything has ended")
 
 
-def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """NAME=VALUE pairs as settings, with or without the LOOKOUT_ prefix."""
-    found = {}
+def parse_settings(pairs: list[str]) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:
+    """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix."""
+    common: dict[str, str] = {}
+    own: dict[Stage, dict[str, str]] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--set")
-        found[name.strip().lower().removeprefix("lookout_")] = value.strip()
-    return found
+        stage, dot, rest = name.strip().lower().replace("_", "-").partition(".")
+        if not sign or not name or (dot and stage not in tuple(Stage)):
+            stages = ", ".join(Stage)
+            raise typer.BadParameter(
+                f"{pair!r} is not NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})", param_hint="--set"
+            )
+        target = own.setdefault(Stage(stage), {}) if dot else common
+        target[(rest if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
+    return common, own
 
 
 def _start(fleet: Fleet, status: Status) -> Fleet:

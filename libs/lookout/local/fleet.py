@@ -33,6 +33,10 @@ _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
 _MISCONFIGURED = 2  # the exit code by which a service says that trying again is no use
 _GIVE_UP_AFTER = 4  # deaths in a row before it was ever ready
+_READS_FROM = {
+    Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
+    Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
+}
 
 
 def service_module(stage: Stage) -> str:
@@ -73,6 +77,10 @@ class Service:
     @property
     def pid(self) -> int | None:
         return self._child.pid if self._child and self._child.alive else None
+
+    def set_defaults(self, settings: Mapping[str, str]) -> None:
+        """Settings that hold unless they were given."""
+        self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -230,6 +238,7 @@ class Fleet:
         create_topics(self.bootstrap, self._partitions)
         self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
         for service in self.services:
+            service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
         _announce(self.address)
@@ -284,6 +293,14 @@ class Fleet:
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
+
+    def _replicas(self, stage: Stage) -> dict[str, str]:
+        """Where a stage finds its input's tensors while the directory is away."""
+        if stage not in _READS_FROM:
+            return {}
+        name, source = _READS_FROM[stage]
+        addresses = [f"127.0.0.1:{each.grpc_port}" for each in self.services if each.stage is source]
+        return {name: ",".join(addresses)} if addresses else {}
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + _READY_S

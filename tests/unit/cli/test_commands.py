@@ -19,6 +19,7 @@ from lookout.cli.model import find_model
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import parse_span, parse_zone, rule_text, slug
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import Stage
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -106,10 +107,15 @@ def test_rules_in_words() -> None:
 
 
 def test_settings_of_the_fleet() -> None:
-    assert parse_settings(["window_s=20", "LOOKOUT_FPS=1"]) == {"window_s": "20", "fps": "1"}
-    code, text = run("up", "--set", "window_s")
-    assert code == 2
-    assert "NAME=VALUE" in text
+    common, own = parse_settings(
+        ["window_s=20", "LOOKOUT_FPS=1", "prune-encode.tau=0.5", "decode.silence_s=3"]
+    )
+    assert common == {"window_s": "20", "fps": "1"}
+    assert own == {Stage.PRUNE_ENCODE: {"tau": "0.5"}, Stage.DECODE: {"silence_s": "3"}}
+    for wrong in ("window_s", "kitchen.window_s=2"):
+        code, text = run("up", "--set", wrong)
+        assert code == 2
+        assert "NAME=VALUE" in text
 
 
 def test_footage_is_found_by_suffix(tmp_path: Path) -> None:

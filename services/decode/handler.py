@@ -106,13 +106,8 @@ class DecodeHandler(Handler[CameraState]):
         log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._settings, self._decoder, self._store, self._log, self._clock = (
-            settings,
-            decoder,
-            store,
-            log,
-            clock,
-        )
+        self._settings, self._decoder, self._store = settings, decoder, store
+        self._log, self._clock = log, clock
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -187,9 +182,8 @@ class DecodeHandler(Handler[CameraState]):
 
     def _bytes(self, record: Record) -> bytes:
         """The container's bytes. Raises BadRecordError."""
-        if (headers.text(record.headers, headers.CONTENT_TYPE) or "").split(";")[
-            0
-        ].strip() == headers.URI_LIST:
+        kind = headers.text(record.headers, headers.CONTENT_TYPE) or ""
+        if kind.split(";")[0].strip().lower() == headers.URI_LIST:
             return self._uris.fetch(uri_of(record.value))
         return record.value
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.codec import Fit, Limits, SamplingGrid
@@ -14,6 +14,15 @@ from lookout.wire import MAX_SEGMENT_BYTES
 __all__ = ["DecodeSettings"]
 
 SECOND = 1_000_000
+
+
+def _listed(value: object) -> object:
+    return (
+        tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+    )
+
+
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
 class DecodeSettings(ServiceSettings):
@@ -41,28 +50,17 @@ class DecodeSettings(ServiceSettings):
     decoder_cpu_s: float = Field(60.0, gt=0, description="CPU seconds for one segment")
     decoder_wall_s: float = Field(90.0, gt=0, description="seconds for one segment")
 
-    uri_schemes: Annotated[tuple[str, ...], NoDecode] = Field(
-        ("https",), description="schemes of segments that are URIs, comma-separated"
-    )
-    uri_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    uri_schemes: Listed = Field(("https",), description="schemes of segments that are URIs, comma-separated")
+    uri_hosts: Listed = Field(
         (),
         description="hosts to fetch from, comma-separated globs; none: URIs are refused",
     )
-    uri_networks: Annotated[tuple[str, ...], NoDecode] = Field(
+    uri_networks: Listed = Field(
         (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
     )
     uri_timeout_s: float = Field(20.0, gt=0, description="for one fetch")
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lists(cls, data: object) -> object:
-        if isinstance(data, dict):
-            for name in ("uri_schemes", "uri_hosts", "uri_networks"):
-                if isinstance(data.get(name), str):
-                    data[name] = tuple(part.strip() for part in data[name].split(",") if part.strip())
-        return data
 
     @model_validator(mode="after")
     def _grid_fits(self) -> Self:

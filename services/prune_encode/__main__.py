@@ -1,0 +1,48 @@
+"""`python -m services.prune_encode`: frames.v1 in, tokens.v1 out."""
+
+import torch
+
+from lookout.runtime import Context, StartupError, check_digest, main, traced
+from lookout.store import Node
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
+from lookout.vision import VisionError, load_tower
+from lookout.wire import Stage
+from services.prefill.model import folder_digest
+from services.prune_encode.encoder import Encoder
+from services.prune_encode.handler import PruneEncodeHandler
+from services.prune_encode.settings import PruneEncodeSettings
+
+
+def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
+    """The handler with its vision tower, its store and its way to the pixels."""
+    settings = context.settings
+    if settings.model_dir is None or not settings.model_dir.is_dir():
+        raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
+    model = folder_digest(settings.model_dir)
+    check_digest(settings, model)
+    try:
+        tower = load_tower(settings.model_dir, device=settings.device, dtype=getattr(torch, settings.dtype))
+    except (VisionError, OSError, RuntimeError) as error:
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIR={settings.model_dir}: the vision tower does not load: {error}"
+        ) from error
+    encoder = Encoder(tower, settings.batch)
+    context.on_close(encoder.close)
+    node = Node(
+        settings.store, settings.redis_url, traced=traced, replicas={STAGE_FRAMES: settings.frame_replicas}
+    )
+    context.on_close(node.close)
+    try:
+        handler = PruneEncodeHandler(
+            settings, encoder, node.store, node.client, context.rereader, model_digest=model
+        )
+    except VisionError as error:
+        raise StartupError(f"LOOKOUT_INPUT_WIDTH, LOOKOUT_INPUT_HEIGHT: {error}") from error
+    context.grpc.add(node.service.register, node.service.NAME)
+    context.downstream(Stage.PREFILL, node.store.consumed_all)
+    node.join(STAGE_TOKENS, settings.instance, context.address)
+    return handler
+
+
+if __name__ == "__main__":
+    main(Stage.PRUNE_ENCODE, PruneEncodeSettings, make_handler)

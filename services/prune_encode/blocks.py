@@ -1,0 +1,162 @@
+"""Frames records cut into stride blocks: which samples belong together, when a block is closed, what it
+says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lookout.codec import Basis
+from lookout.pruning import Sample, TemporalMask, pack_mask, spread, unpack_mask
+from lookout.runtime import BadRecordError
+from lookout.v1 import frames_pb2, tokens_pb2
+from lookout.v1.lineage_pb2 import RecordRef
+from lookout.vision import FrameInput, Grid
+
+__all__ = [
+    "Held",
+    "Member",
+    "check_segment",
+    "closed_before",
+    "describe",
+    "inputs_of",
+    "members",
+    "sample_of",
+]
+
+_BASIS = {
+    frames_pb2.Frame.BASIS_VECTORS: Basis.VECTORS,
+    frames_pb2.Frame.BASIS_LUMA: Basis.LUMA,
+    frames_pb2.Frame.BASIS_NEW: Basis.NONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One frames record of the open block."""
+
+    ref: RecordRef
+    record: frames_pb2.FramesRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One frame of a block: row `row` of the pixels of `held`."""
+
+    held: Held
+    row: int
+
+    @property
+    def frame(self) -> frames_pb2.Frame:
+        """Its facts."""
+        return self.held.record.segment.frames[self.row]
+
+
+def check_segment(record: frames_pb2.FramesRecord, grid: Grid) -> None:
+    """Raises BadRecordError where a record contradicts itself or was made for another model input."""
+    body, picture = record.segment, record.segment.picture
+    made = (picture.height, picture.width, picture.patch, picture.rows, picture.cols)
+    wanted = (grid.height, grid.width, grid.patch, grid.rows, grid.cols)
+    if body.frames and made != wanted:
+        raise BadRecordError(
+            "wrong-input",
+            f"decoded for (height, width, patch, rows, cols) = {made}, this model needs {wanted}: "
+            f"set decode's LOOKOUT_INPUT_WIDTH={grid.width}, LOOKOUT_INPUT_HEIGHT={grid.height} "
+            f"and LOOKOUT_PATCH={grid.patch}",
+        )
+    if body.frames and list(body.pixels.shape[:1]) != [len(body.frames)]:
+        raise BadRecordError(
+            "bad-frames", f"pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames"
+        )
+    cells = grid.rows * grid.cols * 2
+    for frame in body.frames:
+        if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
+            raise BadRecordError("bad-frames", f"a motion grid of {len(frame.motion)} bytes, not {cells}")
+    samples = [frame.sample for frame in body.frames]
+    if samples != sorted(set(samples)):
+        raise BadRecordError("bad-frames", f"samples are not in order: {samples[:20]}")
+
+
+def closed_before(end_us: int, step_us: int, samples: int) -> int:
+    """The first block that a stream covered up to `end_us` may still add frames to.
+
+    A sample may be up to half a step away from its grid point, so the cell in which a stream ends is open.
+    """
+    return ((end_us + step_us // 2) // step_us) // samples
+
+
+def members(held: Sequence[Held], block: int, samples: int) -> list[Member]:
+    """The frames of a block, in order; of two for one grid point the first stays."""
+    found: dict[int, Member] = {}
+    for each in held:
+        for row, frame in enumerate(each.record.segment.frames):
+            if frame.sample // samples == block:
+                found.setdefault(frame.sample, Member(each, row))
+    return [found[sample] for sample in sorted(found)]
+
+
+def sample_of(member: Member, pixels: npt.NDArray[np.uint8], grid: Grid) -> Sample:
+    """A frame as the pruning room sees it."""
+    frame = member.frame
+    return Sample(
+        pixels=pixels,
+        basis=_BASIS.get(frame.basis, Basis.LUMA),
+        v=_plane(frame.motion, grid),
+        r=_plane(frame.residual, grid),
+        intra=frame.key,
+        corrupt=frame.corrupt,
+    )
+
+
+def _plane(data: bytes, grid: Grid) -> npt.NDArray[np.float16] | None:
+    if len(data) != grid.rows * grid.cols * 2:
+        return None
+    return np.frombuffer(data, "<f2").astype(np.float16).reshape(grid.rows, grid.cols)
+
+
+def inputs_of(
+    patches: Sequence[tokens_pb2.TemporalPatch],
+    pixels: Sequence[npt.NDArray[np.uint8]],
+    grid: Grid,
+) -> list[FrameInput]:
+    """What the tower encodes: the patches' frames and their keep masks, as the record says them."""
+    return [
+        FrameInput(
+            np.stack([pixels[i] for i in patch.frames]),
+            unpack_mask(patch.keep, grid.group_rows, grid.group_cols),
+        )
+        for patch in patches
+    ]
+
+
+def describe(
+    block: tokens_pb2.Block, chosen: Sequence[Member], masks: Sequence[TemporalMask], grid: Grid
+) -> None:
+    """Write frames, masks and patch counts into a block."""
+    inputs: list[RecordRef] = []
+    for member in chosen:
+        if member.held.ref not in inputs:
+            inputs.append(member.held.ref)
+        frame = member.frame
+        block.frames.add(
+            time_us=frame.time_us,
+            sample=frame.sample,
+            input=inputs.index(member.held.ref),
+            row=member.row,
+            key=frame.key,
+            corrupt=frame.corrupt,
+        )
+    block.inputs.extend(inputs)
+    for mask in masks:
+        block.patches.add(
+            frames=mask.frames,
+            anchor=mask.anchor,
+            keep=pack_mask(mask.keep),
+            kept=mask.kept,
+            label_us=chosen[mask.frames[0]].frame.time_us,
+        )
+        block.patches_encoded += int(spread(mask.keep, grid).sum())
+    block.patches_total = grid.rows * grid.cols * len(masks)
+    block.group_rows, block.group_cols = grid.group_rows, grid.group_cols

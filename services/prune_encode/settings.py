@@ -1,0 +1,78 @@
+"""Settings of prune-encode."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from lookout.pruning import DEFAULT_LUMA_TAU, DEFAULT_RULE, Accumulation, Anchors, PrunePolicy, Rule
+from lookout.runtime import ServiceSettings
+from lookout.store import StoreSettings
+
+__all__ = ["PruneEncodeSettings"]
+
+SECOND = 1_000_000
+
+
+def _listed(value: object) -> object:
+    return (
+        tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+    )
+
+
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
+
+class PruneEncodeSettings(ServiceSettings):
+    """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+
+    input_width: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
+    input_height: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
+    rule: Rule = Field(DEFAULT_RULE, description="decode's gathering rule: it has its own threshold")
+    tau: float | None = Field(None, ge=0, description="pixels a step; none: the measured one of the rule")
+    alpha: float = Field(0.0, ge=0, description="pixels a grey level of residual")
+    luma_tau: float = Field(DEFAULT_LUMA_TAU, ge=0, description="grey levels, where vectors are missing")
+    anchors: Anchors = Field(Anchors.STRIDE, description="frames encoded whole")
+    accumulation: Accumulation = Field(Accumulation.SINCE_ANCHOR, description="what a patch is compared with")
+    prune: bool = Field(True, description="no: every patch is kept")
+
+    device: str = Field("cpu", description="where the vision tower runs: cpu, cuda, cuda:1")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the tower's arithmetic")
+    batch: int = Field(64, ge=1, le=4096, description="temporal patches of different cameras in one batch")
+    frame_replicas: Listed = Field(
+        (), description="decode's gRPC addresses, comma-separated; used while the directory is away"
+    )
+    store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
+
+    @property
+    def samples(self) -> int:
+        """Samples of a stride block."""
+        return round(self.stride_s * self.fps)
+
+    @property
+    def blocks(self) -> int:
+        """Stride blocks of a window."""
+        return round(self.window_s / self.stride_s)
+
+    @property
+    def step_us(self) -> int:
+        """Microseconds between samples."""
+        return round(SECOND / self.fps)
+
+    @property
+    def stride_us(self) -> int:
+        """Microseconds of a stride."""
+        return self.samples * self.step_us
+
+    @property
+    def policy(self) -> PrunePolicy:
+        """How patches are judged."""
+        return PrunePolicy(
+            rule=self.rule,
+            tau=self.tau,
+            alpha=self.alpha,
+            luma_tau=self.luma_tau,
+            anchors=self.anchors,
+            accumulation=self.accumulation,
+            everything=not self.prune,
+        )

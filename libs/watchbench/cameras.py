@@ -19,7 +19,7 @@ from watchbench.questions import BY_NAME
 from watchbench.scenes import FOREVER, KINDS, Scene
 
 SIZE, FPS = 448, Fraction(25, 2)
-_LOOK = 4  # raise when the drawing changes, so that cached files are drawn again
+LOOK = 4  # raise when the drawing changes, so that cached files are drawn again
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def frames(
     """The pictures of the first scene of a batch, uint8 [size, size, 3]."""
     times = torch.arange(round(seconds * fps)) / float(fps)
     back = scenes.background(scene, size)
-    for part in times.split(chunk):
+    for part in torch.split(times, chunk):
         noise = replace(scene, seed=scene.seed + round(float(part[0]) * 1000))
         drawn = scenes.render(noise, part, size, backdrop=back)[0]
         yield from drawn.mul_(255).add_(0.5).byte().numpy()
@@ -291,7 +291,7 @@ def camera(name: str, folder: Path, seconds: float | None = None, how: Encoding 
     length = script.seconds if seconds is None else seconds
     how = how or Encoding(gop_s=2.0, phase=0.4, crf=27, seed=script.seed)
     scene = scripted(script)
-    key = json.dumps([asdict(script), length, asdict(how), _LOOK], sort_keys=True)
+    key = json.dumps([asdict(script), length, asdict(how), LOOK], sort_keys=True)
     path = folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.mp4"
     if not path.is_file():
         encode.write(frames(scene, length), path, FPS, how)

@@ -61,6 +61,36 @@ def render(
     print(json.dumps({"path": str(output), "events": [asdict(e) for e in cameras.events(drawn, seconds)]}))
 
 
+@app.command()
+def train(
+    name: Annotated[str, typer.Option(help="tolerant (static tokens dropped at times) or dense.")] = "tolerant",
+    folder: Annotated[Path, typer.Option(help="Progress; a stopped run goes on from there.")] = Path("out/train"),
+    steps1: Annotated[int, typer.Option(help="Steps on single frames.")] = 6000,
+    steps2: Annotated[int, typer.Option(help="Steps on windows and questions.")] = 8000,
+    threads: Annotated[int, typer.Option(help="Threads for learning; drawing has one of its own.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 1,
+) -> None:
+    """Train from scratch and install the result as committed weights; resumable; mixes in footage if there is any."""
+    from watchbench.footage import folder as footage_folder
+    from watchbench.training import Plan, Trainer
+
+    if name not in ("tolerant", "dense"):
+        raise typer.BadParameter(f"unknown kind {name!r}: tolerant or dense", param_hint="--name")
+    where = footage_folder()
+    print(f"footage: {where or 'none; rendered scenes alone'}")
+    plan = Plan(
+        seed=seed,
+        steps1=steps1,
+        steps2=steps2,
+        threads=threads,
+        drop=0.5 if name == "tolerant" else 0.0,
+        footage=str(where) if where else None,
+    )
+    trainer = Trainer(plan, folder / f"{name}-{seed}")
+    trainer.run()
+    print(trainer.install(name))
+
+
 def main() -> None:
     """Entry point."""
     app()

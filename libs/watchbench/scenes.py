@@ -11,12 +11,12 @@ Coordinates: unit picture (x right, y down). The ground is seen in perspective: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from watchbench.paint import Shapes, stamp
 
@@ -511,25 +511,31 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     object_box = torch.stack([o["x"] - ow, o["y"] - oh, o["x"] + ow, o["y"]], -1)
     placed = torch.where(o["there"], o["from"], FOREVER)
     s = scene.slow
+    person_share, person_box = _time_major(share, box)
+    lying, falling = _time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8))
+    vehicle_share, vehicle_box = _time_major(_share(car_box) * car_seen, car_box)
     truth = Truth(
-        times.expand(scene.size, -1),
-        *_time_major(share, box),
-        *_time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8)),
-        *_time_major(_share(car_box) * car_seen, car_box),
-        there.transpose(1, 2),
-        object_box[:, None].expand(-1, t.shape[-1], -1, -1),
-        placed,
-        v["twin"],
-        s["moves"],
-        s["start"],
+        times=times.expand(scene.size, -1),
+        person_share=person_share,
+        person_box=person_box,
+        lying=lying,
+        falling=falling,
+        vehicle_share=vehicle_share,
+        vehicle_box=vehicle_box,
+        object_there=there.transpose(1, 2),
+        object_box=object_box[:, None].expand(-1, t.shape[-1], -1, -1),
+        placed_at=placed,
+        twin=v["twin"],
+        slow_moves=s["moves"],
+        slow_from=s["start"],
     )
     lead = (t < o["from"][:, :1, None]) & o["carried"][:, None, None]
     holds = (lead | o["holds"][:, None, None])[:, 0]
     return Moment(truth, x, y, unit.expand_as(x), drop, swing, car_x, holds)
 
 
-def _time_major(*values: Tensor) -> list[Tensor]:
-    return [value.transpose(1, 2) for value in values]
+def _time_major(*values: Tensor) -> tuple[Tensor, ...]:
+    return tuple(value.transpose(1, 2) for value in values)
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------
@@ -828,7 +834,7 @@ def background(scene: Scene, size: int) -> Tensor:
     ):
         tone = torch.randn(b, 1, cells, cells, generator=g) * 0.5
         tint = torch.randn(b, 3, cells, cells, generator=g) * 0.15
-        up = F.interpolate(tone + tint, size=(size, size), mode=mode).permute(0, 2, 3, 1)
+        up = functional.interpolate(tone + tint, size=(size, size), mode=mode).permute(0, 2, 3, 1)
         out += up * (look[name][:, None, None, None] * 0.6)
     wave = torch.rand(b, 3, generator=g)
     tilt = (wave[:, 0] * 3.1416)[:, None, None]
@@ -853,13 +859,32 @@ def background(scene: Scene, size: int) -> Tensor:
     return out.clamp_(0, 1)
 
 
+class Pasted(Protocol):
+    """Real backgrounds and people in place of drawn ones (see :mod:`watchbench.footage`)."""
+
+    real_people: Tensor
+
+    def ground(self, drawn: Tensor) -> Tensor:
+        """Backgrounds [B, S, S, 3], some replaced."""
+
+    def draw(self, canvas: Tensor, now: Moment) -> None:
+        """Paste people into canvas [B, T, S, S, 3]."""
+
+
 def render(
-    scene: Scene, times: Tensor, size: int, now: Moment | None = None, backdrop: Tensor | None = None
+    scene: Scene,
+    times: Tensor,
+    size: int,
+    now: Moment | None = None,
+    backdrop: Tensor | None = None,
+    pasted: Pasted | None = None,
 ) -> Tensor:
     """Draw the scenes at ``times`` [T] (or [B, T]): float32 [B, T, size, size, 3], 0..1, disturbances included."""
     now = now or observe(scene, times)
     b, frames = scene.size, now.foot_x.shape[-1]
     back = background(scene, size) if backdrop is None else backdrop
+    if pasted is not None:
+        back = pasted.ground(back)
     canvas = back[:, None].expand(-1, frames, -1, -1, -1).contiguous().view(b * frames, size, size, 3)
     pen = _Pen(canvas, scene, frames)
     seconds = times.expand(b, -1).float()
@@ -879,6 +904,8 @@ def render(
             truth.object_there[:, :, i],
         )
     shown = (truth.person_share > 0).transpose(1, 2)
+    if pasted is not None:
+        shown = shown & ~pasted.real_people[:, None, None]
     cars = (truth.vehicle_share > 0).transpose(1, 2)
     car_line = torch.where(cars, scene.vehicles["y"][..., None], torch.full_like(now.car_x, 9.0)).amin(1)
     order = torch.where(shown, now.foot_y, torch.full_like(now.foot_y, 9.0)).argsort(dim=1)
@@ -891,6 +918,8 @@ def render(
         for rank in range(VEHICLES):
             _draw_vehicle(pen, scene, now, i, cars[:, i] & (far_first[:, rank] == i)[:, None])
     _draw_people(pen, scene, now, order, drawn & (line >= car_line[:, None]), ranks)
+    if pasted is not None:
+        pasted.draw(canvas.view(b, frames, size, size, 3), now)
     return disturb(scene, canvas.view(b, frames, size, size, 3), seconds)
 
 
@@ -1019,7 +1048,7 @@ def _blur(frames: Tensor, strength: Tensor) -> Tensor:
     part = frames[which].reshape(-1, h, w, 3).permute(0, 3, 1, 2)
     k = max(3, 2 * round(h / 112) + 1)
     soft = (
-        F.avg_pool2d(F.pad(part, [k // 2] * 4, mode="replicate"), k, 1)
+        functional.avg_pool2d(functional.pad(part, [k // 2] * 4, mode="replicate"), k, 1)
         .permute(0, 2, 3, 1)
         .view(len(which), t, h, w, 3)
     )
@@ -1060,7 +1089,7 @@ def _clock(frames: Tensor, look: dict[str, Tensor], seconds: Tensor) -> Tensor:
         for k in range(t):
             now = base % 86400 + float(seconds[i, k])
             text = f"2026-{base % 12 + 1:02d}-{base % 28 + 1:02d} {int(now // 3600) % 24:02d}:{int(now // 60) % 60:02d}:{int(now) % 60:02d}"
-            bits = F.interpolate(
+            bits = functional.interpolate(
                 _text(text)[None, None], size=(height, int(height * 76 / 6 * 0.75)), mode="area"
             )[0, 0]
             top = 2 if bool(look["clock_top"][i]) else h - height - 3
@@ -1103,23 +1132,3 @@ def _covered(box: Tensor, mask: Tensor, cells: int) -> Tensor:
     whole = ((box[..., 2] - box[..., 0]) * (box[..., 3] - box[..., 1])).clamp(min=1e-6)[..., None, None]
     hit = (area * cells * cells > 0.3) | (area / whole > 0.45)
     return (hit & mask[..., None, None]).any(2).flatten(2).float()
-
-
-def pick(scene: Scene, index: Tensor) -> Scene:
-    """Some scenes of a batch."""
-    take: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda table: {
-        k: v[index] for k, v in table.items()
-    }  # noqa: E731
-    return replace(
-        scene,
-        kind=scene.kind[index],
-        horizon=scene.horizon[index],
-        tall=scene.tall[index],
-        squash=scene.squash[index],
-        people=take(scene.people),
-        vehicles=take(scene.vehicles),
-        objects=take(scene.objects),
-        furniture=take(scene.furniture),
-        look=take(scene.look),
-        slow=take(scene.slow),
-    )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from watchbench import model as vlm
 from watchbench import scenes
+from watchbench.footage import Composite, Footage
+from watchbench.footage import load as load_footage
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
 
 STEP_S = 0.5
@@ -43,17 +46,18 @@ class Plan:
     questions: int = 6
     threads: int = 1
     painters: int = 1
+    footage: str | None = None
+
+
+def _is_matrix(p: nn.Parameter) -> bool:
+    return p.dim() == 2 and min(p.shape) > 8 and not getattr(p, "is_table", False)
 
 
 def optimisers(groups: Iterable[tuple[list[nn.Parameter], float]]) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside layers, AdamW for the rest."""
     matrices, rest = [], []
     for parameters, rate in groups:
-        big = [
-            p
-            for p in parameters
-            if p.dim() == 2 and min(p.shape) > 8 and p.shape[0] < 1024 and not getattr(p, "is_table", False)
-        ]
+        big = [p for p in parameters if _is_matrix(p)]
         small = [p for p in parameters if all(p is not q for q in big)]
         matrices.append({"params": big, "lr": 2 * rate, "base": 2 * rate})
         rest.append({"params": small, "lr": rate, "base": rate})
@@ -80,7 +84,7 @@ def update(
 
 def dense_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Every class in every cell, rare ones weighing more."""
-    return F.binary_cross_entropy_with_logits(logits, labels, pos_weight=torch.tensor(DENSE_WEIGHT))
+    return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=torch.tensor(DENSE_WEIGHT))
 
 
 def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> Tensor:
@@ -89,7 +93,7 @@ def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> 
     A different threshold per clip, and now and then a group kept or dropped by accident, so that no one rule is learnt.
     """
     b, t = pixels.shape[:2]
-    small = F.avg_pool2d(pixels.flatten(0, 1), 4).view(b, t, 3, 28, 28)
+    small = functional.avg_pool2d(pixels.flatten(0, 1), 4).view(b, t, 3, 28, 28)
     change = torch.zeros(b, t, vlm.TOKENS)
     active = torch.zeros(b, vlm.TOKENS)
     for k in range(t):
@@ -97,7 +101,7 @@ def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> 
             change[:, k], active = 9.0, torch.zeros_like(active)
             continue
         delta = (small[:, k] - small[:, k - 1]).abs().amax(1, keepdim=True)
-        active = torch.maximum(active, F.max_pool2d(delta, 7).flatten(1))
+        active = torch.maximum(active, functional.max_pool2d(delta, 7).flatten(1))
         change[:, k] = active
     threshold = torch.rand(b, 1, 1, generator=g) * 0.12 + 0.02
     keep = change > threshold
@@ -119,8 +123,13 @@ def drop_mask(pixels: Tensor, g: torch.Generator) -> Tensor:
     return keep
 
 
-def _single_thread(_: int) -> None:
+def _painter(plan: Plan) -> Callable[[int], None]:
+    return partial(_start_painter, plan.footage)
+
+
+def _start_painter(footage: str | None, _: int) -> None:
     torch.set_num_threads(1)
+    use_footage(Path(footage) if footage else None)
 
 
 class Drawn(Dataset[Any]):
@@ -137,10 +146,9 @@ class Drawn(Dataset[Any]):
         seed = self.plan.seed * 10**7 + self.begin + i
         if self.stage == 1:
             if not self.stock:
-                drawn = single_frames(
-                    4 * self.plan.batch1, seed
-                )  # four batches at once cost hardly more than one
-                self.stock = list(zip(*(part.split(self.plan.batch1) for part in drawn), strict=True))
+                # Four batches at once cost hardly more than one.
+                drawn = single_frames(4 * self.plan.batch1, seed)
+                self.stock = list(zip(*(part.chunk(4) for part in drawn), strict=True))
             return self.stock.pop()
         return windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6)
 
@@ -205,6 +213,11 @@ class Trainer:
         self.stage, self.step = stage, 0
         return 0
 
+    def install(self, name: str) -> Path:
+        """Make what was learnt the committed weights ``name``."""
+        plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
+        return vlm.replace_weights(self.model, name, {"plan": plan, "stage": self.stage, "steps": self.step + 1})
+
     def run(self) -> None:
         """Both stages, to the end."""
         if self.stage == 1:
@@ -217,7 +230,8 @@ class Trainer:
         begin = self._begin(opts, 1)
         mean = 0.0
         bar = tqdm(range(begin, plan.steps1), initial=begin, total=plan.steps1, desc="cells", mininterval=10)
-        for self.step, (pixels, labels) in zip(bar, self._ahead(1, begin), strict=True):
+        for step, (pixels, labels) in zip(bar, self._ahead(1, begin), strict=True):
+            self.step = step
             loss = dense_loss(self.head(vlm.see(self.model, pixels)), labels)
             update(loss, opts, self.vision, self.step / plan.steps1)
             mean = loss.item() if mean == 0 else 0.98 * mean + 0.02 * loss.item()
@@ -235,7 +249,8 @@ class Trainer:
         bar = tqdm(
             range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
         )
-        for self.step, (pixels, truth) in zip(bar, self._ahead(2, begin), strict=True):
+        for step, (pixels, truth) in zip(bar, self._ahead(2, begin), strict=True):
+            self.step = step
             done = self.step / plan.steps2
             seed = plan.seed * 10**7 + 5 * 10**6 + self.step
             loss, asked = self._question_loss(pixels, truth, seed, done >= plan.frozen)
@@ -256,7 +271,7 @@ class Trainer:
             prefetch_factor=3,
             multiprocessing_context="spawn",
             in_order=True,
-            worker_init_fn=_single_thread,
+            worker_init_fn=_painter(self.plan),
         )
 
     def _question_loss(
@@ -280,8 +295,8 @@ class Trainer:
         two, every = vlm.answer(self.model, shaped, asked, keep, first)
         table = vlm.vocabulary()
         said = torch.where(target, table[vlm.YES], table[vlm.NO])
-        ce = F.cross_entropy(two.flatten(0, 1), (~target).flatten().long(), reduction="none")
-        full = F.cross_entropy(every.flatten(0, 1), said.flatten(), reduction="none")
+        ce = functional.cross_entropy(two.flatten(0, 1), (~target).flatten().long(), reduction="none")
+        full = functional.cross_entropy(every.flatten(0, 1), said.flatten(), reduction="none")
         weight = sure.flatten() / sure.sum().clamp(min=1)
         loss = (ce * weight).sum()
         asked_loss = loss.item()
@@ -318,12 +333,27 @@ def choose(plan: Plan, g: torch.Generator) -> tuple[list[Asked], Tensor]:
 Asked = vlm.Asked
 
 
-def windows(batch: int, frames: int, seed: int, phase: bool = True) -> tuple[Tensor, scenes.Truth]:
+_footage: dict[str, Footage | None] = {}
+
+
+def use_footage(where: Path | None) -> bool:
+    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there are any."""
+    _footage["now"] = load_footage(where) if where else None
+    return _footage["now"] is not None
+
+
+def composite(scene: scenes.Scene) -> Composite | None:
+    """What is pasted into a batch, if footage is in use."""
+    footage = _footage.get("now")
+    return Composite(footage, scene) if footage else None
+
+
+def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
     """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and their truth."""
     scene = scenes.sample(batch, frames * STEP_S, seed)
     times = torch.arange(frames) * STEP_S
     now = scenes.observe(scene, times)
-    pixels = scenes.render(scene, times, vlm.SIZE, now)
+    pixels = scenes.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
     return pixels.permute(0, 1, 4, 2, 3).contiguous(), now.truth
 
 
@@ -333,7 +363,7 @@ def single_frames(batch: int, seed: int) -> tuple[Tensor, Tensor]:
     scene = scenes.sample(batch, 10.0, seed)
     times = torch.rand(batch, 1, generator=g) * 10
     now = scenes.observe(scene, times)
-    pixels = scenes.render(scene, times, vlm.SIZE, now)
+    pixels = scenes.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
     return pixels[:, 0].permute(0, 3, 1, 2).contiguous(), scenes.dense_labels(now.truth)[:, 0]
 
 

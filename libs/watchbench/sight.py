@@ -1,0 +1,261 @@
+"""What the model sees: F1 per question on rendered cameras it never saw, and apart from that on real clips.
+
+Both go the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from watchbench import cameras, encode, scenes
+from watchbench import model as vlm
+from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
+
+FRAMES, STRIDE, STEP_S = 20, 4, 0.5
+ENDS = (7, 13, 19)
+TEST_SEED = 900_000_000
+Spans = tuple[tuple[float, float], ...]
+ALWAYS: Spans = ((0.0, 1e9),)
+NEVER: Spans = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """What is in view in a real clip, in seconds; a question that is missing has no clear truth there."""
+
+    path: str
+    truth: dict[str, Spans]
+
+
+def _clip(path: str, **truth: Spans) -> Clip:
+    return Clip(path, {"many": NEVER} | truth)
+
+
+# Our own reading of the clips; none of them is used in training.
+CLIPS: tuple[Clip, ...] = (
+    _clip("fixed/gmdcsa_s1_fall13.mp4", person=ALWAYS, lying=((1.6, 4.4),), vehicle=NEVER, left=NEVER),
+    _clip("derived/sim_night_noise_fall.mp4", person=ALWAYS, lying=((1.6, 4.4),), vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s2_fall12_night.mp4", person=ALWAYS, lying=((8.3, 13.0),), vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s3_fall01.mp4", person=ALWAYS, lying=((1.7, 4.0),), vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s3_fall16_night.mp4", person=ALWAYS, lying=((2.6, 7.0),), vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s1_adl10.mp4", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s2_adl23_night.mp4", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/gmdcsa_s3_adl20_night.mp4", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/sam2_juggle.mp4", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/sam2_dog.mp4", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/intel_asl_again.mkv", person=ALWAYS, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip(
+        "fixed/intel_car_topdown.mp4",
+        person=NEVER,
+        lying=NEVER,
+        vehicle=((4.4, 8.9), (14.3, 19.2), (25.6, 28.0)),
+        left=NEVER,
+    ),
+    _clip("moving/carnd_dashcam_highway.mp4", person=NEVER, lying=NEVER, vehicle=ALWAYS),
+    _clip("fixed/dvrscan_issue53_brightness_change.avi", person=NEVER, lying=NEVER, left=NEVER),
+    _clip("fixed/lightning_sky_hevc_1080p.mp4", person=NEVER, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/axis_ceiling_1080p_signed.h264", person=NEVER, lying=NEVER, vehicle=NEVER, left=NEVER),
+    _clip("fixed/intel_bottle_shelf.mp4", lying=NEVER, vehicle=NEVER),
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one question."""
+
+    hit: int = 0
+    miss: int = 0
+    false: int = 0
+    quiet: int = 0
+
+    def add(self, said: bool, true: bool) -> None:
+        """Count one answer."""
+        if true:
+            self.hit, self.miss = self.hit + said, self.miss + (not said)
+        else:
+            self.false, self.quiet = self.false + said, self.quiet + (not said)
+
+    @property
+    def f1(self) -> float | None:
+        """F1, or None where nothing was to be found."""
+        if self.hit + self.miss == 0:
+            return None
+        return round(2 * self.hit / (2 * self.hit + self.miss + self.false), 3)
+
+
+@dataclass(slots=True)
+class Score:
+    """Tallies per question."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def add(self, name: str, said: bool, true: bool) -> None:
+        """Count one answer of a question."""
+        self.tallies.setdefault(name, Tally()).add(said, true)
+
+    def f1(self) -> dict[str, float | None]:
+        """F1 per question."""
+        return {name: self.tallies[name].f1 for name in NAMES if name in self.tallies}
+
+    def table(self) -> str:
+        """Per question: F1, then of the true ones how many were found, of the others how many were let be."""
+        rows = [f"{'question':<14}{'F1':>7}{'found':>12}{'let be':>12}"]
+        for name in (n for n in NAMES if n in self.tallies):
+            t = self.tallies[name]
+            f1 = "-" if t.f1 is None else f"{t.f1:.3f}"
+            found, quiet = f"{t.hit}/{t.hit + t.miss}", f"{t.quiet}/{t.quiet + t.false}"
+            rows.append(f"{name:<14}{f1:>7}{found:>12}{quiet:>12}")
+        return "\n".join(rows)
+
+
+def decode(path: Path) -> tuple[Tensor, Tensor]:
+    """A file through Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
+    from lookout.codec import DecodeRequest, SoftwareDecoder
+
+    request = DecodeRequest(width=vlm.SIZE, height=vlm.SIZE, vectors=False)
+    result = SoftwareDecoder().decode(path.read_bytes(), request)
+    pixels = torch.from_numpy(result.pixels.copy())
+    times = torch.tensor([frame.stream_us / 1e6 for frame in result.frames])
+    return pixels.permute(0, 3, 1, 2).float() / 255, times
+
+
+@torch.no_grad()
+def ask(
+    model: Any, pixels: Tensor, names: tuple[str, ...], ends: tuple[int, ...], keep: Tensor | None = None
+) -> Tensor:
+    """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112]; ``keep`` bool [T, 16]."""
+    tokens = vlm.see(model, pixels, keep)
+    asked = [vlm.Asked(BY_NAME[name].text, end) for end in ends for name in names]
+    logits, _ = vlm.answer(model, tokens[None], asked, None if keep is None else keep[None])
+    return logits[0].softmax(-1)[:, 0].view(len(ends), len(names))
+
+
+def rendered_clips(count: int, folder: Path) -> Iterator[tuple[Path, scenes.Truth]]:
+    """Unseen random cameras of ten seconds, rendered at 448 x 448 and encoded in various ways (kept in ``folder``)."""
+    seconds = FRAMES * STEP_S
+    for i in range(count):
+        seed = TEST_SEED + i
+        scene = scenes.sample(1, seconds, seed)
+        path = folder / f"test-{i:04d}-{cameras.LOOK}.mp4"
+        if not path.is_file():
+            how = encode.varied(seed)
+            encode.write(cameras.frames(scene, seconds), path, cameras.FPS, how)
+        yield path, scenes.observe(scene, torch.arange(FRAMES) * STEP_S).truth
+
+
+def rendered(model: Any, count: int, folder: Path, drop: bool = False) -> Score:
+    """Every question on unseen rendered cameras, in windows of 4, 7 and 10 seconds; ``drop`` prunes by motion."""
+    from watchbench.training import moving_groups
+
+    score = Score()
+    for path, truth in tqdm(rendered_clips(count, folder), total=count, desc="rendered"):
+        pixels, _ = decode(path)
+        if len(pixels) < FRAMES:  # a lost packet at the end
+            pixels = torch.cat([pixels, pixels[-1:].expand(FRAMES - len(pixels), -1, -1, -1)])
+        keep = moving_groups(pixels[None, :FRAMES], torch.Generator().manual_seed(1))[0] if drop else None
+        said = ask(model, pixels[:FRAMES], NAMES, ENDS, keep) > 0.5
+        yes, known = answers(truth)
+        for e, end in enumerate(ENDS):
+            for q, name in enumerate(NAMES):
+                if known[0, end, q]:
+                    score.add(name, bool(said[e, q]), bool(yes[0, end, q]))
+    return score
+
+
+def real(
+    model: Any, where: Path, clips: tuple[Clip, ...] = CLIPS
+) -> tuple[Score, dict[str, dict[str, float]]]:
+    """The product's questions on real clips: every window of at most ten seconds that a stride of two closes.
+
+    Returns the score and, per clip and question, the largest p(yes).
+    """
+    score, most = Score(), {}
+    for clip in tqdm(clips, desc="real"):
+        path = where / clip.path
+        if not path.is_file():
+            print(f"skipped: {clip.path} is not in {where}")
+            continue
+        pixels, times = decode(path)
+        names = tuple(name for name in PRODUCT if name in clip.truth)
+        peaks = dict.fromkeys(names, 0.0)
+        for end in _ends(len(pixels)):
+            begin = max(0, (end // STRIDE) * STRIDE + STRIDE - FRAMES)
+            p = ask(model, pixels[begin : end + 1], names, (end - begin,))[0]
+            for q, name in enumerate(names):
+                peaks[name] = max(peaks[name], round(float(p[q]), 3))
+                true = _truth(clip.truth[name], float(times[begin]), float(times[end]))
+                if true is not None:
+                    score.add(name, bool(p[q] > 0.5), true)
+        most[clip.path] = peaks
+    return score, most
+
+
+def _ends(count: int) -> list[int]:
+    """The last frame of every window: each closed stride, and what is left at the end."""
+    ends = list(range(STRIDE - 1, count, STRIDE))
+    return ends if ends and ends[-1] == count - 1 else [*ends, *([count - 1] if count > 1 else [])]
+
+
+def _truth(spans: Spans, begin: float, end: float) -> bool | None:
+    """Whether a window shows what the spans say; None within half a second of the border."""
+    shared = max((min(end, b) - max(begin, a) for a, b in spans), default=-9.0)
+    if shared >= min(0.5, end - begin):
+        return True
+    return False if shared < -0.5 else None
+
+
+def report(folder: Path, weights: Path, count: int, where: Path | None) -> dict[str, dict[str, float | None]]:
+    """Print both tables; returns what the last line says."""
+    model = vlm.load(weights)
+    shown = rendered(model, count, folder)
+    print(f"\nrendered cameras, {count} clips, every token\n{shown.table()}")
+    pruned = rendered(model, count, folder, drop=True)
+    print(f"\nrendered cameras, static tokens dropped\n{pruned.table()}")
+    seen: dict[str, float | None] = {}
+    if where is None:
+        print("\nreal clips: skipped, there is no footage (set LOOKOUT_FOOTAGE)")
+    else:
+        score, most = real(model, where)
+        seen = score.f1()
+        print(f"\nreal clips\n{score.table()}\n\nlargest p(yes) per clip")
+        for path, peaks in most.items():
+            print(f"  {path:<48}", "  ".join(f"{name} {p:.2f}" for name, p in peaks.items()))
+    return {"rendered": shown.f1(), "real": seen}
+
+
+def main() -> None:
+    """``python -m watchbench.sight``: the last line is JSON."""
+    import argparse
+
+    from watchbench.footage import folder
+
+    parser = argparse.ArgumentParser(
+        description="F1 per question on unseen rendered cameras and on real clips."
+    )
+    parser.add_argument(
+        "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
+    )
+    parser.add_argument("--clips", type=int, default=160, help="rendered cameras")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    named = Path(options.weights)
+    weights = named if named.is_dir() else vlm.weights(options.weights)
+    print(json.dumps(report(options.folder, weights, options.clips, folder())))
+
+
+if __name__ == "__main__":
+    main()
+
+__all__ = ["CLIPS", "QUESTIONS", "Clip", "Score", "Tally", "ask", "decode", "real", "rendered", "report"]

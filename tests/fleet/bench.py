@@ -148,6 +148,10 @@ class Threaded:
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"lookout_{name}", {"stage": "toy", **labels}) or 0.0
 
+    def given_up(self) -> float:
+        """Transactions that did not commit, or nobody knows."""
+        return sum(self.count("transactions_total", outcome=each) for each in ("aborted", "unknown"))
+
     def stop(self) -> None:
         self.worker.stop()
         self.thread.join(30.0)

@@ -41,7 +41,8 @@ class ToySettings(ServiceSettings):
 
 
 class State:
-    def __init__(self, count: int, total: int) -> None:
+    def __init__(self, camera: str, count: int, total: int) -> None:
+        self.camera = camera
         self.count = count
         self.total = total
 
@@ -50,6 +51,7 @@ class Toy(Handler[State]):
     """The value is JSON: {"n": number, "sleep": seconds, "do": "bad" | "boom" | "huge" | "away"}."""
 
     config_digest = "toy-1"
+    tick_every = 0.1
 
     def __init__(self, out: str) -> None:
         self.out = out
@@ -59,12 +61,14 @@ class Toy(Handler[State]):
         self.away = False
         self.loads: list[tuple[str, int]] = []
         self.seen: list[tuple[str, int]] = []
+        self.ticks: list[str] = []
+        self.silent: set[str] = set()
 
     def load(self, camera: str, stored: Stored | None) -> State:
         self.loads.append((camera, stored.owner_epoch if stored else 0))
         if stored is None:
-            return State(0, 0)
-        return State(stored.checkpoint.decode.next_sample, stored.checkpoint.decode.watermark_us)
+            return State(camera, 0, 0)
+        return State(camera, stored.checkpoint.decode.next_sample, stored.checkpoint.decode.watermark_us)
 
     def handle(self, state: State, record: Record) -> Result:
         asked = json.loads(record.value)
@@ -89,6 +93,13 @@ class Toy(Handler[State]):
 
     def rejected(self, state: State, record: Record, reason: DeadLetter) -> Result:
         return Result([Output(self.out, record.camera, json.dumps({"rejected": reason.reason}).encode())])
+
+    def tick(self, state: State, now: float) -> Result | None:
+        self.ticks.append(state.camera)
+        if state.camera not in self.silent:
+            return None
+        self.silent.discard(state.camera)
+        return Result([Output(self.out, state.camera, json.dumps({"silent": state.count}).encode())])
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries.extend(deliveries)

@@ -44,6 +44,7 @@ class Partition:
     lanes: dict[str, Lane] = field(default_factory=dict)
     bytes: int = 0
     next_tick: float = 0.0
+    at_end: bool = False  # everything that was in the topic is read
     seek_to: int | None = None  # reading goes on from here as soon as the client lets it
 
     def add(self, slot: Slot) -> Lane:

@@ -113,7 +113,10 @@ class Handler(ABC, Generic[S]):
         """
 
     def tick(self, state: S, now: float) -> Result | None:
-        """What the mere passing of time gives (`now`: Unix seconds): a gap after silence. None: nothing."""
+        """What the mere passing of time gives (`now`: Unix seconds): a gap after silence. None: nothing.
+
+        Called only while everything that was sent is read, so a backlog or an outage is no silence.
+        """
         return None
 
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:

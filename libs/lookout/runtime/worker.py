@@ -46,6 +46,7 @@ IDLE_S = 0.1
 BUSY_S = 0.01
 REVOKE_S = 5.0
 HANG_S = 5.0
+CATCH_UP_S = 2.0  # after reading starts again, before time counts
 CAMERA_ID_BYTES = 200
 
 
@@ -143,6 +144,7 @@ class Worker:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": int(self._settings.session_timeout_s * 1000),
             "heartbeat.interval.ms": max(200, int(self._settings.session_timeout_s * 1000 / 5)),
@@ -198,13 +200,18 @@ class Worker:
             self._accept(message, reading)
 
     def _accept(self, message: Message, reading: bool) -> None:
+        partition = self._partitions.get(message.partition() or 0)
         error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            if partition is not None:
+                partition.at_end = True
+            return
         if error is not None:
             self._consumer_error(error)
             return
-        partition = self._partitions.get(message.partition() or 0)
         if partition is None or partition.seek_to is not None or not reading:
             return  # given back, going back, or stopping: not committed, so it is read again
+        partition.at_end = False
         record = record_of(message)
         slot = Slot(record.camera, record, traceparent=_traceparent(record))
         if (reason := _refusal(record)) is not None:
@@ -278,7 +285,7 @@ class Worker:
         now = time.monotonic()
         every = self._handler.tick_every
         for partition in self._partitions.values():
-            ticking = every is not None and partition.loaded and now >= partition.next_tick
+            ticking = every is not None and self._may_tick(partition, now)
             if ticking:
                 assert every is not None
                 partition.next_tick = now + every
@@ -290,6 +297,11 @@ class Worker:
                     self._dispatch(lane)
                 elif ticking and lane.camera and not lane.waiting and not lane.busy:
                     self._dispatch(partition.add(Slot(lane.camera, tick=True)))
+
+    def _may_tick(self, partition: Partition, now: float) -> bool:
+        """Time counts only where everything that was sent is read: an outage or a backlog is no silence."""
+        caught_up = partition.loaded and partition.at_end and self._kafka_up
+        return caught_up and partition.number not in self._paused and now >= partition.next_tick
 
     def _process(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> None:
         """On a compute thread."""
@@ -526,6 +538,8 @@ class Worker:
         self._paused &= set(self._partitions)
         self._switch(held - self._paused, self._consumer.pause)
         self._switch(self._paused - held, self._consumer.resume)
+        for number in self._paused - held:
+            self._partitions[number].next_tick = now + CATCH_UP_S
         self._paused = held
         stage = self._stage
         self._metrics.paused.labels(stage).set(len(held))
@@ -684,6 +698,8 @@ class Worker:
             return
         self._kafka_up = up
         if up:
+            for partition in self._partitions.values():
+                partition.next_tick = time.monotonic() + CATCH_UP_S
             self._health.clear("kafka")
             self._log.info("Kafka is back")
         else:

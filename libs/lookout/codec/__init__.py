@@ -35,9 +35,12 @@ from lookout.codec.types import (
 if TYPE_CHECKING:
     from lookout.codec.cutting import Segment, cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
+    from lookout.codec.parallel import FileDecoder, FileFrame
 
 _NEEDS_FFMPEG = {
     "Decoder": "decoder",
+    "FileDecoder": "parallel",
+    "FileFrame": "parallel",
     "Segment": "cutting",
     "SoftwareDecoder": "decoder",
     "cut": "cutting",
@@ -52,6 +55,8 @@ __all__ = [
     "Decoded",
     "Decoder",
     "Expected",
+    "FileDecoder",
+    "FileFrame",
     "Fit",
     "FrameInfo",
     "Gather",

@@ -43,7 +43,8 @@ _FRAGMENTED = {
     "use_editlist": "0",
 }
 MUXER_OPTIONS = {
-    "mpegts": {"mpegts_copyts": "1", "avoid_negative_ts": "disabled"},
+    # A piece is short: its tables need not come again.
+    "mpegts": {"mpegts_copyts": "1", "avoid_negative_ts": "disabled", "pat_period": "60", "sdt_period": "60"},
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
@@ -90,13 +91,15 @@ class _Group:
     def add(self, packet: av.Packet, time_us: int) -> None:
         """Take the next packet."""
         self.packets.append(packet)
-        self.size += packet.size + packet.size // 40 + 250
+        self.size += 188 * (packet.size // 180 + 3)
         self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
 
     @property
     def end_us(self) -> int:
-        """When its last frame ends."""
-        return self.last_us + self.nominal_us
+        """When its last frame ends, if it lasts as long as frames do here."""
+        count = len(self.packets)
+        step = (self.last_us - self.start_us) // (count - 1) if count > 1 else self.nominal_us
+        return self.last_us + max(1, step)
 
 
 def cut(

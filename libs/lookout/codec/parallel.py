@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Full, Queue
 from types import TracebackType
@@ -180,6 +180,7 @@ class FileDecoder:
         self._positions = {pick.pts: i for i, pick in enumerate(self.picks)}
         self._count = threading.Lock()
         self._spoiled = threading.Event()
+        self._started = False
 
     def __len__(self) -> int:
         return len(self.picks)
@@ -226,8 +227,9 @@ class FileDecoder:
         return _OpenVideo(self.path, self.limits)
 
     def _start(self) -> None:
-        if self._threads:
+        if self._started:
             raise CodecError(Reason.REQUEST, "a file decoder can be read once")
+        self._started = True
         if not self.picks:
             return
         jobs: list[Callable[[], None]] = [self._in_order]
@@ -247,8 +249,7 @@ class FileDecoder:
     def _feed(self) -> None:
         """Read packets once and hand them to the decoding threads interval by interval."""
         plan = joined(plan_runs(self.table, [pick.pts for pick in self.picks]), self._intervals)
-        with self._open() as video:
-            reader = _Reader(video, self.table)
+        with _Reader(self.path, self.limits, self.table) as reader:
             for runs in plan:
                 loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
                 if not self._offer(_Interval(loaded)):
@@ -321,8 +322,8 @@ class FileDecoder:
         order from its beginning, once, and the other threads stop. False: nothing is left to do."""
         before = np.flatnonzero(self.table.clean[: run.first])
         lead = int(before[-1]) if len(before) else 0
-        with self._open() as source:
-            packets = list(_Reader(source, self.table).packets(lead, run.last))
+        with _Reader(self.path, self.limits, self.table) as reader:
+            packets = list(reader.packets(lead, run.last))
         delivery = _Delivery(self._ring, run.wanted, self._positions)
         video.context.skip_frame = "DEFAULT"
         refused, frames, spoilt = video.refused, 0, False
@@ -454,16 +455,31 @@ class _OpenVideo:
         self._stack.close()
 
 
-@dataclass(slots=True)
 class _Reader:
     """Packets of a file by their number in decoding order, read forward, sought where a gap is wide."""
 
-    video: Video
-    table: FrameTable
-    seeks: int = 0
-    _next: int = 0  # number of the next packet the demuxer will give
-    _held: list[tuple[int, av.Packet]] = field(default_factory=list)  # read already, may be asked for again
-    _stream: Iterator[av.Packet] | None = None
+    def __init__(self, path: Path, limits: Limits, table: FrameTable) -> None:
+        self._path, self._limits, self._table = path, limits, table
+        self.seeks = 0
+        self._may_seek = True
+        self._opened = ExitStack()
+        self._next = 0  # number of the next packet the demuxer will give
+        self._held: list[tuple[int, av.Packet]] = []  # read already, may be asked for again
+        self._open()
+
+    def _open(self) -> None:
+        self._opened.close()
+        self._video = self._opened.enter_context(_OpenVideo(self._path, self._limits))
+        self._stream = self._video.packets()
+        self._next = 0
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
 
     def packets(self, first: int, last: int) -> Iterator[av.Packet]:
         """Packets [first, last]. `first` never decreases from call to call."""
@@ -478,35 +494,34 @@ class _Reader:
                 yield packet
 
     def _read(self) -> tuple[int, av.Packet]:
-        if self._stream is None:
-            self._stream = self.video.packets()
         packet = next(self._stream, None)
         if packet is None:
-            raise CodecError(Reason.UNREADABLE, f"the file now ends at packet {self._next}")
+            raise CodecError(Reason.UNREADABLE, f"{self._path} now ends at packet {self._next}")
         self._next += 1
         return self._next - 1, packet
 
     def _skip_to(self, number: int) -> None:
-        """Seek to a keyframe if that saves reading and the file allows it."""
-        if not self.table.key[number] or int(self.table.size[self._next : number].sum()) < SEEK_BYTES:
+        """Seek to a keyframe if that saves reading and the container's index leads there."""
+        gap = int(self._table.size[self._next : number].sum())
+        if not self._may_seek or not self._table.key[number] or gap < SEEK_BYTES:
             return
-        self.video.seek(int(self.table.pts[number]))
-        self._stream = self.video.packets()
-        self.seeks += 1
+        self._video.seek(int(self._table.pts[number]))
+        self._stream = self._video.packets()
         for packet in self._stream:
             found = self._number(packet)
             if found is None or found > number:
                 break
             if found == number:
+                self.seeks += 1
                 self._held.append((number, packet))
                 self._next = number + 1
                 return
-        # The container's index led elsewhere: read from the beginning.
-        self.video.seek(int(self.table.pts[0]))
-        self._stream, self._next = self.video.packets(), 0
+        # It led elsewhere (MPEG-TS has no index). Only a fresh start gives the packets as they were counted.
+        self._may_seek = False
+        self._open()
 
     def _number(self, packet: av.Packet) -> int | None:
         if packet.pts is None:
             return None
-        found = np.flatnonzero((self.table.pts == packet.pts) & (self.table.size == packet.size))
+        found = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
         return int(found[0]) if len(found) == 1 else None

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lookout.codec import (
+    CodecError,
+    DecodeRequest,
+    Limits,
+    Reason,
+    SandboxError,
+    SandboxPool,
+    SandboxSettings,
+    SoftwareDecoder,
+)
+from lookout.codec.confine import SYSCALLS, seccomp_program
+from lookout.codec.exchange import load_result, shared_file, store_result
+from tests.unit.codec.clips import FakeMalice, Recorder, Smuggled, encode
+
+QUICK = SandboxSettings(wall_s=2, cpu_s=0.2, memory=1 << 30)
+CLIP = encode(speed=2, bframes=1)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(1, QUICK) as pool:
+        pool.decode(
+            CLIP, DecodeRequest(28, 28)
+        )  # a warm worker: later tests measure their deed, not the start
+        yield pool
+
+
+def ask(pool: SandboxPool, deed: str) -> object:
+    return pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice(deed)))
+
+
+def test_the_sandbox_gives_what_the_decoder_gives(pool: SandboxPool) -> None:
+    request = DecodeRequest(42, 28, gather=Recorder())
+    here, there = SoftwareDecoder().decode(CLIP, request), pool.decode(CLIP, request)
+    assert there.facts == here.facts
+    assert there.geometry == here.geometry
+    assert [s.info for s in there.frames] == [s.info for s in here.frames]
+    assert (there.pixels == here.pixels).all()
+    there.pixels[:] = 0  # the caller's own
+
+
+def test_one_worker_serves_many_segments(pool: SandboxPool) -> None:
+    pids = pool.pids()
+    for _ in range(5):
+        pool.decode(CLIP, DecodeRequest(28, 28))
+    assert pool.pids() == pids
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(b"", Reason.EMPTY), (b"no video" * 100, Reason.UNREADABLE), (CLIP[:40], Reason.UNREADABLE)],
+)
+def test_bad_bytes_are_one_clear_error(pool: SandboxPool, data: bytes, reason: Reason) -> None:
+    pids = pool.pids()
+    with pytest.raises(CodecError) as caught:
+        pool.decode(data, DecodeRequest(28, 28))
+    assert caught.value.reason is reason
+    assert pool.pids() == pids
+
+
+def test_limits_hold_before_and_in_the_worker(pool: SandboxPool) -> None:
+    for limits in (Limits(bytes=10), Limits(side=20)):
+        with pytest.raises(CodecError) as caught:
+            pool.decode(CLIP, DecodeRequest(28, 28, limits=limits))
+        assert caught.value.reason in (Reason.BYTES, Reason.DIMENSIONS)
+
+
+@pytest.mark.parametrize("deed", ["socket", "program", "fork"])
+def test_a_worker_has_no_sockets_and_starts_nothing(pool: SandboxPool, deed: str) -> None:
+    with pytest.raises(SandboxError, match="PermissionError"):
+        ask(pool, deed)
+
+
+def test_a_worker_sits_in_an_empty_directory_with_a_bare_environment(
+    pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = pool.decode(CLIP, DecodeRequest(28, 28, gather=FakeMalice("look")))
+    motion = decoded.frames[0].motion
+    assert motion is not None
+    assert motion.v is not None
+    assert motion.v.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("deed", "said"), [("die", "SIGKILL"), ("spin", "CPU"), ("sleep", "within 2 s")])
+def test_what_kills_or_hangs_the_decoder_twice_is_poison(pool: SandboxPool, deed: str, said: str) -> None:
+    before = pool.restarts
+    with pytest.raises(CodecError, match=said) as caught:
+        ask(pool, deed)
+    assert caught.value.reason is Reason.POISON
+    assert pool.restarts == before + 2
+    assert pool.decode(CLIP, DecodeRequest(28, 28)).facts.frames == 30
+
+
+def test_memory_is_bounded(pool: SandboxPool) -> None:
+    with pytest.raises(CodecError) as caught:
+        ask(pool, "hoard")
+    assert caught.value.reason is Reason.MEMORY
+
+
+def test_a_bug_is_reported_with_its_trace(pool: SandboxPool) -> None:
+    pids = pool.pids()
+    with pytest.raises(SandboxError, match="a bug in the gather"):
+        ask(pool, "bug")
+    assert pool.pids() == pids
+
+
+def test_a_worker_cannot_make_the_parent_run_code(pool: SandboxPool) -> None:
+    with pytest.raises(CodecError, match="no part of a result") as caught:
+        ask(pool, "smuggle")
+    assert caught.value.reason is Reason.POISON
+    fd = shared_file()
+    try:
+        reply = store_result(fd, Smuggled())
+        with pytest.raises(pickle.UnpicklingError):
+            load_result(fd, reply)
+        with pytest.raises(EOFError):
+            load_result(fd, type(reply)("done", size=1 << 60))
+    finally:
+        os.close(fd)
+
+
+def test_threads_share_the_pool() -> None:
+    with SandboxPool(2, QUICK) as pool, ThreadPoolExecutor(6) as threads:
+        futures = [threads.submit(pool.decode, CLIP, DecodeRequest(28, 28)) for _ in range(12)]
+        assert {future.result().facts.frames for future in futures} == {30}
+        assert len(pool.pids()) <= 2
+
+
+def test_closing_leaves_nothing_behind() -> None:
+    descriptors, children = len(os.listdir("/proc/self/fd")), set(psutil.Process().children())
+    pool = SandboxPool(2, QUICK)
+    pool.decode(CLIP, DecodeRequest(28, 28))
+    directory = Path(pool._directory)
+    assert directory.is_dir()
+    pids = pool.pids()
+    pool.close()
+    pool.close()
+    assert not directory.exists()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert set(psutil.Process().children()) == children
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    with pytest.raises(CodecError) as caught:
+        pool.decode(CLIP, DecodeRequest(28, 28))
+    assert caught.value.reason is Reason.CLOSED
+
+
+def test_closing_ends_a_decode_at_work() -> None:
+    pool = SandboxPool(1, SandboxSettings(wall_s=60))
+    pool.decode(CLIP, DecodeRequest(28, 28))
+    caught: list[CodecError] = []
+
+    def work() -> None:
+        try:
+            ask(pool, "sleep")
+        except CodecError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.3)
+    pids = pool.pids()
+    pool.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [error.reason for error in caught] == [Reason.CLOSED]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    """SIGKILL the parent while its worker sleeps in a decode: the worker goes too."""
+    script = (
+        "from lookout.codec import *\nfrom tests.unit.codec.clips import *\nimport threading, time\n"
+        "pool = SandboxPool(1)\npool.decode(encode(), DecodeRequest(28, 28))\n"
+        "print(pool.pids()[0], flush=True)\n"
+        "pool.decode(encode(), DecodeRequest(28, 28, gather=FakeMalice('sleep')))\n"
+    )
+    root = Path(__file__).parents[3]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    worker = psutil.Process(pid)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    psutil.wait_procs([worker], timeout=20)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_workers_are_replaced_after_their_share_of_jobs() -> None:
+    with SandboxPool(1, SandboxSettings(jobs=2)) as pool:
+        seen = set()
+        for _ in range(4):
+            pool.decode(CLIP, DecodeRequest(28, 28))
+            seen |= set(pool.pids())
+        assert pool.restarts == 0
+        assert len(seen) <= 2
+
+
+@pytest.mark.parametrize("machine", SYSCALLS)
+def test_the_filter_jumps_within_itself(machine: str) -> None:
+    code = seccomp_program(machine)
+    steps = [struct.unpack("=HBBI", code[i : i + 8]) for i in range(0, len(code), 8)]
+    for i, (operation, yes, no, _) in enumerate(steps):
+        if operation & 0x07 == 0x05:
+            assert i + 1 + max(yes, no) < len(steps)
+    assert steps[-1][0] == 0x06
+
+
+def test_this_machine_takes_sockets_away_for_good(pool: SandboxPool) -> None:
+    if sys.platform != "linux" or platform.machine() not in SYSCALLS:
+        pytest.skip("no system call filter on this platform")
+    pool.decode(CLIP, DecodeRequest(28, 28))
+    assert all(psutil.Process(pid).net_connections() == [] for pid in pool.pids())
+    status = Path(f"/proc/{pool.pids()[0]}/status").read_text()
+    assert "Seccomp:\t2" in status

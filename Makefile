@@ -43,6 +43,9 @@ test-all: lint  ## the heavier checks as well
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")
 
+test-faults: setup  ## ten cameras while every process is killed, frozen and fenced; ends with one line of JSON
+	$(BIN)/python -m tests.fleet.faults
+
 bench-%: setup  ## bench-decode, -motion, -vision, -windows, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
 

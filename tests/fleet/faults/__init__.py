@@ -1,0 +1,1 @@
+"""A whole fleet among failures: `python -m tests.fleet.faults`."""

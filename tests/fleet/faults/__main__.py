@@ -1,0 +1,49 @@
+"""`python -m tests.fleet.faults`: ten cameras, every fault; ends with one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fleet.faults import outcomes, run
+from tests.fleet.faults.faults import EVERY
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cameras", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=80, help="of each camera, a multiple of the stride")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pace", type=float, default=0.5, help="times real time")
+    parser.add_argument("--keep", type=Path, help="folder to keep logs and data in")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    plan = run.Plan(given.cameras, given.seconds, given.seed, given.pace, patience_s=1200.0)
+    begun = time.monotonic()
+
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - begun:7.1f} s  {text}\n")
+        sys.stderr.flush()
+
+    with tempfile.TemporaryDirectory(prefix="lookout-faults-") as scratch:
+        folder = given.keep or Path(scratch)
+        tell(f"filming {plan.cameras} cameras, {plan.seconds} s each")
+        segments = run.film(plan)
+        calm = run.calm(plan, segments, folder / "calm", tell)
+        stormy = run.stormy(plan, segments, EVERY, folder / "stormy", tell)
+    score, differences = outcomes.compare(plan.expected, calm, stormy)
+    for line in differences[:40]:
+        tell(line)
+    tell(f"undisturbed: {outcomes.kinds(calm)}, {len(calm.alerts)} alerts")
+    tell(f"disturbed: {outcomes.kinds(stormy)}, {len(stormy.alerts)} alerts; {len(EVERY)} faults")
+    sys.stdout.write(json.dumps(score.to_dict()) + "\n")
+    return 0 if score.clean and calm.outcomes == plan.expected else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

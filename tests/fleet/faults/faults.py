@@ -1,0 +1,183 @@
+"""What is done to a running fleet. Each function returns when the fault is over; `fleet.tend` heals."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+
+import redis
+
+from lookout.local import Fleet, Service
+from lookout.wire import Stage
+
+Fault = Callable[[Fleet, random.Random], str]
+SESSION_S = 6.0
+LEASE_S = 3.0
+
+
+def tended(fleet: Fleet, seconds: float) -> list[str]:
+    """Let time pass, starting again what died."""
+    news = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        news += fleet.tend()
+        time.sleep(0.05)
+    return news
+
+
+def kill(stage: Stage) -> Fault:
+    """SIGKILL one service, at whatever instruction it is."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        tended(fleet, chance.uniform(0.0, 1.0))
+        if service.pid is not None:
+            os.kill(service.pid, signal.SIGKILL)
+        return f"killed {service.name}"
+
+    return fault
+
+
+def kill_all(fleet: Fleet, chance: random.Random) -> str:
+    """SIGKILL every service at once."""
+    tended(fleet, chance.uniform(0.0, 1.0))
+    for service in fleet.services:
+        if service.pid is not None:
+            os.kill(service.pid, signal.SIGKILL)
+    return "killed every service"
+
+
+def wipe_redis(fleet: Fleet, chance: random.Random) -> str:
+    """The directory forgets everything."""
+    tended(fleet, chance.uniform(0.0, 0.5))
+    client = redis.Redis.from_url(fleet.redis_url)
+    client.flushall()
+    client.close()
+    return "wiped Redis"
+
+
+def stop_redis(fleet: Fleet, chance: random.Random) -> str:
+    """The directory is away for a while."""
+    server = fleet._redis
+    assert server is not None
+    server.stop()
+    time.sleep(chance.uniform(0.5, 2.0))
+    server.start()
+    return "stopped and started Redis"
+
+
+def expire_lease(stage: Stage) -> Fault:
+    """A pod freezes until its lease is over, then goes on: what it says it holds is not believed."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        pid = service.pid
+        if pid is None:
+            return f"{service.name} was down"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(LEASE_S + chance.uniform(0.5, 1.0))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return f"froze {service.name} past its lease"
+
+    return fault
+
+
+def stop_broker(fleet: Fleet, chance: random.Random) -> str:
+    """Kafka stops in good order and starts again."""
+    server = fleet._kafka
+    assert server is not None
+    server.stop()
+    time.sleep(chance.uniform(0.5, 3.0))
+    server.start()
+    return "stopped and started Kafka"
+
+
+def kill_broker(fleet: Fleet, chance: random.Random) -> str:
+    """Kafka dies and starts again on the same data."""
+    server = fleet._kafka
+    assert server is not None
+    server.kill()
+    time.sleep(chance.uniform(0.5, 3.0))
+    server.start()
+    return "killed and started Kafka"
+
+
+def namesake(stage: Stage) -> Fault:
+    """A second process takes a service's name: the first is a zombie now, is fenced and ends."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        first = _of(fleet, stage)
+        second = Service(stage, fleet.folder / "namesakes", first._environment)
+        if first.pid is None:
+            return f"{first.name} was down"
+        second.start()
+        try:
+            deadline = time.monotonic() + 60.0
+            while first.pid is not None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            ended = first.pid is None
+            tended_alone(second, chance.uniform(0.5, 1.5))
+        finally:
+            second.stop(patience=15.0)
+        return f"a second {first.name} came, the first {'ended' if ended else 'STAYED'}"
+
+    return fault
+
+
+def freeze(stage: Stage) -> Fault:
+    """A service freezes past its session: it loses its partitions, and finds out when it wakes."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        pid = service.pid
+        if pid is None:
+            return f"{service.name} was down"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(SESSION_S + chance.uniform(0.5, 2.0))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return f"froze {service.name} past its session"
+
+    return fault
+
+
+def tended_alone(service: Service, seconds: float) -> None:
+    """Let a process work for a while."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and service.pid is not None:
+        time.sleep(0.05)
+
+
+def _of(fleet: Fleet, stage: Stage) -> Service:
+    return next(service for service in fleet.services if service.stage is stage)
+
+
+EVERY: tuple[Fault, ...] = (
+    *(kill(stage) for stage in Stage),
+    wipe_redis,
+    *(kill(stage) for stage in Stage),
+    expire_lease(Stage.PRUNE_ENCODE),
+    expire_lease(Stage.DECODE),
+    stop_broker,
+    kill_all,
+    stop_redis,
+    *(namesake(stage) for stage in Stage),
+    freeze(Stage.PREFILL),
+    kill_broker,
+    *(kill(stage) for stage in Stage),
+)
+FEW: tuple[Fault, ...] = (
+    kill(Stage.DECODE),
+    wipe_redis,
+    kill(Stage.PREFILL),
+    namesake(Stage.PRUNE_ENCODE),
+    stop_broker,
+    kill(Stage.ALERTS),
+    kill(Stage.PRUNE_ENCODE),
+)

@@ -1,0 +1,187 @@
+"""Two runs over the same cameras, one left alone, one disturbed; outcomes are counted and compared."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from lookout.local import Fleet
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
+from tests.fleet.faults import outcomes
+from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, tended
+from tests.fleet.faults.footage import Piece, pieces
+
+ROOT = Path(__file__).resolve().parents[3]
+MODEL = ROOT / "libs/watchbench/weights/tolerant"
+WALL_MS = 1_750_000_000_000
+QUESTIONS = ("Is a person in view?", "Is anyone lying on the ground?")
+STRIDE_S, WINDOW_S = 2.0, 10.0
+SETTLE_S = 3.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much, how fast and how long. `seconds` is a whole number of strides; `pace` in times real time."""
+
+    cameras: int
+    seconds: int
+    seed: int = 1
+    pace: float = 1.0
+    patience_s: float = 600.0
+
+    @property
+    def expected(self) -> int:
+        """One outcome for each camera, window and watch."""
+        return self.cameras * len(QUESTIONS) * int(self.seconds / STRIDE_S)
+
+
+class Publisher:
+    """Plays all cameras on a thread; with `pace` None as fast as it can. Each segment counts once."""
+
+    def __init__(self, bootstrap: str, film: Sequence[Piece], pace: float | None) -> None:
+        self._film = sorted(film, key=lambda piece: (piece.start_s, piece.camera))
+        self._pace = pace
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.max.bytes": 17 << 20,
+                "delivery.timeout.ms": 600_000,
+                "log_level": 0,
+            }
+        )
+        self._failed: list[str] = []
+        self._thread = threading.Thread(target=self._play, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is published. Raises what went wrong."""
+        if self._failed:
+            raise AssertionError(self._failed[0])
+        return not self._thread.is_alive()
+
+    def _play(self) -> None:
+        begun = time.monotonic()
+        for piece in self._film:
+            if self._pace is not None:
+                time.sleep(max(0.0, begun + piece.start_s / self._pace - time.monotonic()))
+            at = WALL_MS + round(piece.start_s * 1000)
+            self._producer.produce(
+                SEGMENTS.name,
+                piece.data,
+                key=piece.camera,
+                timestamp=at,
+                headers={"captured-at": str(at)},
+                on_delivery=self._delivered,
+            )
+            self._producer.poll(0)
+        if left := self._producer.flush(300.0):
+            self._failed.append(f"{left} segments were not published")
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is not None:
+            self._failed.append(f"a segment was not published: {error}")
+
+
+def film(plan: Plan) -> list[Piece]:
+    """Every camera's segments."""
+    return [
+        piece
+        for number in range(plan.cameras)
+        for piece in pieces(f"cam-{number:02d}", plan.seed * 1000 + number, plan.seconds, STRIDE_S)
+    ]
+
+
+def fleet(folder: Path) -> Fleet:
+    """A fleet of its own Kafka and Redis, with short sessions and leases; silence never ends a stream."""
+    model = folder / "model"
+    shutil.copytree(MODEL, model)
+    common = {
+        "model_dir": str(model),
+        "stride_s": str(STRIDE_S),
+        "window_s": str(WINDOW_S),
+        "session_timeout_s": str(SESSION_S),
+    }
+    store = {"store__lease_s": str(LEASE_S)}
+    return Fleet(
+        folder / "fleet",
+        settings=common,
+        stage_settings={
+            Stage.DECODE: {"silence_s": "86400", **store},
+            Stage.PRUNE_ENCODE: store,
+            Stage.PREFILL: store,
+        },
+    )
+
+
+def calm(plan: Plan, segments: Sequence[Piece], folder: Path, tell: Tell) -> outcomes.Committed:
+    """The outcomes of a fleet that is left alone."""
+    with fleet(folder) as running:
+        tell("the undisturbed fleet is up")
+        _watch(running.bootstrap)
+        publisher = Publisher(running.bootstrap, segments, None)
+        publisher.start()
+        return _await(running, publisher, plan, tell)
+
+
+def stormy(
+    plan: Plan, segments: Sequence[Piece], faults: Sequence[Fault], folder: Path, tell: Tell
+) -> outcomes.Committed:
+    """The outcomes of a fleet that meets `faults` in an order drawn from the seed, while the cameras play."""
+    chance = random.Random(plan.seed)
+    with fleet(folder) as running:
+        tell("the other fleet is up")
+        _watch(running.bootstrap)
+        publisher = Publisher(running.bootstrap, segments, plan.pace)
+        publisher.start()
+        pause = plan.seconds / plan.pace / (len(faults) + 1)
+        for fault in chance.sample(list(faults), len(faults)):
+            tended(running, chance.uniform(0.2, max(0.4, 2 * pause)))
+            tell(fault(running, chance))
+            for news in running.tend():
+                tell(f"  {news}")
+        return _await(running, publisher, plan, tell)
+
+
+def _watch(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    rule = Rule(threshold=0.5, k=1, n=1)
+    for number, question in enumerate(QUESTIONS):
+        watch = Watch(id=f"watch-{number}", version=1, question=question, active_from_ms=1, rule=rule)
+        producer.produce(WATCHES.name, to_json(watch), key=watch.id)
+    assert producer.flush(30.0) == 0
+    time.sleep(1.0)  # the table is followed, not asked
+
+
+def _await(running: Fleet, publisher: Publisher, plan: Plan, tell: Tell) -> outcomes.Committed:
+    """Everything committed once all outcomes are there and nothing more comes, or patience ends."""
+    deadline = time.monotonic() + plan.patience_s
+    before = -1
+    while time.monotonic() < deadline:
+        for news in tended(running, SETTLE_S):
+            tell(f"  {news}")
+        if not publisher.done:
+            continue
+        found = outcomes.read(running.bootstrap)
+        if found.outcomes >= plan.expected and _settled(found) == before:
+            break
+        before = _settled(found)
+    tell(f"{outcomes.read(running.bootstrap).outcomes} of {plan.expected} outcomes")
+    return outcomes.read(running.bootstrap)
+
+
+def _settled(found: outcomes.Committed) -> int:
+    return sum(map(len, found.verdicts.values())) + sum(map(len, found.alerts.values()))

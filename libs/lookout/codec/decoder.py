@@ -10,10 +10,10 @@ from typing import Protocol
 import av
 import numpy as np
 
-from lookout.codec.blocks import block_map
 from lookout.codec.container import ByteSource, Video, source_size, ticks_to_us
-from lookout.codec.picture import Painter, frame_geometry
+from lookout.codec.picture import Painter
 from lookout.codec.sampling import Selector, Tail
+from lookout.codec.shot import Shot
 from lookout.codec.timeline import Timeline, usual_step
 from lookout.codec.types import (
     U8,
@@ -24,7 +24,6 @@ from lookout.codec.types import (
     FrameInfo,
     Geometry,
     Motion,
-    Picture,
     Reason,
     SampledFrame,
     SegmentFacts,
@@ -58,7 +57,7 @@ def decode_segment(segment: bytes | ByteSource, request: DecodeRequest, *, threa
             Reason.BYTES, f"{size} bytes exceed the limit of {request.limits.bytes} for a segment"
         )
     with Video(source, vectors=request.vectors, threads=threads, limits=request.limits) as video:
-        return _Pass(video, request, size).run()
+        return SinglePass(video, request, size).run()
 
 
 def mean_step(times: list[int], otherwise: int) -> float:
@@ -90,14 +89,14 @@ class Counts:
         elif self._leads(packet.pts):
             self.leading += 1
 
-    def frame(self, frame: av.VideoFrame) -> None:
+    def shot(self, shot: Shot) -> None:
         """Count a frame."""
-        self.keyframes += bool(frame.key_frame)
-        self.intra += Picture(frame.pict_type).intra
-        self.corrupt += frame.is_corrupt
-        self.interlaced += frame.interlaced_frame
-        self.sizes.add((frame.width, frame.height))
-        self.leading_seen += self._leads(frame.pts)
+        self.keyframes += shot.key
+        self.intra += shot.picture.intra
+        self.corrupt += shot.corrupt
+        self.interlaced += shot.interlaced
+        self.sizes.add(shot.size)
+        self.leading_seen += self._leads(shot.pts)
 
     def _leads(self, pts: int | None) -> bool:
         return pts is not None and self.first_pts is not None and pts < self.first_pts and self.keyframes < 2
@@ -119,11 +118,14 @@ class _Item:
     frame: av.VideoFrame | None
 
 
-class _Pass:
-    """The state of one decode."""
+class SinglePass:
+    """The state of one decode; other back ends bring their own `shots`."""
+
+    backend = "software"
 
     def __init__(self, video: Video, request: DecodeRequest, size: int) -> None:
         self.video, self.request, self.size = video, request, size
+        self.has_vectors = video.has_vectors
         self.counts = Counts()
         self.timeline = Timeline(video.fps)
         self.painter = Painter()
@@ -139,8 +141,9 @@ class _Pass:
         self.samples: list[SampledFrame] = []
 
     def run(self) -> Decoded:
-        for frame in self._frames():
-            self._frame(frame)
+        """Take every frame once. Errors: `CodecError`."""
+        for shot in self.shots():
+            self._take(shot)
         if not self.timeline.times or self.geometry is None:
             why = f": {self.video.damage}" if self.video.damage else ""
             raise CodecError(Reason.NO_FRAMES, f"{self.counts.packets} packets gave no frame{why}")
@@ -149,7 +152,8 @@ class _Pass:
             self._settle(self.selector.finish(end if self.request.tail is Tail.LEAVE else None))
         return self._result(self.geometry)
 
-    def _frames(self) -> Iterator[av.VideoFrame]:
+    def shots(self) -> Iterator[Shot]:
+        """Every frame in presentation order."""
         for packet in self.video.packets():
             if not self.counts.packets and not packet.is_keyframe:
                 raise CodecError(
@@ -158,36 +162,38 @@ class _Pass:
                 )
             self.timed = self.timed or packet.pts is not None
             self.counts.packet(packet)
-            yield from self.video.decode(packet)
-        yield from self.video.decode(None)
+            yield from map(Shot.of, self.video.decode(packet))
+        yield from map(Shot.of, self.video.decode(None))
 
-    def _frame(self, frame: av.VideoFrame) -> None:
-        self.counts.frame(frame)
-        stamp = frame.pts if frame.pts is not None else frame.dts
-        stamped = self.timed and stamp is not None
-        time_us, jump = self.timeline.add(ticks_to_us(stamp, self.video.time_base) if stamped else None)
+    def _take(self, shot: Shot) -> None:
+        self.counts.shot(shot)
+        stamped = self.timed and shot.pts is not None
+        time_us, jump = self.timeline.add(
+            ticks_to_us(shot.pts or 0, self.video.time_base) if stamped else None
+        )
         index = len(self.timeline.times) - 1
         self._check_length(time_us)
         if index == 0:
             self._begin()
-        if self.geometry is None or (self.geometry.width, self.geometry.height) != (
-            frame.width,
-            frame.height,
-        ):
-            self.geometry = frame_geometry(frame, self.request.width, self.request.height, self.request.fit)
+        if self.geometry is None or (self.geometry.width, self.geometry.height) != shot.size:
+            self.geometry = self._fitted(shot.size, shot.rotation, shot.mirror)
         info = FrameInfo(
             index=index,
             time_us=time_us,
-            picture=Picture(frame.pict_type),
-            key=bool(frame.key_frame),
-            corrupt=bool(frame.is_corrupt),
-            interlaced=bool(frame.interlaced_frame),
-            width=frame.width,
-            height=frame.height,
+            picture=shot.picture,
+            key=shot.key,
+            corrupt=shot.corrupt,
+            interlaced=shot.interlaced,
+            width=shot.size[0],
+            height=shot.size[1],
             jump=jump,
         )
-        blocks = block_map(frame) if self.video.has_vectors and self.request.gather is not None else None
-        self._offer(_Item(info, self.epoch_offset + time_us, blocks, frame))
+        blocks = shot.blocks() if self.has_vectors and self.request.gather is not None else None
+        self._offer(_Item(info, self.epoch_offset + time_us, blocks, shot.frame))
+
+    def _fitted(self, size: tuple[int, int], rotation: int, mirror: bool) -> Geometry:
+        out = (self.request.width, self.request.height)
+        return Geometry.fitted(size, out, self.request.fit, rotation=rotation, mirror=mirror)
 
     def _begin(self) -> None:
         """Decide, at the first frame, whether the segment continues the epoch."""
@@ -236,13 +242,7 @@ class _Pass:
         size = (item.info.width, item.info.height)
         if (self.geometry.width, self.geometry.height) == size:
             return self.geometry
-        return Geometry.fitted(
-            size,
-            (self.request.width, self.request.height),
-            self.request.fit,
-            rotation=self.geometry.rotation,
-            mirror=self.geometry.mirror,
-        )
+        return self._fitted(size, self.geometry.rotation, self.geometry.mirror)
 
     def _sample(self, item: _Item, slot: int) -> None:
         assert item.frame is not None
@@ -298,8 +298,9 @@ class _Pass:
             jumps=self.timeline.jumps,
             sizes=len(counts.sizes),
             interlaced=counts.interlaced,
-            has_vectors=video.has_vectors,
+            has_vectors=self.has_vectors,
+            backend=self.backend,
         )
 
 
-__all__ = ["Counts", "Decoder", "SoftwareDecoder", "decode_segment", "mean_step"]
+__all__ = ["Counts", "Decoder", "SinglePass", "SoftwareDecoder", "decode_segment", "mean_step"]

@@ -82,7 +82,7 @@ def inspect_file(path: str) -> Inspection:
 def _count(file: Any, facts: dict[str, Any]) -> None:
     from lookout.codec.container import Video, ticks_to_us
     from lookout.codec.decoder import Counts, mean_step
-    from lookout.codec.picture import orientation
+    from lookout.codec.shot import Shot
     from lookout.codec.timeline import Timeline
 
     with Video(file, limits=INSPECT_LIMITS) as video:
@@ -105,11 +105,12 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             yield from video.decode(None)
 
         for frame in frames():
-            counts.frame(frame)
-            stamp = frame.pts if frame.pts is not None else frame.dts
+            shot = Shot.of(frame)
+            counts.shot(shot)
+            stamp = shot.pts
             timeline.add(ticks_to_us(stamp, video.time_base) if timed and stamp is not None else None)
             if not facts.get("width"):
-                facts |= {"width": frame.width, "height": frame.height, "rotation": orientation(frame)[0]}
+                facts |= {"width": frame.width, "height": frame.height, "rotation": shot.rotation}
             side = frame.side_data.get("MOTION_VECTORS") if video.has_vectors else None
             with_vectors += side is not None
             blocks += len(side) if side is not None else 0

@@ -1,0 +1,49 @@
+"""One decoded frame as the single pass sees it, whichever back end decoded it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import av
+
+from lookout.codec.blocks import block_map
+from lookout.codec.picture import orientation
+from lookout.codec.types import BlockMap, Picture
+
+
+@dataclass(slots=True)
+class Shot:
+    """A decoded frame. pts: ticks or None; rotation, mirror: what turns it upright; `blocks` is asked at
+    most once."""
+
+    pts: int | None
+    picture: Picture
+    key: bool
+    corrupt: bool
+    interlaced: bool
+    rotation: int
+    mirror: bool
+    frame: av.VideoFrame
+    blocks: Callable[[], BlockMap | None]
+
+    @classmethod
+    def of(cls, frame: av.VideoFrame) -> Shot:
+        """A frame of the software decoder."""
+        rotation, mirror = orientation(frame)
+        return cls(
+            pts=frame.pts if frame.pts is not None else frame.dts,
+            picture=Picture(frame.pict_type),
+            key=bool(frame.key_frame),
+            corrupt=bool(frame.is_corrupt),
+            interlaced=bool(frame.interlaced_frame),
+            rotation=rotation,
+            mirror=mirror,
+            frame=frame,
+            blocks=lambda: block_map(frame),
+        )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) of the coded picture."""
+        return self.frame.width, self.frame.height

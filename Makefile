@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint lint-protos test test-all demo clean
+.PHONY: help setup lock protos lint lint-protos test test-all demo clean eval-sight train
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -48,6 +48,12 @@ test-faults: setup  ## ten cameras while every process is killed, frozen and fen
 
 bench-%: setup  ## bench-decode, -motion, -vision, -windows, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
+
+eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and real
+	$(BIN)/python -m watchbench.sight
+
+train: setup  ## train the tiny model from scratch; resumable (hours)
+	$(BIN)/watchbench train
 
 clean:  ## remove the environment and what runs wrote
 	rm -rf $(VENV) out

@@ -189,7 +189,7 @@ def scripted(script: Script) -> Scene:
     ):
         table["there"][:] = torch.arange(slots) < len(actors)
         for i, actor in enumerate(actors):
-            _place(table, i, actor, person=table is scene.people)
+            place(table, i, actor)
     scene.people["sits"][:] = False
     scene.people["height"][:] = scenes.PERSON_HEIGHT
     scene.vehicles["twin"][:] = False
@@ -221,7 +221,10 @@ def _dressed(scene: Scene, seed: int) -> Scene:
     return replace(scene, furniture=furniture, look=look)
 
 
-def _place(table: dict[str, torch.Tensor], i: int, actor: Actor, person: bool) -> None:
+def place(table: dict[str, torch.Tensor], i: int, actor: Actor) -> None:
+    """Let row i of the first scene's people or vehicles do what an actor does."""
+    person = "fall" in table
+    table["there"][0, i] = True
     out = 0.62 if person else 0.85
     begin = -FOREVER if actor.enters is None else actor.enters
     leave = FOREVER if actor.leaves is None else actor.leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -123,10 +123,6 @@ def drop_mask(pixels: Tensor, g: torch.Generator) -> Tensor:
     return keep
 
 
-def _painter(plan: Plan) -> Callable[[int], None]:
-    return partial(_start_painter, plan.footage)
-
-
 def _start_painter(footage: str | None, _: int) -> None:
     torch.set_num_threads(1)
     use_footage(Path(footage) if footage else None)
@@ -137,20 +133,21 @@ class Drawn(Dataset[Any]):
 
     def __init__(self, plan: Plan, stage: int, begin: int) -> None:
         self.plan, self.stage, self.begin = plan, stage, begin
-        self.stock: list[tuple[Tensor, Tensor]] = []
+        self.group, self.stock = -1, list[tuple[Tensor, Tensor]]()
 
     def __len__(self) -> int:
         return (self.plan.steps1 if self.stage == 1 else self.plan.steps2) - self.begin
 
     def __getitem__(self, i: int) -> tuple[Tensor, Any]:
-        seed = self.plan.seed * 10**7 + self.begin + i
-        if self.stage == 1:
-            if not self.stock:
-                # Four batches at once cost hardly more than one.
-                drawn = single_frames(4 * self.plan.batch1, seed)
-                self.stock = list(zip(*(part.chunk(4) for part in drawn), strict=True))
-            return self.stock.pop()
-        return windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6)
+        number, seed = self.begin + i, self.plan.seed * 10**7
+        if self.stage == 2:
+            return windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6 + number)
+        # Four batches are drawn at once: that costs hardly more than one.
+        if number // 4 != self.group:
+            self.group = number // 4
+            drawn = single_frames(4 * self.plan.batch1, seed + self.group)
+            self.stock = list(zip(*(part.chunk(4) for part in drawn), strict=True))
+        return self.stock[number % 4]
 
 
 class Trainer:
@@ -210,19 +207,19 @@ class Trainer:
                 opt.load_state_dict(state)
             self.resume = None
             return self.step
+        self.resume = None
         self.stage, self.step = stage, 0
         return 0
 
     def install(self, name: str) -> Path:
         """Make what was learnt the committed weights ``name``."""
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
-        return vlm.replace_weights(self.model, name, {"plan": plan, "stage": self.stage, "steps": self.step + 1})
+        return vlm.replace_weights(self.model, name, {"plan": plan, "stage": self.stage, "steps": self.step})
 
     def run(self) -> None:
         """Both stages, to the end."""
         if self.stage == 1:
             self._cells()
-            self.stage, self.step = 2, 0
         self._questions()
 
     def _cells(self) -> None:
@@ -231,13 +228,13 @@ class Trainer:
         mean = 0.0
         bar = tqdm(range(begin, plan.steps1), initial=begin, total=plan.steps1, desc="cells", mininterval=10)
         for step, (pixels, labels) in zip(bar, self._ahead(1, begin), strict=True):
-            self.step = step
             loss = dense_loss(self.head(vlm.see(self.model, pixels)), labels)
-            update(loss, opts, self.vision, self.step / plan.steps1)
+            update(loss, opts, self.vision, step / plan.steps1)
+            self.step = step + 1
             mean = loss.item() if mean == 0 else 0.98 * mean + 0.02 * loss.item()
             if self.step % 25 == 0:
                 bar.set_postfix(loss=f"{mean:.4f}")
-            if self.step % 200 == 199:
+            if self.step % 200 == 0:
                 self.save(opts)
         self.save(opts)
 
@@ -250,28 +247,30 @@ class Trainer:
             range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
         )
         for step, (pixels, truth) in zip(bar, self._ahead(2, begin), strict=True):
-            self.step = step
-            done = self.step / plan.steps2
-            seed = plan.seed * 10**7 + 5 * 10**6 + self.step
+            done = step / plan.steps2
+            seed = plan.seed * 10**7 + 5 * 10**6 + step
             loss, asked = self._question_loss(pixels, truth, seed, done >= plan.frozen)
             update(loss, opts, self.vision + self.text, done)
+            self.step = step + 1
             mean = asked if mean == 0 else 0.98 * mean + 0.02 * asked
             if self.step % 10 == 0:
                 bar.set_postfix(loss=f"{mean:.4f}")
-            if self.step % 100 == 99:
+            if self.step % 100 == 0:
                 self.save(opts)
         self.save(opts)
 
     def _ahead(self, stage: int, begin: int) -> Any:
         """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every resumption."""
+        drawn, painters = Drawn(self.plan, stage, begin), self.plan.painters
+        if painters == 0:
+            return DataLoader(drawn, batch_size=None)
         return DataLoader(
-            Drawn(self.plan, stage, begin),
+            drawn,
             batch_size=None,
-            num_workers=self.plan.painters,
+            num_workers=painters,
             prefetch_factor=3,
             multiprocessing_context="spawn",
-            in_order=True,
-            worker_init_fn=_painter(self.plan),
+            worker_init_fn=partial(_start_painter, self.plan.footage),
         )
 
     def _question_loss(

@@ -1,0 +1,144 @@
+"""The tiny model is a stock checkpoint, and training's shortcuts equal the stock computation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from watchbench import model as vlm
+from watchbench import sight, training
+from watchbench.questions import QUESTIONS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("checkpoint")
+    vlm.save(
+        vlm.build(vlm.Shape(vision=64, vision_layers=2, text=96, text_layers=2, text_heads=3, kv_heads=1)),
+        path,
+    )
+    return path
+
+
+def normal(pixels: torch.Tensor) -> torch.Tensor:
+    return (pixels - torch.tensor(vlm.MEAN).view(3, 1, 1)) / torch.tensor(vlm.STD).view(3, 1, 1)
+
+
+def test_the_tokenizer_knows_every_question(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    unknown = vlm.vocabulary()["<unk>"]
+    texts = [vlm.PREFIX, vlm.TAIL, f"Frame012 <img>{vlm.IMAGE_TOKEN * 3}</img>\n"]
+    for text in texts + [wording for question in QUESTIONS for wording in question.wordings]:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert ids == vlm.encode(text)
+        assert unknown not in ids
+
+
+def test_reload_is_exact(folder: Path) -> None:
+    from transformers import InternVLForConditionalGeneration
+
+    stock = InternVLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    pixels = torch.rand(2, 3, 112, 112)
+    with torch.no_grad():
+        mine = vlm.see(vlm.load(folder), pixels)
+        theirs = stock.model.get_image_features(pixel_values=normal(pixels)).pooler_output
+    torch.testing.assert_close(mine, torch.stack(list(theirs)), atol=1e-6, rtol=0)
+
+
+def test_packed_questions_equal_one_prompt_each(folder: Path) -> None:
+    model = vlm.load(folder)
+    pixels = torch.rand(3, 3, 112, 112)
+    asked = [
+        vlm.Asked(QUESTIONS[0].text, 2),
+        vlm.Asked(QUESTIONS[1].text, 1),
+        vlm.Asked(QUESTIONS[2].text, 2),
+    ]
+    table = vlm.vocabulary()
+    with torch.no_grad():
+        packed, _ = vlm.answer(model, vlm.see(model, pixels)[None], asked)
+        for i, question in enumerate(asked):
+            shown = question.after + 1
+            frames = "".join(f"Frame{k + 1:03d} <img>{vlm.IMAGE_TOKEN * 16}</img>\n" for k in range(shown))
+            ids = torch.tensor([vlm.encode(vlm.PREFIX + frames + question.text + vlm.TAIL)])
+            logits = model(input_ids=ids, pixel_values=normal(pixels[:shown])).logits[0, -1]
+            torch.testing.assert_close(packed[0, i], logits[[table["Yes"], table["No"]]], atol=1e-5, rtol=0)
+
+
+def test_dropped_tokens_leave_no_trace(folder: Path) -> None:
+    """Neither pixels nor tokens of dropped groups reach the answer."""
+    model = vlm.load(folder)
+    pixels = torch.rand(4, 3, 112, 112)
+    keep = torch.rand(4, 16, generator=torch.Generator().manual_seed(1)) > 0.5
+    keep[0] = True
+    spoiled = pixels.clone()
+    for k, group in (~keep).nonzero().tolist():
+        y, x = group // 4 * 28, group % 4 * 28
+        spoiled[k, :, y : y + 28, x : x + 28] = 0.5
+    answers = [sight.ask(model, p, ("person", "left"), (3,), keep) for p in (pixels, spoiled)]
+    torch.testing.assert_close(answers[0], answers[1], atol=1e-6, rtol=0)
+    assert not torch.allclose(answers[0], sight.ask(model, pixels, ("person", "left"), (3,)))
+
+
+def test_the_fleet_reads_the_same_layout(folder: Path) -> None:
+    from lookout.windows.layout import load_layout
+
+    layout = load_layout(folder)
+    assert list(layout.prefix) == vlm.encode(vlm.PREFIX)
+    assert list(layout.question_tail) == vlm.encode(vlm.TAIL)
+    assert (layout.yes, layout.no) == (vlm.vocabulary()["Yes"], vlm.vocabulary()["No"])
+
+
+def test_committed_weights() -> None:
+    folder = vlm.weights("tolerant")
+    assert (folder / "model.safetensors").stat().st_size <= 12 * 2**20
+    assert json.loads((folder / "lookout_layout.json").read_text()) == vlm.layout()
+    model = vlm.load(folder)
+    assert model.config.vision_config.image_size in ([112, 112], (112, 112))
+    with pytest.raises(FileNotFoundError, match="tolerant"):
+        vlm.weights("no-such")
+
+
+def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Stopped and resumed equals never stopped."""
+    plan = training.Plan(
+        steps1=2, steps2=2, batch1=4, batch2=1, painters=0, frames=4, prefixes=2, questions=2, frozen=0.0
+    )
+
+    class Stop(Exception):
+        pass
+
+    class Fragile(training.Trainer):
+        def _questions(self) -> None:
+            raise Stop
+
+    whole = training.Trainer(plan, tmp_path / "whole")
+    whole.run()
+    with pytest.raises(Stop):
+        Fragile(plan, tmp_path / "broken").run()
+    again = training.Trainer(plan, tmp_path / "broken")
+    assert (again.stage, again.step) == (1, 2)
+    again.run()
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(value, again.model.state_dict()[name], atol=1e-6, rtol=1e-5)
+
+
+def test_scores() -> None:
+    tally = sight.Tally()
+    for said, true in ((True, True), (True, False), (False, True), (True, True), (False, False)):
+        tally.add(said, true)
+    assert tally.f1 == pytest.approx(0.667, abs=1e-3)
+    assert sight.Tally(false=3).f1 is None
+
+
+@pytest.mark.footage
+def test_no_scored_clip_is_trained_on(footage: Path) -> None:
+    from watchbench.footage import BACKDROP_CLIPS, PEOPLE_CLIPS
+
+    scored = {clip.path for clip in sight.CLIPS}
+    assert not scored & {*BACKDROP_CLIPS, *PEOPLE_CLIPS}
+    assert all((footage / path).is_file() for path in scored)

@@ -1,0 +1,86 @@
+"""The block layout of scattered rows: right for any rows, and no dearer than the rows computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lookout.engines import Question, WindowRequest
+from lookout.engines.transformers.attention import CHUNK, chunks_of, sdpa
+from lookout.windows import Planner, Policy, WindowSettings
+from tests.unit.engines.scenes import block, engine
+
+N = 300
+
+
+@given(st.sets(st.integers(0, N - 1), min_size=1), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_chunks_attend_like_one_dense_masked_call(rows: set[int], host: bool) -> None:
+    torch.manual_seed(len(rows))
+    places = sorted(rows)
+    where = torch.tensor(places)
+    query, key, value = (torch.randn(heads, n, 16) for heads, n in ((4, len(places)), (2, N), (2, N)))
+    seen = torch.arange(N)[None] <= where[:, None]
+    score = (query @ key.repeat_interleave(2, 0).transpose(1, 2) * 0.25).masked_fill(~seen, float("-inf"))
+    want = (score.softmax(-1) @ value.repeat_interleave(2, 0)).transpose(0, 1)
+    chunks = chunks_of(where, places if host else None, N, torch.float32)
+    got = [
+        sdpa(query[:, c.start : c.stop], key[:, : c.limit], value[:, : c.limit], c.mask, 0.25) for c in chunks
+    ]
+    torch.testing.assert_close(torch.cat(got), want, atol=1e-5, rtol=1e-4)
+    assert [c.start for c in chunks] == [0, *(c.stop for c in chunks)][:-1]
+    assert chunks[-1].stop == len(places)
+
+
+def test_reading_follows_the_rows_computed() -> None:
+    """Anchors and a new block of a long window: keys read stay near those that are seen."""
+    n, stride, anchor = 8000, 1600, 260
+    rows = np.concatenate(
+        [np.arange(s, s + anchor) for s in range(0, n - stride, stride)] + [np.arange(n - 600, n)]
+    )
+    chunks = chunks_of(torch.from_numpy(rows), rows.tolist(), n, torch.float32)
+    read = sum((c.stop - c.start) * c.limit for c in chunks)
+    assert read < 1.05 * int(np.sum(rows + 1))
+    assert max(c.stop - c.start for c in chunks) <= CHUNK
+    half = chunks_of(torch.from_numpy(rows[::2]), rows[::2].tolist(), n, torch.float32)
+    assert sum((c.stop - c.start) * c.limit for c in half) < 0.55 * read
+
+
+READING = (
+    "aten::item",
+    "aten::is_nonzero",
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::masked_select",
+)
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operations that would stop a GPU to read a value back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.name().partition(".")[0] in READING
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_read_back_before_the_answers() -> None:
+    runner = engine("qwen3_vl")
+    for policy in (Policy.REFRESH, Policy.CACHEBLEND, Policy.VLCACHE):
+        planner = Planner(runner.layout, WindowSettings(3, policy, key_every=1000))
+        plan = None
+        for number in range(5):
+            blocks = [block("qwen3_vl", "cam/0", i, frames=3) for i in range(max(0, number - 2), number + 1)]
+            plan = planner.plan(blocks, plan)
+            with Reads() as reads:
+                runner.run([WindowRequest(plan, blocks, [Question("q", "?")])])[0].unwrap()
+            assert reads.count == 1, "only the check that the answers are finite"
+        runner.close_stream("cam/0")

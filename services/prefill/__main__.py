@@ -1,5 +1,7 @@
 """`python -m services.prefill`: tokens.v1 in, verdicts.v1 out."""
 
+from collections.abc import Sequence
+
 import torch
 import transformers
 
@@ -33,9 +35,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         ) from error
     batcher = Batcher(engine, settings.batch)
     context.on_close(batcher.close)
-    node = Node(
-        settings.store, settings.redis_url, traced=traced, replicas={STAGE_TOKENS: settings.token_replicas}
-    )
+    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
+    node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, keep=True)
     context.on_close(node.close)
     table = context.table(WATCHES.name)
     planner = Planner(engine.layout, WindowSettings(blocks=settings.blocks, policy=Policy.PRUNE_ONLY))

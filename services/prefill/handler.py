@@ -24,9 +24,9 @@ from lookout.runtime import (
 from lookout.store import LineageBrokenError, StoreError, TensorClient
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.windows import Planner, WindowError, WindowPlan
+from lookout.windows import Block, Planner, WindowError, WindowPlan
 from lookout.wire import TOKENS, WireError, from_bytes
-from services.prefill.blocks import Loaded, check_block, empty_block, load_block, stream_name
+from services.prefill.blocks import check_block, empty_block, load_block, stream_name
 from services.prefill.settings import PrefillSettings
 from services.prefill.verdicts import DIGITS, Span, cost_of, evidence_of, outcome, output, show_activity
 from services.prefill.watches import Active, Watches
@@ -56,11 +56,15 @@ class Answers(Protocol):
 
 @dataclass(slots=True)
 class Held:
-    """One record of the open window; its tokens are fetched when a window first needs them."""
+    """One record of the open window. Its tokens are fetched for each window, mostly from the own store.
+
+    `lost`: they can never be had again; `degraded`: some came, or were lost, out of the ordinary.
+    """
 
     offset: int
     record: Tokens
-    loaded: Loaded | None = None
+    lost: bool = False
+    degraded: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +85,10 @@ class _Lost:
 
     kind: "verdicts_pb2.Verdict.Outcome"
     reason: str
+
+
+class _LostError(Exception):
+    """A block's tokens can never be had again."""
 
 
 class PrefillHandler(Handler[CameraState]):
@@ -210,7 +218,7 @@ class PrefillHandler(Handler[CameraState]):
         if not active.watches:
             self.counts["unwatched"] += 1
             return active, []
-        lost = self._lost(window, record)
+        lost = self._unanswerable(window[-1].record.block, record)
         if lost is None:
             verdicts, lost = self._answer(span, window, active)
         if lost is not None:
@@ -221,9 +229,8 @@ class PrefillHandler(Handler[CameraState]):
         self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
         return active, [output(verdict) for verdict in verdicts]
 
-    def _lost(self, window: list[Held], record: Record) -> _Lost | None:
-        """Why the window cannot be answered; its tokens are at hand if it can."""
-        newest = window[-1].record.block
+    def _unanswerable(self, newest: tokens_pb2.Block, record: Record) -> _Lost | None:
+        """Why a window is not even tried."""
         if not newest.patches:
             return _Lost(Verdict.OUTCOME_GAP, "no frames")
         limit = self._settings.skip_after_s
@@ -232,19 +239,16 @@ class PrefillHandler(Handler[CameraState]):
         if newest.model_digest and self._model_digest and newest.model_digest != self._model_digest:
             models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
             return _Lost(Verdict.OUTCOME_DEGRADED, models)
-        for held in window:
-            reason = self._load(held)
-            if reason is not None and held is window[-1]:
-                return _Lost(Verdict.OUTCOME_DEGRADED, reason)
         return None
 
-    def _load(self, held: Held) -> str | None:
-        """Fetch a block's tokens; why that can never be. Raises TransientError where it cannot be now."""
-        if held.loaded is not None:
-            return None
+    def _load(self, held: Held) -> Block:
+        """A block with its tokens; without frames where they are lost. Raises TransientError and
+        _LostError."""
+        if held.lost:
+            return empty_block(held.record)
         key = (stream_name(held.record), held.record.block.index)
         try:
-            held.loaded = load_block(held.record, self._client)
+            loaded = load_block(held.record, self._client)
         except LineageBrokenError as error:
             reason = str(error)
         except StoreError as error:
@@ -253,26 +257,40 @@ class PrefillHandler(Handler[CameraState]):
                 raise TransientError(str(error)) from error
             reason = f"not to be had for {self._settings.give_up_s:g} s: {error}"
         else:
-            self.counts["degraded fetch"] += held.loaded.degraded
             self._unavailable.pop(key, None)
-            return None
+            if loaded.degraded and not held.degraded:
+                self.counts["degraded fetch"] += 1
+            held.degraded |= loaded.degraded
+            return loaded.block
         self._unavailable.pop(key, None)
+        held.lost = held.degraded = True
         _log.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
-        held.loaded = Loaded(empty_block(held.record), degraded=True)
-        return reason
+        raise _LostError(reason)
+
+    def _blocks(self, window: list[Held]) -> list[Block]:
+        """The window's blocks. Raises _LostError where the newest is lost."""
+        blocks = []
+        for held in window:
+            try:
+                blocks.append(self._load(held))
+            except _LostError:
+                if held is window[-1]:
+                    raise
+                blocks.append(empty_block(held.record))
+        return blocks
 
     def _answer(
         self, span: Span, window: list[Held], active: Active
     ) -> tuple[list[verdicts_pb2.Verdict], _Lost | None]:
-        blocks = [held.loaded.block for held in window if held.loaded is not None]
+        describe = self._settings.describe_tokens
         questions = [
-            Question(watch.id, watch.question, self._settings.describe_tokens if watch.describe else 0)
-            for watch in active.watches
+            Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
         ]
         try:
+            blocks = self._blocks(window)
             plan = self._planner.plan(blocks)
             answer = self._ask(WindowRequest(plan, blocks, questions, keep=False))
-        except (EngineError, WindowError) as error:
+        except (EngineError, WindowError, _LostError) as error:
             return [], _Lost(Verdict.OUTCOME_DEGRADED, str(error))
         return self._verdicts(span, window, active, plan, answer), None
 
@@ -286,9 +304,9 @@ class PrefillHandler(Handler[CameraState]):
     def _verdicts(
         self, span: Span, window: list[Held], active: Active, plan: WindowPlan, answer: WindowAnswer
     ) -> list[verdicts_pb2.Verdict]:
-        blocks = [held.record.block for held in window if held.loaded and held.loaded.block.frames]
+        blocks = [held.record.block for held in window if not held.lost]
         cost = cost_of(plan, answer.cost, blocks, len(active.watches))
-        degraded = any(held.loaded.degraded for held in window if held.loaded)
+        degraded = any(held.degraded for held in window)
         verdicts = []
         for watch, one in zip(active.watches, answer.answers, strict=True):
             verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
@@ -303,11 +321,7 @@ class PrefillHandler(Handler[CameraState]):
         return verdicts
 
     def _coverage(self, window: list[Held]) -> float:
-        seen = sum(
-            len(held.record.block.frames)
-            for held in window
-            if held.loaded is None or len(held.loaded.block.frames) == len(held.record.block.patches)
-        )
+        seen = sum(len(held.record.block.frames) for held in window if not held.lost)
         return min(1.0, seen / (len(window) * self._settings.samples))
 
     # -- events

@@ -34,8 +34,7 @@ class PrefillSettings(ServiceSettings):
         None, gt=0, description="overload: windows older than this are skipped; none: all are answered"
     )
     store: StoreSettings = Field(
-        default_factory=lambda: StoreSettings(memory_bytes=64 << 20, unread_bytes=64 << 20),
-        description="how tensors are read: time-outs and limits",
+        default_factory=StoreSettings, description="tokens of the open windows, and how they are fetched"
     )
 
     @property

@@ -26,11 +26,12 @@ class Node:
         *,
         traced: Traced | None = None,
         replicas: Mapping[int, Sequence[str]] | None = None,
+        keep: bool = False,
     ) -> None:
         self.store = TensorStore(settings)
         self.directory = Directory(redis_url, settings)
         self.peers = Peers(settings, traced)
-        self.client = TensorClient(self.peers, self.directory, self.store, replicas)
+        self.client = TensorClient(self.peers, self.directory, self.store, replicas, keep)
         self.service = TensorService(self.store)
         self._announcer: Announcer | None = None
 

@@ -16,6 +16,7 @@ from lookout.store import (
     StoreSettings,
     TensorCorruptError,
     TensorService,
+    TensorStore,
     TensorUnavailableError,
 )
 from lookout.v1 import tensors_pb2_grpc
@@ -63,6 +64,16 @@ def test_the_own_store_comes_first(fleet: Fleet) -> None:
     pod = fleet.pod("a")
     filled = pod.store.put(ref("x"), data(1))
     assert fleet.client(store=pod.store).fetch(filled, RECORD).source == "local"
+
+
+def test_a_reader_may_keep_what_it_fetched(fleet: Fleet) -> None:
+    pod, own = fleet.pod("a"), TensorStore(fleet.settings)
+    client = fleet.client(store=own, keep=True)
+    filled = pod.store.put(ref("x"), data(1))
+    assert client.fetch(filled, RECORD, [(1, 2)]).source == "peer"
+    assert [client.fetch(filled, RECORD).source for _ in range(2)] == ["peer", "local"]
+    assert client.fetch(filled, RECORD, [(1, 2)]).source == "local"
+    assert own.stats().pinned_bytes == 0
 
 
 def test_a_store_of_this_process_hands_its_array_over(fleet: Fleet) -> None:

@@ -1,4 +1,5 @@
-"""Rendered cameras: scripted or random scenes at 448 x 448 and 12.5 frames a second, encoded as a camera would."""
+"""Rendered cameras: scripted or random scenes at 448 x 448 and 12.5 frames a second, encoded as a camera
+would."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from watchbench import encode, scenes
+from watchbench import drawing, encode, scenes
 from watchbench.encode import Encoding
 from watchbench.questions import BY_NAME
 from watchbench.scenes import FOREVER, KINDS, Scene
@@ -44,7 +45,8 @@ class DemoCamera:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """One person, vehicle or object of a script. ``x, y`` where it stands; sides are -1 (left) or 1 (right)."""
+    """One person, vehicle or object of a script. ``x, y`` where it stands; sides are -1 (left) or 1
+    (right)."""
 
     x: float
     y: float
@@ -256,10 +258,10 @@ def frames(
 ) -> Iterator[NDArray[np.uint8]]:
     """The pictures of the first scene of a batch, uint8 [size, size, 3]."""
     times = torch.arange(round(seconds * fps)) / float(fps)
-    back = scenes.background(scene, size)
+    back = drawing.background(scene, size)
     for part in torch.split(times, chunk):
         noise = replace(scene, seed=scene.seed + round(float(part[0]) * 1000))
-        drawn = scenes.render(noise, part, size, backdrop=back)[0]
+        drawn = drawing.render(noise, part, size, backdrop=back)[0]
         yield from drawn.mul_(255).add_(0.5).byte().numpy()
 
 

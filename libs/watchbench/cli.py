@@ -74,7 +74,8 @@ def train(
     threads: Annotated[int, typer.Option(help="Threads for learning; drawing has one of its own.")] = 1,
     seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 1,
 ) -> None:
-    """Train from scratch and install the result as committed weights; resumable; mixes in footage if there is any."""
+    """Train from scratch and install the result as committed weights; resumable; mixes in footage if there
+    is any."""
     from watchbench.footage import folder as footage_folder
     from watchbench.training import Plan, Trainer
 

@@ -1,4 +1,5 @@
-"""Encoding as cameras encode: codec, group of pictures at a random phase, B-frames, rate control, intra refresh, loss."""
+"""Encoding as cameras encode: codec, group of pictures at a random phase, B-frames, rate control, intra
+refresh, loss."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ class Encoding:
     """How a camera encodes. ``gop_s`` seconds between keyframes, the first after ``phase`` of one (0..1).
 
     ``bitrate`` in bit/s asks for constant rate with a one-second buffer, else constant quality ``crf``.
-    ``intra_refresh`` sends one keyframe, then a moving column of intra blocks. ``loss`` is the share of packets dropped
-    (never a keyframe's).
+    ``intra_refresh`` sends one keyframe, then a moving column of intra blocks. ``loss`` is the share of
+    packets dropped (never a keyframe's).
     """
 
     codec: Literal["h264", "hevc"] = "h264"
@@ -92,7 +93,7 @@ def write(
     return path
 
 
-def _stream(
+def _stream(  # noqa: PLR0917
     out: av.container.OutputContainer, how: Encoding, fps: Fraction, width: int, height: int, every: int
 ) -> av.VideoStream:
     name = {"h264": "libx264", "hevc": "libx265"}[how.codec]

@@ -37,7 +37,8 @@ SPRITE = 96
 
 @dataclass(frozen=True, slots=True)
 class Footage:
-    """``backdrops`` float [n, 3, 160, 160]; ``people``: per person a sequence of sprites [4, 96, w], RGB and alpha 0..1."""
+    """``backdrops`` float [n, 3, 160, 160]; ``people``: per person a sequence of sprites [4, 96, w], RGB and
+    alpha 0..1."""
 
     backdrops: Tensor
     people: tuple[tuple[Tensor, ...], ...]
@@ -124,7 +125,8 @@ def _cut(pictures: NDArray[np.uint8], empty: NDArray[np.uint8]) -> list[tuple[Te
 
 
 class Composite:
-    """Some scenes of a batch on real backgrounds, and in some the people replaced by people cut from footage."""
+    """Some scenes of a batch on real backgrounds, and in some the people replaced by people cut from
+    footage."""
 
     def __init__(self, footage: Footage, scene: Scene, share: float = 0.4) -> None:
         d = Dice(scene.seed ^ 0xF007)
@@ -165,7 +167,7 @@ class Composite:
                     if share[i, k, who] > 0:
                         self._paste(canvas[i, k], i, k, who, box[i, k, who], bool(lying[i, k, who]))
 
-    def _paste(self, picture: Tensor, i: int, k: int, who: int, box: Tensor, lying: bool) -> None:
+    def _paste(self, picture: Tensor, i: int, k: int, who: int, box: Tensor, lying: bool) -> None:  # noqa: PLR0917
         run = self.footage.people[int(self.which[i, who])]
         sprite = run[(int(self.first[i, who]) + k) % len(run)]
         size = picture.shape[0]

@@ -1,7 +1,8 @@
 """The tiny vision-language model: InternVL's architecture at toy size, as a stock transformers checkpoint.
 
-Pixels 112 x 112, patch 14, pixel shuffle to 16 tokens a frame. Prompt (``lookout_layout.json`` in the checkpoint):
-prefix, then each frame as ``FrameNNN <img>`` 16 tokens ``</img>``, then the question and the answer cue.
+Pixels 112 x 112, patch 14, pixel shuffle to 16 tokens a frame. Prompt (``lookout_layout.json`` in the
+checkpoint): prefix, then each frame as ``FrameNNN <img>`` 16 tokens ``</img>``, then the question and the
+answer cue.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ FRAME_OPEN, FRAME_CLOSE = "<img>", "</img>\n"
 YES, NO = "Yes", "No"
 SPLIT = r"<\|?/?\w+\|?>|\d|[A-Za-z]+|[^\w\s]"
 SPARE_WORDS = (
-    "user assistant system picture empty a an the in on of at is are was were there here now earlier it this that camera any "
-    "anyone anybody someone people person man woman child car van truck vehicle bag box object suitcase floor ground lying "
-    "standing walking running sitting fallen many few two three no nobody and or with door room road shelf scene"
+    "user assistant system picture empty a an the in on of at is are was were there here now earlier it "
+    "this that camera any anyone anybody someone people person man woman child car van truck vehicle "
+    "bag box object suitcase floor ground lying standing walking running sitting fallen many few two "
+    "three no nobody and or with door room road shelf scene "
 )
 
 
@@ -116,8 +118,8 @@ def build(shape: Shape | None = None) -> Any:
 def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1).
 
-    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are masked out as keys, as the
-    pruned tower never sees them (their rows of the result mean nothing).
+    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are masked out as
+    keys, as the pruned tower never sees them (their rows of the result mean nothing).
     """
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     x = (pixels - mean) / std
@@ -242,7 +244,8 @@ CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
     "{% if c['type'] == 'image' %}{{ '<IMG_CONTEXT>\n' }}{% elif c['type'] == 'video' %}{{ '<video>\n' }}"
-    "{% elif c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% elif c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
@@ -309,7 +312,8 @@ def load(folder: Path) -> Any:
 
 
 def weights(name: str = "tolerant") -> Path:
-    """The folder of committed weights ``dense`` or ``tolerant``. Raises FileNotFoundError naming what is there."""
+    """The folder of committed weights ``dense`` or ``tolerant``. Raises FileNotFoundError naming what is
+    there."""
     root = Path(__file__).parent / "weights"
     folder = root / name
     if not (folder / "model.safetensors").is_file():

@@ -1,8 +1,8 @@
 """Anti-aliased drawing of many frames at once: every shape of a batch is stamped through one signed distance.
 
-A canvas is a float32 tensor [frames, height, width, 3] of RGB in 0..1. Shapes are given in unit coordinates of the
-picture (x right, y down, both 0..1) so that the same scene is drawn for training at 112 x 112 and for cameras at
-448 x 448. Only the pixels of each shape's bounding box are touched.
+A canvas is a float32 tensor [frames, height, width, 3] of RGB in 0..1. Shapes are given in unit coordinates
+of the picture (x right, y down, both 0..1) so that the same scene is drawn for training at 112 x 112 and for
+cameras at 448 x 448. Only the pixels of each shape's bounding box are touched.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """n shapes of one kind: rounded boxes or ellipses, at most one per frame (overlap inside one call is undefined).
+    """n shapes of one kind: rounded boxes or ellipses, at most one per frame (overlap inside one call is
+    undefined).
 
-    ``frame`` int64 [n]; ``x, y`` centre; ``half_width, half_height`` in units of the picture's height; ``angle``
-    radians; ``colour`` [n, 3]; ``alpha`` [n] 0..1; ``squash`` [n] is picture height / width of the filmed scene, which
-    turns heights into widths.
+    ``frame`` int64 [n]; ``x, y`` centre; ``half_width, half_height`` in units of the picture's height;
+    ``angle`` radians; ``colour`` [n, 3]; ``alpha`` [n] 0..1; ``squash`` [n] is picture height / width of the
+    filmed scene, which turns heights into widths.
     """
 
     frame: Tensor

@@ -1,8 +1,9 @@
 """The questions, their wordings, and their true answers for a window of frames.
 
-Every answer is a function of the truth of the window's frames 0..end. The first wording of a question is canonical;
-the others are used in training so that a slightly different wording is understood. ``known`` is False where the
-truth is a matter of taste (half in view, falling just now), and such cases are neither trained nor scored.
+Every answer is a function of the truth of the window's frames 0..end. The first wording of a question is
+canonical; the others are used in training so that a slightly different wording is understood. ``known`` is
+False where the truth is a matter of taste (half in view, falling just now), and such cases are neither
+trained nor scored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from watchbench.scenes import FOREVER, Truth
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A yes/no question. ``family`` as in docs/watchbench.md; ``product`` questions are what standing watches ask."""
+    """A yes/no question. ``family`` as in docs/watchbench.md; ``product`` questions are what standing
+    watches ask."""
 
     name: str
     family: str

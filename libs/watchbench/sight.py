@@ -1,6 +1,7 @@
 """What the model sees: F1 per question on rendered cameras it never saw, and apart from that on real clips.
 
-Both go the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most ten seconds.
+Both go the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most ten
+seconds.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def ask(
 
 
 def rendered_clips(count: int, folder: Path) -> Iterator[tuple[Path, scenes.Scene]]:
-    """Unseen random cameras of ten seconds, rendered at 448 x 448 and encoded in various ways (kept in ``folder``)."""
+    """Unseen random cameras of ten seconds, rendered at 448 x 448 and encoded in various ways (kept in
+    ``folder``)."""
     seconds = FRAMES * STEP_S
     for i in range(count):
         seed = TEST_SEED + i
@@ -152,7 +154,8 @@ def rendered_clips(count: int, folder: Path) -> Iterator[tuple[Path, scenes.Scen
 
 
 def rendered(model: Any, count: int, folder: Path, drop: bool = False) -> Score:
-    """Every question on unseen rendered cameras, in windows of 4, 7 and 10 seconds; ``drop`` prunes by motion."""
+    """Every question on unseen rendered cameras, in windows of 4, 7 and 10 seconds; ``drop`` prunes by
+    motion."""
     from watchbench.training import moving_groups
 
     score = Score()

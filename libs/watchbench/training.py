@@ -1,4 +1,5 @@
-"""Training in two stages: what is in each cell of a frame, then questions over windows. Resumable at any time."""
+"""Training in two stages: what is in each cell of a frame, then questions over windows. Resumable at any
+time."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from watchbench import drawing, scenes
 from watchbench import model as vlm
-from watchbench import scenes
 from watchbench.footage import Composite, Footage
 from watchbench.footage import load as load_footage
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
@@ -28,7 +29,8 @@ DENSE_WEIGHT = (2.0, 6.0, 2.0, 3.0, 2.0, 4.0, 6.0, 6.0)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how hard. ``drop`` is the share of stage-2 steps that drop tokens (0 gives the dense model)."""
+    """How long and how hard. ``drop`` is the share of stage-2 steps that drop tokens (0 gives the dense
+    model)."""
 
     seed: int = 1
     steps1: int = 2500
@@ -88,9 +90,11 @@ def dense_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> Tensor:
-    """A keep mask [B, T, 16] as motion pruning gives it: anchors whole, then the groups that changed since the anchor.
+    """A keep mask [B, T, 16] as motion pruning gives it: anchors whole, then the groups that changed since
+    the anchor.
 
-    A different threshold per clip, and now and then a group kept or dropped by accident, so that no one rule is learnt.
+    A different threshold per clip, and now and then a group kept or dropped by accident, so that no one rule
+    is learnt.
     """
     b, t = pixels.shape[:2]
     small = functional.avg_pool2d(pixels.flatten(0, 1), 4).view(b, t, 3, 28, 28)
@@ -260,7 +264,8 @@ class Trainer:
         self.save(opts)
 
     def _ahead(self, stage: int, begin: int) -> Any:
-        """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every resumption."""
+        """Batches from ``begin`` on, drawn by other processes while this one learns; the same at every
+        resumption."""
         drawn, painters = Drawn(self.plan, stage, begin), self.plan.painters
         if painters == 0:
             return DataLoader(drawn, batch_size=None)
@@ -312,7 +317,8 @@ class Trainer:
 
 
 def choose(plan: Plan, g: torch.Generator) -> tuple[list[Asked], Tensor]:
-    """Questions after several prefixes of a clip: product questions twice as often as others; wordings vary."""
+    """Questions after several prefixes of a clip: product questions twice as often as others; wordings
+    vary."""
     t = plan.frames
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
     odds = torch.tensor(
@@ -336,7 +342,8 @@ _footage: dict[str, Footage | None] = {}
 
 
 def use_footage(where: Path | None) -> bool:
-    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there are any."""
+    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there are
+    any."""
     _footage["now"] = load_footage(where) if where else None
     return _footage["now"] is not None
 
@@ -348,11 +355,12 @@ def composite(scene: scenes.Scene) -> Composite | None:
 
 
 def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
-    """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and their truth."""
+    """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and their
+    truth."""
     scene = scenes.sample(batch, frames * STEP_S, seed)
     times = torch.arange(frames) * STEP_S
     now = scenes.observe(scene, times)
-    pixels = scenes.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
+    pixels = drawing.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
     return pixels.permute(0, 1, 4, 2, 3).contiguous(), now.truth
 
 
@@ -362,7 +370,7 @@ def single_frames(batch: int, seed: int) -> tuple[Tensor, Tensor]:
     scene = scenes.sample(batch, 10.0, seed)
     times = torch.rand(batch, 1, generator=g) * 10
     now = scenes.observe(scene, times)
-    pixels = scenes.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
+    pixels = drawing.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
     return pixels[:, 0].permute(0, 3, 1, 2).contiguous(), scenes.dense_labels(now.truth)[:, 0]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from watchbench import model as vlm
 from watchbench import sight, training
 from watchbench.questions import QUESTIONS
@@ -109,16 +110,16 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
         steps1=2, steps2=2, batch1=4, batch2=1, painters=0, frames=4, prefixes=2, questions=2, frozen=0.0
     )
 
-    class Stop(Exception):
+    class StoppedError(Exception):
         pass
 
     class Fragile(training.Trainer):
         def _questions(self) -> None:
-            raise Stop
+            raise StoppedError
 
     whole = training.Trainer(plan, tmp_path / "whole")
     whole.run()
-    with pytest.raises(Stop):
+    with pytest.raises(StoppedError):
         Fragile(plan, tmp_path / "broken").run()
     again = training.Trainer(plan, tmp_path / "broken")
     assert (again.stage, again.step) == (1, 2)

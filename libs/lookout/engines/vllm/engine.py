@@ -119,7 +119,8 @@ def load_engine(
     found = internals.installed_version()
     if found != internals.VERSION:
         raise UnsupportedModelError(
-            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: install the pinned version"
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: "
+            "install the pinned version"
         )
     folder = Path(checkpoint)
     shape = read_shape(folder, dtype)
@@ -313,8 +314,8 @@ class VllmEngine:
                 del rows[stream]
         if sum(rows.values()) * self.shape.row_bytes > self._budget:
             raise MemoryBudgetError(
-                f"{plan.stream}: the batch needs {sum(rows.values()) * self.shape.row_bytes} bytes of KV, the "
-                f"budget is {self._budget}: raise it, or run fewer streams at once"
+                f"{plan.stream}: the batch needs {sum(rows.values()) * self.shape.row_bytes} bytes of KV, "
+                f"the budget is {self._budget}: raise it, or run fewer streams at once"
             )
 
     def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:

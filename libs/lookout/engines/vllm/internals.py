@@ -574,7 +574,7 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def _catch(self, offset: int, share: Share, window: WindowInputs, device: torch.device) -> None:
         """Note the rows of a share that the window keeps; they lie at `offset` in the batch."""
-        rows = torch.arange(share.start, min(share.stop, window.rows))
+        rows = torch.arange(min(share.start, window.rows), min(share.stop, window.rows))
         self._catch_rows(offset, rows, window, device)
 
     def _catch_rows(

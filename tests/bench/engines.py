@@ -1,0 +1,111 @@
+"""The vLLM engine against the transformers engine on the same windows, in one run, on one and on eight
+streams.
+
+`python -m tests.bench.engines`; a language model large enough that compute dominates, windows of five strides
+with anchors refreshed. Ratios are transformers' time over vLLM's: above 1, vLLM is ahead. The last line is
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.engines import Question, WindowRequest
+from lookout.engines.transformers import load_engine as load_transformers
+from lookout.windows import Block, BlockFrame, Planner, Policy, WindowSettings
+from tests import tiny_models
+
+TEXT = {
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+}
+QUESTIONS = (Question("a", "Is anyone lying on the ground?"), Question("b", "Is a vehicle in the yard?"))
+BLOCKS, FRAMES, SIDE, KEEP = 5, 4, 8, 0.25
+
+
+def block(stream: str, index: int) -> Block:
+    """A stride of `FRAMES` frames of `SIDE` x `SIDE` groups: a whole anchor, then a kept quarter."""
+    draw = np.random.default_rng([index, sum(stream.encode())])
+    frames = []
+    for number in range(FRAMES):
+        mask = np.ones((SIDE, SIDE), bool) if number == 0 else draw.random((SIDE, SIDE)) < KEEP
+        tokens = draw.standard_normal((int(mask.sum()), TEXT["hidden_size"])).astype(np.float32)
+        time_us = (index * FRAMES + number) * 500_000
+        frames.append(BlockFrame(time_us, number == 0, mask, torch.from_numpy(tokens)))
+    return Block(stream, index, tuple(frames))
+
+
+def batches(layout: Any, streams: int, windows: int, policy: Policy) -> list[list[WindowRequest]]:
+    planner = Planner(layout, WindowSettings(BLOCKS, policy, key_every=10_000))
+    previous: dict[str, Any] = {}
+    held: dict[str, list[Block]] = {}
+    out = []
+    for window in range(windows):
+        batch = []
+        for number in range(streams):
+            stream = f"cam-{policy}-{streams}-{number}/0"
+            held[stream] = [*held.get(stream, []), block(stream, window)][-BLOCKS:]
+            previous[stream] = planner.plan(held[stream], previous.get(stream))
+            batch.append(WindowRequest(previous[stream], tuple(held[stream]), QUESTIONS))
+        out.append(batch)
+    return out
+
+
+def seconds(engine: Any, work: Sequence[Sequence[WindowRequest]]) -> tuple[float, list[float]]:
+    """Median seconds of the windows that slide, and every p(yes)."""
+    times, answers = [], []
+    for number, batch in enumerate(work):
+        start = time.perf_counter()
+        done = [answer.unwrap() for answer in engine.run(batch)]
+        if number >= BLOCKS:
+            times.append(time.perf_counter() - start)
+        answers += [one.p_yes for answer in done for one in answer.answers]
+    for request in work[-1]:
+        engine.close_stream(request.plan.stream)
+    return statistics.median(times), answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--windows", type=int, default=4, help="measured windows that slide")
+    arguments = parser.parse_args()
+    from lookout.engines.vllm import load_engine as load_vllm
+
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = tiny_models.build("internvl", Path(folder), text=dict(TEXT))
+        plain = load_transformers(path)
+        fast = load_vllm(path, max_rows=4096, max_batched_rows=4096, block_size=128, kv_cache_bytes=1 << 30)
+        for streams in arguments.streams:
+            row: dict[str, Any] = {}
+            for policy in (Policy.REFRESH, Policy.PRUNE_ONLY):
+                work = batches(plain.layout, streams, BLOCKS + arguments.windows, policy)
+                slow, wanted = seconds(plain, work)
+                quick, got = seconds(fast, work)
+                row[policy.value] = round(slow / quick, 3)
+                row["rows"] = work[-1][0].plan.rows
+                row["worst_p_yes"] = max(
+                    row.get("worst_p_yes", 0.0), float(np.abs(np.subtract(wanted, got)).max())
+                )
+            print(f"{streams} stream(s), {row['rows']} rows a window: transformers / vLLM time", row)
+            result[str(streams)] = row
+        fast.close()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

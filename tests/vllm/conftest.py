@@ -1,0 +1,45 @@
+"""One vLLM engine at a time: it is a process-wide thing. Tests of a family share theirs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.tiny_models import checkpoint
+
+# Windows here have some two hundred rows: families differ in block size, and one prefills in chunks.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "internvl": {"block_size": 32, "max_batched_rows": 96},
+    "qwen2_5_vl": {"block_size": 64, "max_batched_rows": 2048},
+    "qwen3_vl": {"block_size": 32, "max_batched_rows": 64},
+    "llava_onevision": {"block_size": 128, "max_batched_rows": 2048},
+}
+
+
+def start(family: str, **options: Any) -> Any:
+    """A tiny vLLM engine with a small block table."""
+    from lookout.engines.vllm import load_engine
+
+    settings = {"max_rows": 2048, "kv_cache_bytes": 1 << 26, **OPTIONS[family], **options}
+    return load_engine(checkpoint(family), **settings)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _needs_vllm() -> Iterator[None]:
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)  # vLLM's CPU worker binds its threads to cores
+
+
+@pytest.fixture(scope="module")
+def vllm_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The engine of the family that the test is parametrised with."""
+    engine = start(request.param)
+    yield engine
+    engine.close()

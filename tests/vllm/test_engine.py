@@ -1,0 +1,237 @@
+"""The vLLM engine against the transformers engine on the same plans, in unpatched vLLM on CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lookout.engines import (
+    PlanError,
+    PositionError,
+    Question,
+    StreamFailedError,
+    StreamLostError,
+    UnsupportedModelError,
+    WindowRequest,
+)
+from lookout.windows import Block, BlockFrame, Policy
+from tests.tiny_models import FAMILIES
+from tests.unit.engines.scenes import engine as reference
+from tests.vllm.scenes import QUESTIONS, apart, blocks_of, planner, same_cost, slide
+
+pytestmark = pytest.mark.vllm
+CLOSE = 5e-5
+CAMERAS = ("gate/0", "yard-2/0", "hall/0")
+
+each_family = pytest.mark.parametrize(
+    ("vllm_engine", "family"), [(f, f) for f in FAMILIES], indirect=["vllm_engine"], ids=FAMILIES
+)
+one_family = pytest.mark.parametrize(
+    ("vllm_engine", "family"), [("internvl", "internvl")], indirect=["vllm_engine"], ids=["internvl"]
+)
+
+
+@each_family
+@pytest.mark.parametrize("policy", [Policy.REFRESH, Policy.REUSE_ALL, Policy.RANDOM_K, Policy.PRUNE_ONLY])
+def test_chained_windows_of_mixed_cameras_equal_the_transformers_engine(
+    vllm_engine: Any, family: str, policy: Policy
+) -> None:
+    """Six windows, three cameras in every batch, three questions; exact reuse rows, refreshed rows, FLOPs."""
+    streams = [f"{policy}-{camera}" for camera in CAMERAS]
+    for batch in slide(family, planner(vllm_engine, policy), streams, range(6), {}):
+        wanted, got = reference(family).run(batch), vllm_engine.run(batch)
+        for one, other in zip(got, wanted, strict=True):
+            assert apart(one, other) < CLOSE
+            assert same_cost(one, other)
+    for stream in streams:
+        reference(family).close_stream(stream)
+        vllm_engine.close_stream(stream)
+    assert vllm_engine.memory() == []
+    assert vllm_engine.backend.call("lookout_held") == [(0, 0)]
+    assert vllm_engine.backend.call("lookout_memory") == [{}]
+
+
+@each_family
+def test_stored_kv_is_the_canonical_kv_of_the_other_engine(vllm_engine: Any, family: str) -> None:
+    stream = "kv/0"
+    for batch in slide(family, planner(vllm_engine), [stream], range(5), {}):
+        reference(family).run(batch)[0].unwrap()
+        vllm_engine.run(batch)[0].unwrap()
+    wanted = reference(family).kv(stream)
+    held = vllm_engine.backend.call("lookout_stream", stream)[0]
+    for index, (key, value) in enumerate(held.layers.values()):
+        torch.testing.assert_close(
+            key.transpose(0, 1), wanted.keys[index][:, : wanted.rows], atol=2e-5, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            value.transpose(0, 1), wanted.values[index][:, : wanted.rows], atol=2e-5, rtol=1e-4
+        )
+    reference(family).close_stream(stream)
+    vllm_engine.close_stream(stream)
+
+
+@each_family
+def test_further_questions_and_text_over_a_held_window(vllm_engine: Any, family: str) -> None:
+    """A window is asked again without computing a row of it, and text is generated only on Yes."""
+    plans, previous = planner(vllm_engine), {}
+    for batch in slide(family, plans, ["held/0"], range(4), previous):
+        reference(family).run(batch)[0].unwrap()
+        vllm_engine.run(batch)[0].unwrap()
+    questions = [Question(str(i), f"Question {i}?", describe=6) for i in range(5)]
+    again = [WindowRequest(plans.hold(previous["held/0"]), (), questions)]
+    wanted, got = reference(family).run(again)[0], vllm_engine.run(again)[0]
+    assert apart(got, wanted) < CLOSE
+    assert [one.text for one in got.answers] == [one.text for one in wanted.answers]
+    assert {one.text is None for one in got.answers if one.p_yes <= 0.5} <= {True}
+    assert got.cost.tokens_reused == got.cost.tokens_kept
+    reference(family).close_stream("held/0")
+    vllm_engine.close_stream("held/0")
+
+
+@one_family
+def test_approximate_kv_never_meets_the_exact_prefix_cache(vllm_engine: Any, family: str) -> None:
+    """A window of reused KV, then the same token ids as a plain request: computed afresh, and exact."""
+    from lookout.engines.vllm.internals import Ask
+
+    batches = slide(family, planner(vllm_engine, Policy.REUSE_ALL), ["salt/0"], range(4), {})
+    plan = batches[-1][0].plan
+    ids = np.where(plan.token_ids < 0, 0, plan.token_ids).tolist()
+    plain = Ask(window="none", held="none", prompt=ids, load=0, ask=False, salt="plain-1")
+    before = vllm_engine.backend.generate([plain])[0]
+    for batch in batches:
+        vllm_engine.run(batch)[0].unwrap()
+    after = vllm_engine.backend.generate([replace(plain, salt="plain-2")])[0]
+    assert after.cached == 0
+    assert after.logits == pytest.approx(before.logits, abs=CLOSE)
+    vllm_engine.close_stream("salt/0")
+
+
+@one_family
+def test_an_audit_leaves_the_stream_as_it_is(vllm_engine: Any, family: str) -> None:
+    plans, previous = planner(vllm_engine), {}
+    for batch in slide(family, plans, ["audit/0"], range(4), previous):
+        vllm_engine.run(batch)[0].unwrap()
+    blocks = blocks_of(family, "audit/0", 3)
+    whole = WindowRequest(plans.plan(blocks, key=True), blocks, QUESTIONS, keep=False)
+    held = vllm_engine.memory()
+    assert apart(vllm_engine.run([whole])[0], reference(family).run([whole])[0]) < CLOSE
+    assert vllm_engine.memory() == held
+    following = blocks_of(family, "audit/0", 4)
+    plan = plans.plan(following, previous["audit/0"])
+    assert vllm_engine.run([WindowRequest(plan, following, QUESTIONS)])[0].error is None
+    vllm_engine.close_stream("audit/0")
+
+
+@one_family
+def test_a_stream_that_fails_in_a_batch_leaves_its_neighbours_alone(vllm_engine: Any, family: str) -> None:
+    previous: dict[str, Any] = {}
+    streams = ["well/0", "lost/0", "fine/0"]
+    batches = slide(family, planner(vllm_engine), streams, range(5), previous)
+    for batch in batches[:4]:
+        reference(family).run(batch)
+        vllm_engine.run(batch)
+    vllm_engine.backend.call("lookout_release", [], ["lost/0"])  # a worker lost it; the engine does not know
+    wanted, got = reference(family).run(batches[4]), vllm_engine.run(batches[4])
+    assert isinstance(got[1].error, StreamFailedError)
+    assert "lost/0: window 4 failed" in str(got[1].error)
+    assert apart(got[0], wanted[0]) < CLOSE
+    assert apart(got[2], wanted[2]) < CLOSE
+    assert [one.stream for one in vllm_engine.memory()] == ["well/0", "fine/0"]
+    again = vllm_engine.run([batches[4][1]])[0]
+    assert isinstance(again.error, StreamLostError)
+    fresh = planner(vllm_engine).plan(batches[4][1].blocks)
+    assert vllm_engine.run([WindowRequest(fresh, batches[4][1].blocks, QUESTIONS)])[0].error is None
+    for stream in streams:
+        reference(family).close_stream(stream)
+        vllm_engine.close_stream(stream)
+
+
+@one_family
+def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any, family: str) -> None:
+    plans = planner(vllm_engine)
+    good, bad = blocks_of(family, "good/0", 2), blocks_of(family, "sick/0", 2)
+    frame = bad[1].frames[0]
+    sick = BlockFrame(frame.time_us, frame.anchor, frame.keep, torch.full_like(frame.tokens, float("nan")))
+    broken = [bad[0], Block("sick/0", 1, (sick, *bad[1].frames[1:])), bad[2]]
+    batch = [
+        WindowRequest(plans.plan(good), good, QUESTIONS),
+        WindowRequest(plans.plan(broken), broken, QUESTIONS),
+    ]
+    for _ in range(3):  # the blocks that the sick stream used come back to others
+        first, second = vllm_engine.run(batch)
+        assert apart(first, reference(family).run(batch[:1])[0]) < CLOSE
+        assert isinstance(second.error, StreamFailedError)
+    healed = vllm_engine.run([WindowRequest(plans.plan(bad), bad, QUESTIONS)])[0]
+    assert healed.error is None
+    for stream in ("good/0", "sick/0"):
+        vllm_engine.close_stream(stream)
+        reference(family).close_stream(stream)
+    assert vllm_engine.backend.call("lookout_memory") == [{}]
+
+
+@one_family
+@pytest.mark.parametrize("policy", [Policy.CACHEBLEND, Policy.VLCACHE])
+def test_policies_beyond_a_block_table_are_refused(vllm_engine: Any, family: str, policy: Policy) -> None:
+    batches = slide(family, planner(vllm_engine, policy), ["peer/0"], range(4), {})
+    answers = [vllm_engine.run(batch)[0] for batch in batches]
+    assert isinstance(answers[3].error, PlanError)
+    assert "run it on the transformers engine" in str(answers[3].error)
+    vllm_engine.close_stream("peer/0")
+
+
+@one_family
+def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str) -> None:
+    plans = planner(vllm_engine)
+    blocks = blocks_of(family, "bad/0", 2)
+    plan = plans.plan(blocks)
+    many = [Question("long", "word " * 3000)]
+    far = replace(plan, question_position=1 << 20)
+    gone = plans.plan(blocks_of(family, "bad/0", 3), plan)
+    cases = [
+        (WindowRequest(plan, blocks[:1], QUESTIONS), PlanError, "came without its embeddings"),
+        (WindowRequest(plan, blocks, many), PlanError, "the block table holds"),
+        (WindowRequest(far, blocks, QUESTIONS), PositionError, "counts to"),
+        (WindowRequest(gone, blocks_of(family, "bad/0", 3), QUESTIONS), StreamLostError, "plan a key window"),
+    ]
+    for request, kind, words in cases:
+        error = vllm_engine.run([request])[0].error
+        assert isinstance(error, kind)
+        assert words in str(error)
+    twice = vllm_engine.run([WindowRequest(plan, blocks), WindowRequest(plan, blocks)])
+    assert twice[0].error is None
+    assert "two windows of one stream" in str(twice[1].error)
+    assert vllm_engine.run([]) == []
+    vllm_engine.close_stream("bad/0")
+
+
+@one_family
+def test_the_byte_budget_forgets_the_least_recently_used(vllm_engine: Any, family: str) -> None:
+    before = vllm_engine._budget
+    streams = ["old/0", "mid/0", "new/0"]
+    batches = slide(family, planner(vllm_engine), streams, range(1), {})
+    row = vllm_engine.shape.row_bytes
+    vllm_engine._budget = sum(request.plan.rows for request in batches[0][1:]) * row + row
+    try:
+        for request in batches[0]:
+            assert vllm_engine.run([request])[0].error is None
+        assert [one.stream for one in vllm_engine.memory()] == ["mid/0", "new/0"]
+        held = sum(one.device_bytes for one in vllm_engine.memory())
+        assert held <= vllm_engine._budget
+    finally:
+        vllm_engine._budget = before
+    for stream in streams:
+        vllm_engine.close_stream(stream)
+
+
+def test_unsupported_checkpoints_are_refused_before_vllm_starts(tmp_path: Any) -> None:
+    from transformers import Qwen2Config
+
+    from lookout.engines.vllm import load_engine
+
+    Qwen2Config().save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match="qwen2"):
+        load_engine(tmp_path)

@@ -24,6 +24,7 @@ from lookout.engines import (
     load_engine,
 )
 from lookout.engines.transformers import TransformersEngine
+from lookout.engines.transformers import load_engine as load_transformers
 from lookout.engines.transformers.kv import StreamKV
 from lookout.windows import Block, Planner, Policy, Run, WindowPlan, WindowSettings, rows_of, seal
 from tests.tiny_models import FAMILIES, checkpoint
@@ -170,6 +171,17 @@ def test_a_batch_equals_its_streams_alone(runner: TransformersEngine, family: st
         torch.testing.assert_close(kv(runner, name), values[name], atol=2e-5, rtol=1e-4)
         if name != "b/0":
             assert yes(answer) == pytest.approx(yes(alone[name]), abs=2e-4)
+
+
+def test_a_batch_may_take_several_passes(family: str) -> None:
+    wide, narrow = engine(family), load_transformers(checkpoint(family), rows_per_pass=150)
+    batch = []
+    for name in ("a/0", "b/0", "c/0"):
+        blocks = [block(family, name, index, frames=3) for index in range(2)]
+        batch.append(WindowRequest(planner(wide).plan(blocks), blocks, QUESTIONS, keep=False))
+    for one, other in zip(wide.run(batch), narrow.run(batch), strict=True):
+        assert yes(one) == pytest.approx(yes(other), abs=2e-5)
+    assert wide.memory() == narrow.memory() == []
 
 
 def test_a_failing_stream_leaves_its_neighbours_untouched(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -49,13 +50,15 @@ def load_engine(
     *,
     budget_bytes: int = GIB,
     spill_dir: Path | str | None = None,
+    rows_per_pass: int = 16384,
     layout: Layout | None = None,
 ) -> TransformersEngine:
     """Load a stock checkpoint folder (InternVL, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision) as a window engine.
 
     `budget_bytes` bounds the KV of all streams on the device; beyond it the least recently used streams go
-    to files under `spill_dir` and come back with the same bits, or are forgotten where it is None. `layout`
-    replaces the checkpoint's own prompt. Raises `UnsupportedModelError`.
+    to files under `spill_dir` and come back with the same bits, or are forgotten where it is None. A batch
+    of more than `rows_per_pass` rows is run in several passes. `layout` replaces the checkpoint's own prompt.
+    Raises `UnsupportedModelError`.
     """
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     try:
@@ -66,7 +69,14 @@ def load_engine(
 
     model = load_language_model(checkpoint, torch.device(device), kind)
     tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint))
-    return TransformersEngine(model, prompt, tokenizer, budget_bytes=budget_bytes, spill_dir=spill_dir)
+    return TransformersEngine(
+        model,
+        prompt,
+        tokenizer,
+        budget_bytes=budget_bytes,
+        spill_dir=spill_dir,
+        rows_per_pass=rows_per_pass,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +100,8 @@ class TransformersEngine:
     """Executes window plans with the stock decoder layers (`Engine` protocol).
 
     KV is kept canonical (K un-rotated) in prompt order, once per stream. Every window is one pass: the rows
-    to compute and the questions of all streams in the batch, packed. Question KV is never stored.
+    to compute and the questions of all streams in the batch, packed. Question KV is never stored. Calls from
+    several threads take turns.
     """
 
     def __init__(
@@ -101,11 +112,14 @@ class TransformersEngine:
         *,
         budget_bytes: int = GIB,
         spill_dir: Path | str | None = None,
+        rows_per_pass: int = 16384,
     ) -> None:
         self.model = model
         self._layout = layout
         self._tokenizer = tokenizer
         self._budget = budget_bytes
+        self._rows_per_pass = rows_per_pass
+        self._lock = threading.RLock()
         self._streams: OrderedDict[str, StreamKV] = OrderedDict()
         self._spill = None
         if spill_dir is not None:
@@ -133,16 +147,18 @@ class TransformersEngine:
 
     def close_stream(self, stream: str) -> None:
         """Free a stream's KV on the device and on the disk tier."""
-        kv = self._streams.pop(stream, None)
-        if kv is not None:
-            kv.forget()
+        with self._lock:
+            kv = self._streams.pop(stream, None)
+            if kv is not None:
+                kv.forget()
 
     def memory(self) -> list[StreamMemory]:
         """What every stream holds, least recently used first."""
-        return [
-            StreamMemory(kv.stream, kv.window, kv.rows, kv.device_bytes, kv.spilled_bytes)
-            for kv in self._streams.values()
-        ]
+        with self._lock:
+            return [
+                StreamMemory(kv.stream, kv.window, kv.rows, kv.device_bytes, kv.spilled_bytes)
+                for kv in self._streams.values()
+            ]
 
     def close(self) -> None:
         """Free every stream and the disk tier."""
@@ -151,9 +167,12 @@ class TransformersEngine:
         if self._spill is not None:
             shutil.rmtree(self._spill, ignore_errors=True)
 
-    @torch.inference_mode()
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
         """Execute one window of each of several streams; errors come back in the answer of their stream."""
+        with self._lock, torch.inference_mode():
+            return self._run(requests)
+
+    def _run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
         answers: list[WindowAnswer | None] = [None] * len(requests)
         works: list[_Work] = []
         for index, request in enumerate(requests):
@@ -163,8 +182,9 @@ class TransformersEngine:
                 works.append(self._admit(index, request, works))
             except EngineError as error:
                 answers[index] = _failed(request, error)
-        for work, answer in zip(works, self._execute(works), strict=True):
-            answers[work.index] = answer
+        for group in _groups(works, self._rows_per_pass):
+            for work, answer in zip(group, self._execute(group), strict=True):
+                answers[work.index] = answer
         return [answer for answer in answers if answer is not None]
 
     # Admission: everything that can be refused is refused before any KV moves.
@@ -538,6 +558,21 @@ class TransformersEngine:
         if not suffix:
             raise PlanError("an empty question: nothing follows the window")
         return suffix
+
+
+def _groups(works: Sequence[_Work], limit: int) -> Iterator[list[_Work]]:
+    """Passes of at most `limit` rows, but of one stream at least: activations stay bounded."""
+    group: list[_Work] = []
+    rows = 0
+    for work in works:
+        size = len(work.rows) + sum(len(suffix) for suffix in work.suffixes)
+        if group and rows + size > limit:
+            yield group
+            group, rows = [], 0
+        group.append(work)
+        rows += size
+    if group:
+        yield group
 
 
 def _asking(work: _Work, suffixes: list[tuple[int, ...]]) -> _Work:

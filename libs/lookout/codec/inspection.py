@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -143,20 +143,22 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _pool(pool: SandboxPool | None) -> Iterator[SandboxPool]:
+def _pool(pool: SandboxPool | None, files: Sequence[Path]) -> Iterator[SandboxPool]:
     if pool is not None:
         yield pool
         return
     from lookout.codec.sandbox import SandboxPool, SandboxSettings
 
-    with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as own:
+    # A whole recording is decoded: its size says how long that may honestly take.
+    largest = max((file.stat().st_size for file in files if file.is_file()), default=0) / 1e6
+    with SandboxPool(1, SandboxSettings(cpu_s=30 + 4 * largest, wall_s=60 + 8 * largest)) as own:
         yield own
 
 
 def inspect(path: str | Path, pool: SandboxPool | None = None) -> Inspection:
     """Inspect a file in a sandboxed process, with limits in memory and time. What is wrong is in the
     result."""
-    with _pool(pool) as sandbox:
+    with _pool(pool, [Path(path)]) as sandbox:
         try:
             return sandbox.inspect(str(Path(path).resolve()))
         except CodecError as error:
@@ -169,6 +171,6 @@ def inspect_all(path: str | Path) -> Iterator[Inspection]:
     """Inspect a file, or every file under a directory in order of name, with one sandboxed process."""
     root = Path(path)
     files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
-    with _pool(None) as sandbox:
+    with _pool(None, files) as sandbox:
         for file in files:
             yield inspect(file, sandbox)

@@ -78,6 +78,30 @@ def encode(
     return buffer.getvalue()
 
 
+def interlaced(speed: int, frames: int = 8) -> bytes:
+    """A texture that pans `speed` lines a frame, fields half a frame apart, as interlaced H.264."""
+    rng = np.random.default_rng(1)
+    texture = rng.integers(20, 235, (100, 40)).astype(np.float32).repeat(8, 0).repeat(8, 1)
+    for axis in (0, 1):  # soften, so that sub-pixel search has a slope to follow
+        texture = np.mean([np.roll(texture, shift, axis) for shift in range(-4, 5)], axis=0)
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as out:
+        options = {"g": "50", "bf": "0", "crf": "12", "x264-params": "tff=1:ref=1"}
+        stream = out.add_stream("libx264", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 256, 192, "yuv420p"
+        stream.codec_context.thread_count = 1
+        for i in range(frames):
+            picture = np.empty((192, 256), np.uint8)
+            for field_ in (0, 1):
+                top = 50 + round((i + field_ / 2) * speed)
+                picture[field_::2] = texture[top : top + 192, 20:276][field_::2]
+            frame = av.VideoFrame.from_ndarray(np.repeat(picture[:, :, None], 3, 2), format="rgb24")
+            frame.pts, frame.time_base = i, Fraction(1, 25)
+            out.mux(stream.encode(frame.reformat(format="yuv420p")))
+        out.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
 @dataclass
 class Recorder:
     """A gather that counts; what it saw comes back as its motion."""

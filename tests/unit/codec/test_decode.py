@@ -20,7 +20,7 @@ from lookout.codec import (
     SoftwareDecoder,
     Tail,
 )
-from tests.unit.codec.clips import Recorder, encode, scene
+from tests.unit.codec.clips import Recorder, encode, interlaced, scene
 
 CASES = [
     ("mp4", "libx264"),
@@ -101,6 +101,14 @@ def test_vectors_point_to_where_the_content_was(codec: str) -> None:
         assert (blocks.source == -1).all()
     assert total > 0
     assert hits / total > 0.9
+
+
+def test_vertical_motion_of_interlaced_pictures_is_in_frame_lines() -> None:
+    recorder = Recorder()
+    decode(interlaced(speed=4), DecodeRequest(28, 28, gather=recorder))
+    assert all(frame.interlaced for frame in recorder.frames)
+    vertical = np.concatenate([blocks.dy for blocks in recorder.maps if blocks is not None])
+    assert np.median(vertical) == 4
 
 
 def test_frames_are_converted_only_where_sampled_and_look_right() -> None:

@@ -1,0 +1,273 @@
+"""Decode and prune-encode as processes on a real broker: killed, wiped, fed with rubbish; facts and tensors
+stay.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from lookout.local import KafkaServer, RedisServer, create_topics
+from lookout.pruning import unpack_mask
+from lookout.store import Node, StoreSettings
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, dead_letters
+from lookout.wire.headers import REASON, text
+from tests.streams import segments
+from tests.tiny_models import checkpoint
+
+pytestmark = [pytest.mark.fleet, pytest.mark.timeout(900)]
+
+PARTITIONS = 2
+SIDE = 112
+
+
+@dataclass
+class Fleet:
+    """Two services on given servers; killed and started again at will."""
+
+    kafka: str
+    redis_url: str
+    log: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        """`python -m services.<name>`."""
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("LOOKOUT_")},
+            "OMP_NUM_THREADS": "1",
+            "LOOKOUT_BOOTSTRAP": self.kafka,
+            "LOOKOUT_REDIS_URL": self.redis_url,
+            "LOOKOUT_INSTANCE": f"{name}-0",
+            "LOOKOUT_HOST": "127.0.0.1",
+            "LOOKOUT_ADVERTISE": "127.0.0.1",
+            "LOOKOUT_MODEL_DIR": str(checkpoint("internvl")),
+            "LOOKOUT_WINDOW_S": "6",
+            "LOOKOUT_STRIDE_S": "2",
+            "LOOKOUT_TRANSACTION_TIMEOUT_S": "5",
+            "LOOKOUT_STORE__LEASE_S": "2",
+        }
+        width = {"LOOKOUT_INPUT_WIDTH": str(SIDE), "LOOKOUT_INPUT_HEIGHT": str(SIDE)}
+        more = {"LOOKOUT_SILENCE_S": "6"} if name == "decode" else {}
+        with self.log.open("ab") as sink:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", f"services.{name}"],
+                env=environment | width | more,
+                stdout=sink,
+                stderr=sink,
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        process = self.running.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def fleet(kafka: str, redis_url: str, log: Path) -> Iterator[Fleet]:
+    """Both services, ended at the end; what they said is shown when the test fails."""
+    made = Fleet(kafka, redis_url, log)
+    try:
+        for name in ("decode", "prune_encode"):
+            made.start(name)
+        yield made
+    except BaseException:
+        sys.stderr.write(log.read_text()[-8000:])
+        raise
+    finally:
+        for name in list(made.running):
+            made.kill(name)
+
+
+def committed(kafka: str, topic: str) -> list[Message]:
+    """Everything committed in a topic now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+    found: list[Message] = []
+    ended = 0
+    while ended < PARTITIONS:
+        message = consumer.poll(10.0)
+        assert message is not None, f"{topic} cannot be read"
+        if message.error() is None:
+            found.append(message)
+        else:
+            ended += 1
+    consumer.close()
+    return found
+
+
+def tokens(kafka: str) -> dict[str, list[TokensRecord]]:
+    """Committed token records by camera."""
+    out: dict[str, list[TokensRecord]] = {}
+    for message in committed(kafka, TOKENS.name):
+        record = TokensRecord.FromString(message.value() or b"")
+        out.setdefault(record.camera, []).append(record)
+    return out
+
+
+def gaps(found: dict[str, list[TokensRecord]]) -> int:
+    """Gap events written."""
+    return sum(r.event.kind == StreamEvent.KIND_GAP for records in found.values() for r in records)
+
+
+def wait_for_gaps(kafka: str, wanted: int, seconds: float = 300.0) -> dict[str, list[TokensRecord]]:
+    """Token records once every stream has ended in silence."""
+    end = time.monotonic() + seconds
+    while True:
+        found = tokens(kafka)
+        if gaps(found) >= wanted:
+            return found
+        assert time.monotonic() < end, f"{gaps(found)} of {wanted} gaps came"
+        time.sleep(0.5)
+
+
+def publish(kafka: str, streams: dict[str, Sequence[bytes]], pause_s: float = 0.0) -> None:
+    """Every camera's segments, interleaved."""
+    producer = Producer({"bootstrap.servers": kafka})
+    for n in range(max(map(len, streams.values()))):
+        for camera, pieces in streams.items():
+            if n < len(pieces):
+                producer.produce(SEGMENTS.name, pieces[n], camera)
+        producer.flush()
+        time.sleep(pause_s)
+
+
+def facts(record: TokensRecord) -> tuple[object, ...]:
+    """What a token record says, without where and when it was written."""
+    block = record.block
+    return (
+        record.epoch,
+        record.WhichOneof("body"),
+        block.index,
+        [(f.time_us, f.sample, f.row, f.key) for f in block.frames],
+        [(list(p.frames), p.anchor, p.keep, p.label_us) for p in block.patches],
+        list(block.embeddings.shape),
+        block.embeddings.crc32c,
+        record.event.kind,
+        record.event.start_us,
+        record.event.reason,
+    )
+
+
+def test_segments_become_blocks(tmp_path: Path) -> None:
+    """A calm stream, rubbish in the middle, a segment twice, a new clock; then silence."""
+    pieces = segments(7.0)
+    assert len(pieces) == 4
+    streams = {
+        "calm": pieces,
+        "rubbish": [*pieces[:2], b"\0" * 5000, b"", *pieces[2:]],
+        "twice": [*pieces[:3], pieces[1], pieces[3]],
+        "restarted": [*pieces, *pieces],
+    }
+    with ExitStack() as stack:
+        kafka = stack.enter_context(KafkaServer())
+        redis = stack.enter_context(RedisServer())
+        create_topics(kafka.bootstrap, PARTITIONS)
+        stack.enter_context(fleet(kafka.bootstrap, redis.url, tmp_path / "log"))
+        publish(kafka.bootstrap, streams)
+        found = wait_for_gaps(kafka.bootstrap, 5)
+        dead = committed(kafka.bootstrap, dead_letters(SEGMENTS).name)
+        frames = committed(kafka.bootstrap, FRAMES.name)
+        check_tensors(redis.url, found["calm"])
+    calm = [r.block for r in found["calm"] if r.HasField("block")]
+    assert [b.index for b in calm] == [0, 1, 2, 3]
+    assert [len(b.frames) for b in calm[:3]] == [4, 4, 4]
+    assert calm[3].last
+    assert [f.sample for b in calm for f in b.frames][:12] == list(range(12))
+    for block in calm:
+        assert [p.anchor for p in block.patches] == [True] + [False] * (len(block.patches) - 1)
+        assert unpack_mask(block.patches[0].keep, block.group_rows, block.group_cols).all()
+        assert block.patches_encoded <= block.patches_total
+    assert sum(b.patches_encoded for b in calm) < 0.8 * sum(b.patches_total for b in calm)
+    assert [facts(r) for r in found["rubbish"]] == [facts(r) for r in found["calm"]]
+    assert sorted(text(m.headers(), REASON) or "" for m in dead) == ["empty", "unreadable"]
+    kinds = [r.event.kind for r in found["twice"] if r.HasField("event")]
+    assert kinds == [StreamEvent.KIND_LATE, StreamEvent.KIND_GAP]
+    blocks = [facts(r) for r in found["twice"] if r.HasField("block")]
+    assert blocks == [facts(r) for r in found["calm"] if r.HasField("block")]
+    again = [(r.epoch, r.block.index) for r in found["restarted"] if r.HasField("block")]
+    assert again == [(epoch, index) for epoch in (1, 2) for index in range(4)]
+    reasons = [r.event.reason for r in found["restarted"] if r.HasField("event")]
+    assert reasons == ["clock-reset", "silence"]
+    parsed = [FramesRecord.FromString(m.value() or b"") for m in frames]
+    assert all(
+        m.partition() == r.segment.segment.partition
+        for m, r in zip(frames, parsed, strict=True)
+        if r.HasField("segment")
+    )
+
+
+def check_tensors(redis_url: str, records: Sequence[TokensRecord]) -> None:
+    """Tokens can be read from whom holds them, and made again to the same bits."""
+    node = Node(StoreSettings(), redis_url)
+    try:
+        for record in records:
+            if not record.HasField("block"):
+                continue
+            ref = record.block.embeddings
+            held = node.client.fetch(ref, record)
+            assert held.source == "peer"
+            holder = node.directory.find(ref)[0].address
+            fresh = TokensRecord.FromString(record.SerializeToString())
+            fresh.block.embeddings.id += ".again"  # a name nobody holds
+            made = node.peers.materialize(holder, fresh.block.embeddings, fresh)
+            assert np.array_equal(np.asarray(made), np.asarray(held.array))
+    finally:
+        node.close()
+
+
+@pytest.mark.long
+def test_killed_and_wiped_without_a_difference(tmp_path: Path) -> None:
+    """SIGKILL either service at random moments and wipe the directory: every block once, the same to the
+    bit.
+    """
+    streams = {f"camera-{n}": segments(24.0, seed=n) for n in range(4)}
+    runs = []
+    for disturbed in (False, True):
+        with ExitStack() as stack:
+            kafka = stack.enter_context(KafkaServer())
+            redis = stack.enter_context(RedisServer())
+            create_topics(kafka.bootstrap, PARTITIONS)
+            made = stack.enter_context(fleet(kafka.bootstrap, redis.url, tmp_path / f"log{disturbed}"))
+            publish(kafka.bootstrap, streams, pause_s=0.2)
+            if disturbed:
+                disturb(made, redis)
+            found = wait_for_gaps(kafka.bootstrap, len(streams), 400.0)
+            runs.append({camera: [facts(r) for r in records] for camera, records in found.items()})
+    assert runs[0] == runs[1]
+
+
+def disturb(made: Fleet, redis: RedisServer) -> None:
+    """Kill each service three times, wipe Redis in between."""
+    chance = random.Random(7)
+    for turn in range(3):
+        for name in ("decode", "prune_encode"):
+            time.sleep(chance.uniform(1.0, 5.0))
+            made.kill(name)
+            made.start(name)
+        if turn == 1:
+            redis.wipe()

@@ -217,6 +217,20 @@ def test_a_failing_stream_leaves_its_neighbours_untouched(
     assert [held.stream for held in runner.memory()] == ["a/0"]
 
 
+def test_kv_stays_in_place_and_in_bounds(runner: TransformersEngine, family: str) -> None:
+    _, plan, _ = slide(runner, family, "cam/0", range(3))
+    held = runner.kv("cam/0")
+    homes = [part.data_ptr() for part in (*held.keys, *held.values)]
+    for number in range(3, 8):
+        capacity = held.capacity
+        _, plan, _ = slide(runner, family, "cam/0", [number], previous=plan)
+        assert plan.rows <= held.capacity <= 2 * (plan.rows + 64)
+        assert held.device_bytes == held.capacity * runner.model.row_bytes
+        now = [part.data_ptr() for part in (*held.keys, *held.values)]
+        assert (now == homes) == (held.capacity == capacity)
+        homes = now
+
+
 def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_path: Path) -> None:
     wide = engine(family)
     want = {f"{i}/0": slide(wide, family, f"{i}/0", range(6))[0][-1] for i in range(4)}

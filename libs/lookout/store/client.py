@@ -85,7 +85,7 @@ class TensorClient:
         try:
             return sorted(h.address for h in self._directory.find(ref)), False
         except DirectoryDownError as error:
-            _log.info("directory away, fetching by lineage", ref=ref.id, error=str(error))
+            _log.debug("fetching by lineage", ref=ref.id, error=str(error))
             return [], True
 
     def _made(self, ref: TensorRef, record: Message, rows: Rows | None) -> Array:

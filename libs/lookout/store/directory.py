@@ -16,6 +16,7 @@ import random
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
 _BATCH = 256
+_REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
 
 # One lease for each pod. The same owner renews; a later start supersedes an earlier one of the same name;
 # epochs grow, across wipes too, because they never fall behind the server's clock. Answers {epoch, 1 new / 0
@@ -115,18 +117,21 @@ class Directory:
         )
         self._withdraw = self.client.register_script(_WITHDRAW)
         self._down_until = 0.0
-        self._rosters: dict[int, list[str]] = {}
+        self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
     def find(self, ref: TensorRef) -> list[Holder]:
         """Live holders of the tensor's entry; entries of dead ones are removed. Raises DirectoryDownError."""
         return self.asking(lambda: self._find(entry_of(ref), ref.stage))
 
     def replicas(self, stage: int) -> list[str]:
-        """gRPC addresses of the live pods of a stage; where Redis is down or was wiped, those last seen."""
+        """gRPC addresses of the live pods of a stage; where Redis is down or was wiped, those seen before."""
         with contextlib.suppress(DirectoryDownError):
-            if known := self.asking(lambda: self._roster(stage)):
-                self._rosters[stage] = known  # none at all: a forgetful directory, not a fleet without pods
-        return list(self._rosters.get(stage, []))
+            if live := self.asking(lambda: self._roster(stage)):
+                return live
+        oldest = time.monotonic() - _REMEMBER_S
+        seen = {address: when for address, when in self._seen[stage].copy().items() if when > oldest}
+        self._seen[stage] = seen
+        return sorted(seen)
 
     def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
         """Run a Redis call; any failure of Redis becomes DirectoryDownError. `retry`: ask although it just
@@ -136,9 +141,13 @@ class Directory:
         try:
             answer = ask()
         except redis.RedisError as error:
+            if not self._down_until:
+                _log.warning("directory away: tensors are fetched by their lineage", error=str(error))
             self._down_until = time.monotonic() + self.settings.redis_retry_s
             raise DirectoryDownError(f"the directory does not answer: {error}") from error
-        self._down_until = 0.0
+        if self._down_until:
+            _log.info("directory back")
+            self._down_until = 0.0
         return answer
 
     def close(self) -> None:
@@ -154,6 +163,7 @@ class Directory:
             lease = leases.get(pod)
             if lease is not None and str(lease["epoch"]) == epoch:
                 found.append(Holder(pod, int(epoch), str(lease["address"])))
+                self._seen[stage][found[-1].address] = time.monotonic()
             else:
                 self._withdraw(keys=[entry], args=[pod, epoch])
         return found
@@ -163,7 +173,9 @@ class Directory:
         leases = self._leases(stage, pods)
         if gone := [pod for pod in pods if pod not in leases]:
             self.client.hdel(_pods(stage, "roster"), *gone)
-        return sorted(str(lease["address"]) for lease in leases.values())
+        live = sorted(str(lease["address"]) for lease in leases.values())
+        self._seen[stage].update(dict.fromkeys(live, time.monotonic()))
+        return live
 
     def _leases(self, stage: int, pods: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not pods:
@@ -243,9 +255,7 @@ class Announcer:
         with self._claiming:
             try:
                 new = self._renew()
-            except DirectoryDownError as error:
-                if self.epoch:
-                    _log.warning("directory away", pod=self.pod, error=str(error))
+            except DirectoryDownError:
                 self.epoch = 0
                 return False
             due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3

@@ -1,0 +1,129 @@
+"""Tensors between real processes while holders are killed and Redis is wiped, killed and started again."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lookout.local import RedisServer
+from lookout.store import Node, StoreSettings, TensorUnavailableError
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import STAGE_FRAMES
+from tests.fleet.store_holder import TENSORS, make, tensor_ref
+
+pytestmark = pytest.mark.fleet
+
+
+class Holder:
+    """A holder that can be killed and started again at its address."""
+
+    def __init__(self, redis_url: str, name: str, folder: Path) -> None:
+        self._arguments = [redis_url, name, str(folder / name)]
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.fleet.store_holder", *self._arguments, str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        said = next((line for line in self._process.stdout if line.startswith("serving ")), "")
+        self.port = int(said.split()[1])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class Readers:
+    """Threads that fetch random tensors and rows, and compare every byte."""
+
+    def __init__(self, node: Node) -> None:
+        self.sources: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.errors: list[BaseException] = []
+        self._node = node
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(3)]
+
+    def __enter__(self) -> Readers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, seed: int) -> None:
+        draw = random.Random(seed)
+        while not self._ended.is_set():
+            ref = tensor_ref(draw.randrange(TENSORS))
+            first = draw.randrange(9)
+            rows = draw.choice([None, [(first, 9)], [(first, first + 1), (0, first)]])
+            try:
+                fetched = self._node.client.fetch(ref, FramesRecord(camera=ref.camera), rows)
+            except TensorUnavailableError:
+                self.sources["unavailable"] += 1  # every holder is dead: a service would try again
+                time.sleep(0.05)
+                continue
+            except BaseException as error:
+                self.errors.append(error)
+                return
+            whole = make(ref)
+            picked = [row for start, stop in rows or [(0, 9)] for row in range(start, stop)]
+            if not np.array_equal(fetched.array, whole[picked]):
+                self.wrong.append(ref.id)
+            self.sources[fetched.source + ("/degraded" if fetched.degraded else "")] += 1
+            time.sleep(0.01)
+
+    def until(self, *sources: str) -> None:
+        """Wait for a few more of each of these."""
+        before, end = dict(self.sources), time.monotonic() + 60
+        while any(self.sources[each] < before.get(each, 0) + 5 for each in sources):
+            assert time.monotonic() < end, (sources, before, self.sources, self.errors)
+            time.sleep(0.02)
+
+
+def test_no_wrong_byte_whatever_dies(own_redis: RedisServer, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        holders = [Holder(own_redis.url, f"holder-{n}", tmp_path) for n in range(2)]
+        for holder in holders:
+            stack.callback(holder.kill)
+        node = Node(StoreSettings(redis_retry_s=0.1, fetch_s=5.0), own_redis.url)
+        stack.callback(node.close)
+        with Readers(node) as readers:
+            readers.until("peer")
+            node.directory.client.flushall()
+            readers.until("peer")  # announced again
+            holders[0].kill()
+            readers.until("peer", "made")  # the other makes what died, then holds it
+            holders[0].start()
+            readers.until("peer")
+            own_redis.kill()
+            readers.until("made/degraded")
+            holders[1].kill()
+            readers.until("made/degraded")
+            own_redis.start()
+            readers.until("peer")
+            for file in list((tmp_path / "holder-0").glob("*.tensor")):
+                damaged = bytearray(file.read_bytes())
+                damaged[len(damaged) // 2] ^= 0xFF
+                file.write_bytes(damaged)
+            readers.until("made")  # a broken file is a miss
+            holders[1].start()
+            readers.until("peer")
+        assert readers.errors == []
+        assert readers.wrong == []
+        assert node.directory.replicas(STAGE_FRAMES) == sorted(f"127.0.0.1:{each.port}" for each in holders)

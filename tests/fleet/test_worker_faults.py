@@ -96,6 +96,19 @@ def test_a_namesake_takes_over_and_the_first_ends(bench: Bench) -> None:
     bench.assert_counted(CAMERAS, 40)
 
 
+def test_a_namesake_ends_an_idle_worker_too(bench: Bench) -> None:
+    """Nothing to commit, so no producer is fenced: the group says it."""
+    first = Threaded(bench.settings())
+    try:
+        eventually(first.health.ready)
+        with running(bench.settings()) as second:
+            eventually(lambda: not first.thread.is_alive())
+            assert isinstance(first.error, FencedError)
+            eventually(second.health.ready)
+    finally:
+        first.stop()
+
+
 def test_an_aborted_transaction_is_read_again(bench: Bench) -> None:
     """A record whose output Kafka refuses aborts its neighbours too: they count once all the same."""
     for n in range(1, 8):

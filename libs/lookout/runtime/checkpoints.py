@@ -52,6 +52,7 @@ class StateReader:
         self._source = source
         self._state = state
         self._consumer: Consumer | None = None
+        self._admin: AdminClient | None = None
         self._log = logs.get("checkpoints")
 
     def take(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
@@ -61,7 +62,7 @@ class StateReader:
             try:
                 return self._take(self._open(), partition, wanted)
             except KafkaException as error:
-                self.close()  # it keeps what it knew of a broker that has been away
+                self.close()  # they keep what they knew of a broker that has been away
                 if tries & (tries - 1) == 0:
                     self._log.warning(
                         "cannot read the state yet", partition=partition, error=str(error.args[0])
@@ -72,6 +73,7 @@ class StateReader:
 
     def close(self) -> None:
         """Leave."""
+        self._admin = None
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -105,8 +107,9 @@ class StateReader:
 
     def _end(self, partition: int) -> int:
         where = TopicPartition(self._state, partition)
-        admin = AdminClient(self._settings.kafka(), logger=logs.client_logger("state-admin"))
-        futures = admin.list_offsets(
+        if self._admin is None:
+            self._admin = AdminClient(self._settings.kafka(), logger=logs.client_logger("state-admin"))
+        futures = self._admin.list_offsets(
             {where: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=3.0
         )
         return int(futures[where].result().offset)

@@ -48,6 +48,8 @@ REVOKE_S = 5.0
 HANG_S = 5.0
 CATCH_UP_S = 2.0  # after reading starts again, before time counts
 CAMERA_ID_BYTES = 200
+#: a fatal error's own `fatal()` is False where it arrives as a message
+_FENCED = frozenset({KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ class Worker:
 
     def _consumer_error(self, error: KafkaError) -> None:
         code = error.code()
-        if error.fatal() or code in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED):
+        if error.fatal() or code in _FENCED:
             raise FencedError(
                 f"another process runs as {self._committer.identity!r} ({error.str()}): this one ends. "
                 "LOOKOUT_INSTANCE must be unique in its stage"
@@ -672,7 +674,7 @@ class Worker:
             self._health.clear("worker")
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() == KafkaError.FENCED_INSTANCE_ID:
+        if error.fatal() or error.code() in _FENCED:
             self._fatal = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._kafka_seen(False)

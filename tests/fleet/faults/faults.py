@@ -16,6 +16,7 @@ from lookout.wire import Stage
 Fault = Callable[[Fleet, random.Random], str]
 SESSION_S = 6.0
 LEASE_S = 3.0
+PATIENCE_S = 180.0
 
 
 def tended(fleet: Fleet, seconds: float) -> list[str]:
@@ -113,11 +114,11 @@ def namesake(stage: Stage) -> Fault:
     def fault(fleet: Fleet, chance: random.Random) -> str:
         first = _of(fleet, stage)
         second = Service(stage, fleet.folder / "namesakes", first._environment)
-        if first.pid is None:
-            return f"{first.name} was down"
+        deadline = time.monotonic() + PATIENCE_S
+        while not first.ready() and time.monotonic() < deadline:
+            tended(fleet, 0.2)
         second.start()
         try:
-            deadline = time.monotonic() + 60.0
             while first.pid is not None and time.monotonic() < deadline:
                 time.sleep(0.05)
             ended = first.pid is None

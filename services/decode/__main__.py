@@ -6,6 +6,7 @@ from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import Stage
 from services.decode.handler import DecodeHandler
+from services.decode.metrics import Numbers
 from services.decode.settings import DecodeSettings
 
 
@@ -24,6 +25,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
     node.join(STAGE_FRAMES, settings.instance, context.address)
+    context.metrics.registry.register(Numbers(handler, node.store))
     return handler
 
 

@@ -1,8 +1,7 @@
 """One camera's segments become frames records: stream epochs and stream time are decided here."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -38,6 +37,8 @@ __all__ = ["CameraState", "DecodeHandler"]
 
 #: raise when stream time or motion is decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
+#: longest time between two ticks that counts as watched, seconds
+_WATCHED_S = 2.0
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
@@ -81,11 +82,12 @@ class Stream:
 
 @dataclass(slots=True)
 class CameraState:
-    """A camera. `quiet_since` is this process's clock (Unix seconds) and no part of the checkpoint."""
+    """A camera. What this process has seen of its silence is no part of the checkpoint."""
 
     camera: str
     stream: Stream
-    quiet_since: float
+    quiet_s: float = 0.0
+    ticked_at: float | None = None
 
 
 class DecodeHandler(Handler[CameraState]):
@@ -104,10 +106,9 @@ class DecodeHandler(Handler[CameraState]):
         decoder: Decoder,
         store: TensorStore,
         log: Log,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings, self._decoder, self._store = settings, decoder, store
-        self._log, self._clock = log, clock
+        self._log = log
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -134,7 +135,7 @@ class DecodeHandler(Handler[CameraState]):
     def load(self, camera: str, stored: Stored | None) -> CameraState:
         """Where the camera's stream stands."""
         if stored is None:
-            return CameraState(camera, Stream(), self._clock())
+            return CameraState(camera, Stream())
         kept = stored.checkpoint.decode
         stream = Stream(
             epoch=kept.epoch,
@@ -149,7 +150,7 @@ class DecodeHandler(Handler[CameraState]):
         if stored.config_changed and stream.open:
             # Samples and motion of two configurations do not mix: the next segment opens an epoch.
             stream = replace(stream, arrival_ms=0)
-        return CameraState(camera, stream, self._clock())
+        return CameraState(camera, stream)
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
@@ -158,7 +159,7 @@ class DecodeHandler(Handler[CameraState]):
         silent = stream.open and record.timestamp_ms - stream.arrival_ms > self._settings.silence_s * 1000
         expected = None if silent or not stream.open else self._expected(stream)
         decoded = self._decode(bytes_, expected, stream.next_sample)
-        state.quiet_since = self._clock()
+        state.quiet_s, state.ticked_at = 0.0, None
         if expected is not None and decoded.continued:
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded)
@@ -169,10 +170,18 @@ class DecodeHandler(Handler[CameraState]):
         return self._write(state, record, decoded, opened, gap)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """A gap, once, when nothing came for too long."""
+        """A gap, once, when nothing came for too long.
+
+        Only time that was watched counts: ticks stop while there is a backlog or no broker, and neither is a
+        camera's silence.
+        """
         stream = state.stream
-        quiet = now - max(state.quiet_since, stream.arrival_ms / 1000)
-        if not stream.open or quiet < self._settings.silence_s:
+        if not stream.open:
+            return None
+        if state.ticked_at is not None:
+            state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
+        state.ticked_at = now
+        if state.quiet_s < self._settings.silence_s:
             return None
         gap = self._gap(state, "silence")
         state.stream = replace(stream, silent=True)

@@ -10,6 +10,7 @@ from lookout.wire import Stage
 from services.prefill.model import folder_digest
 from services.prune_encode.encoder import Encoder
 from services.prune_encode.handler import PruneEncodeHandler
+from services.prune_encode.metrics import Numbers
 from services.prune_encode.settings import PruneEncodeSettings
 
 
@@ -41,6 +42,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PREFILL, node.store.consumed_all)
     node.join(STAGE_TOKENS, settings.instance, context.address)
+    context.metrics.registry.register(Numbers(handler, encoder, node.store))
     return handler
 
 

@@ -1,0 +1,39 @@
+"""Prune-encode's numbers for Prometheus, read when asked for."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lookout.store import TensorStore
+from services.prune_encode.encoder import Encoder
+from services.prune_encode.handler import PruneEncodeHandler
+
+__all__ = ["Numbers"]
+
+
+class Numbers(Collector):
+    """Blocks, patches seen and patches encoded, and what the store holds."""
+
+    def __init__(self, handler: PruneEncodeHandler, encoder: Encoder, store: TensorStore) -> None:
+        self._handler = handler
+        self._encoder = encoder
+        self._store = store
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """The numbers now."""
+        done = CounterMetricFamily(
+            "lookout_prune",
+            "blocks (and empty ones), frames, patches, patches encoded, tokens",
+            labels=["what"],
+        )
+        for what, count in sorted(self._handler.counts.items()):
+            done.add_metric([what], count)
+        yield done
+        yield CounterMetricFamily("lookout_tower_batches", "batches run", value=self._encoder.batches)
+        yield CounterMetricFamily("lookout_tower_patches", "temporal patches run", value=self._encoder.frames)
+        stats = self._store.stats()
+        yield GaugeMetricFamily("lookout_store_pinned_bytes", "bytes not read yet", value=stats.pinned_bytes)
+        yield CounterMetricFamily(
+            "lookout_store_materialized", "tensors made again", value=stats.materialized
+        )

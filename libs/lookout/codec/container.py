@@ -158,7 +158,7 @@ class Video:
                 packet = next(packets)
             except StopIteration:
                 return
-            except (av.error.FFmpegError, PermissionError) as error:
+            except (av.error.FFmpegError, PermissionError, ValueError) as error:
                 self._note(error)
                 return
             if packet.size:

@@ -6,7 +6,6 @@ settings as JSON."""
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import pickle
 import sys
@@ -14,12 +13,10 @@ import threading
 import traceback
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import cast
 
 from lookout.codec.confine import ConfinementError, limit_cpu, limit_memory, take_away_network
-from lookout.codec.container import ByteSource
 from lookout.codec.decoder import decode_segment
-from lookout.codec.exchange import Reply, store_result
+from lookout.codec.exchange import Reply, read_all, store_result
 from lookout.codec.inspection import inspect_file
 from lookout.codec.types import CodecError, Reason
 
@@ -44,10 +41,7 @@ def _run(job: bytes, shared_in: int, threads: int) -> object:
     kind, size, argument = pickle.loads(job)  # jobs come from the parent, which is trusted
     if kind == "inspect":
         return inspect_file(argument)
-    if size == 0:
-        return decode_segment(b"", argument, threads=threads)
-    with mmap.mmap(shared_in, size, prot=mmap.PROT_READ) as segment:
-        return decode_segment(cast(ByteSource, segment), argument, threads=threads)
+    return decode_segment(bytes(read_all(shared_in, size)), argument, threads=threads)
 
 
 def _answer(job: bytes, shared_in: int, shared_out: int, threads: int) -> Reply:

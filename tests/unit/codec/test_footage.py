@@ -170,6 +170,7 @@ def test_files_decode_or_fail_with_one_clear_error(footage: Path, pool: SandboxP
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_every_file_decodes_or_fails_with_one_clear_error(footage: Path, manifest: dict[str, Any]) -> None:
     children = set(psutil.Process().children(recursive=True))
     names = set()

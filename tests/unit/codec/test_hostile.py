@@ -16,6 +16,8 @@ from lookout.codec import CodecError, DecodeRequest, Reason, SandboxPool, Softwa
 from tests.unit.codec.clips import encode
 
 CLIP = encode("ts", frames=10)
+CLIPS = {name: encode(name, frames=10, bframes=1) for name in ("ts", "mp4", "mkv", "h264")}
+CLIPS["avi"] = encode("avi", "mpeg4", frames=10)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +84,10 @@ def test_a_movie_that_refers_to_another_file_is_not_followed(tmp_path: Path) -> 
     assert decoded.facts.frames <= 5
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_bytes_decode_or_fail_cleanly(pool: SandboxPool, data: st.DataObject) -> None:
-    clip = bytearray(CLIP)
+    clip = bytearray(CLIPS[data.draw(st.sampled_from(sorted(CLIPS)))])
     for _ in range(data.draw(st.integers(1, 20))):
         clip[data.draw(st.integers(0, len(clip) - 1))] = data.draw(st.integers(0, 255))
     piece = bytes(clip[: data.draw(st.integers(0, len(clip)))])

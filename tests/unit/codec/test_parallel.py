@@ -159,6 +159,7 @@ def test_real_files_equal_plain_decoding(footage: Path, name: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.footage
 def test_every_real_file_equals_plain_decoding(footage: Path) -> None:
     checked = 0

@@ -30,7 +30,7 @@ def until(fleet: Fleet, done: object, seconds: float = 120.0) -> list[str]:
 def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOKOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("lookout.local.kafka.kafka_class_path", _shared_class_path())
-    with Fleet(stages=(Stage.ALERTS,)) as fleet:
+    with Fleet(stages=(Stage.ALERTS,), announced=True) as fleet:
         (service,) = fleet.services
         assert service.ready()
         (found,) = running_fleets()

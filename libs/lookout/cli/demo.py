@@ -38,6 +38,7 @@ console = Console(highlight=False)
 
 _CUT_S = 2.0
 _SILENCE_S = 4.0  # after so much silence a camera's last window closes
+_CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
 
@@ -97,7 +98,7 @@ def demo(
     common, own = parse_settings(setting or [])
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     settings = {"model_dir": str(chosen), **common}
-    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own)
+    fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own, announced=True)
     with ending_quietly():
         try:
             with console.status("starting the fleet") as status:
@@ -196,6 +197,9 @@ def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> Outcome:
             player.follow(0.0)
         publisher.confirm()
         player.follow_to_the_end()
+    # A Kafka that was given may carry other cameras: they are none of the demo's.
+    played = {source.id for source in sources}
+    outcome.run.cameras = {name: each for name, each in outcome.run.cameras.items() if name in played}
     return outcome
 
 
@@ -263,9 +267,15 @@ class _Player:
                     f"nothing moved for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
                     f"The services' logs are in {self._fleet.logs}"
                 )
-        # The last incidents close right after the last outcomes: let them arrive.
-        for _ in range(4):
+        # The last incidents close right after the last outcomes: let that arrive.
+        deadline = time.monotonic() + _CLOSING_S
+        while self._open() and time.monotonic() < deadline:
             self.follow(0.5)
+
+    def _open(self) -> bool:
+        """Whether an incident has not ended yet."""
+        cameras = self._outcome.run.cameras.values()
+        return any(each.closed is None for camera in cameras for each in camera.incidents.values())
 
     def _unfinished(self) -> list[str]:
         watches = [watch.id for watch in self._outcome.watches]

@@ -65,6 +65,7 @@ def up(
         partitions=partitions,
         settings={"model_dir": str(find_model(model)), **common},
         stage_settings=own,
+        announced=True,
     )
     with ending_quietly():
         try:

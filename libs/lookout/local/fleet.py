@@ -161,6 +161,7 @@ class Fleet:
         settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: settings for one stage only.
         stages: which services to run.
+        announced: whether the commands on this machine find it by themselves.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class Fleet:
         settings: Mapping[str, str] | None = None,
         stage_settings: Mapping[Stage, Mapping[str, str]] | None = None,
         stages: Sequence[Stage] = tuple(Stage),
+        announced: bool = False,
     ) -> None:
         self._temporary = folder is None
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
@@ -185,6 +187,7 @@ class Fleet:
         self._common = dict(settings or {})
         self._own = {stage: dict(values) for stage, values in (stage_settings or {}).items()}
         self._stages = tuple(stages)
+        self._announced = announced
         self._progress: Progress = lambda _: None
         self._lock = FileLock(self.folder / ".running", timeout=0)
         self.services: list[Service] = []
@@ -241,7 +244,8 @@ class Fleet:
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
-        _announce(self.address)
+        if self._announced:
+            _announce(self.address)
         return self
 
     def tend(self) -> list[str]:
@@ -256,7 +260,8 @@ class Fleet:
 
     def close(self) -> None:
         """End the services, then the servers; remove the folder if it was a temporary one."""
-        _retract(os.getpid())
+        if self._announced:
+            _retract(os.getpid())
         for service in self.services:
             service.ask_to_stop()
         for service in self.services:

@@ -216,12 +216,15 @@ def _point(point: Point, axis: Axis, stride: int) -> list[Any]:
 
 
 def _incident(incident: Incident, camera: CameraRun, axis: Axis) -> dict[str, Any]:
+    end_us = camera.stream_us(incident.epoch, incident.end_wall_ms)
+    if incident.closed is None:  # its newest alert may be old: it lasts as long as was decided
+        end_us = max(end_us, camera.decided_us.get(incident.epoch, 0))
     return {
         "id": incident.id,
         "watch": incident.watch,
         "question": incident.question,
         "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.start_wall_ms)),
-        "b": axis(incident.epoch, camera.stream_us(incident.epoch, incident.end_wall_ms)),
+        "b": axis(incident.epoch, end_us),
         "peak": round(incident.peak, 4),
         "closed": incident.closed,
         "evidence": [axis(incident.epoch, each) for each in incident.evidence],

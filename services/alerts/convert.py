@@ -134,6 +134,7 @@ def pack(watch: str, question: str, state: WatchState) -> state_pb2.WatchState:
         watch=watch,
         version=state.version,
         epoch=state.epoch,
+        window=state.window,
         recent=sum(yes << place for place, yes in enumerate(reversed(state.recent))),
         seen=len(state.recent),
         newest_ms=state.newest_ms,
@@ -169,6 +170,7 @@ def unpack(message: state_pb2.WatchState) -> WatchState:
     return WatchState(
         version=message.version,
         epoch=message.epoch,
+        window=message.window,
         recent=tuple(bool(message.recent >> place & 1) for place in reversed(range(message.seen))),
         newest_ms=message.newest_ms,
         cooldown_until_ms=message.cooldown_until_ms,

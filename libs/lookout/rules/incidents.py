@@ -44,11 +44,11 @@ def step(state: WatchState | None, answer: Answer, incident: str) -> tuple[Watch
     if answer.version != state.version:
         state, closed = _close(state, NEW_VERSION)
         events += closed
-        state = replace(state, version=answer.version, recent=(), cooldown_until_ms=0)
+        state = replace(state, version=answer.version, window=-1, recent=(), cooldown_until_ms=0)
     if answer.epoch != state.epoch:
         state, closed = _close(state, GAP)
         events += closed
-        state = replace(state, epoch=answer.epoch, recent=())
+        state = replace(state, epoch=answer.epoch, window=-1, recent=())
     state = _covered(state, answer)
     if answer.outcome is Outcome.GAP:
         state, closed = _close(replace(state, recent=()), GAP)
@@ -69,7 +69,7 @@ def _stale(state: WatchState, answer: Answer) -> bool:
         return answer.version < state.version
     if answer.epoch != state.epoch:
         return answer.epoch < state.epoch
-    return answer.end_ms <= state.newest_ms
+    return answer.window <= state.window
 
 
 def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
@@ -153,4 +153,5 @@ def _covered(state: WatchState, answer: Answer) -> WatchState:
     new = max(0, answer.end_ms - begin)
     name = answer.outcome.value
     coverage: Coverage = replace(state.coverage, **{name: getattr(state.coverage, name) + new})
-    return replace(state, coverage=coverage, newest_ms=max(state.newest_ms, answer.end_ms))
+    newest = max(state.newest_ms, answer.end_ms)
+    return replace(state, coverage=coverage, newest_ms=newest, window=answer.window)

@@ -150,10 +150,14 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """All that is remembered of one watch on one camera. `recent` holds the last answers, newest last."""
+    """All that is remembered of one watch on one camera.
+
+    `window` is the newest one seen of this version and epoch, -1: none; `recent` holds the last answers, newest last.
+    """
 
     version: int
     epoch: int
+    window: int = -1
     recent: tuple[bool, ...] = ()
     newest_ms: int = 0
     cooldown_until_ms: int = 0

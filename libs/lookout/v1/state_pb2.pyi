@@ -89,7 +89,7 @@ class AlertsState(_message.Message):
     def __init__(self, watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
 
 class WatchState(_message.Message):
-    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "coverage", "incident", "question")
+    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "coverage", "incident", "question", "window")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class WatchState(_message.Message):
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     watch: str
     version: int
     epoch: int
@@ -110,7 +111,8 @@ class WatchState(_message.Message):
     coverage: _alerts_pb2.Coverage
     incident: OpenIncident
     question: str
-    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., question: _Optional[str] = ...) -> None: ...
+    window: int
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., question: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
 
 class OpenIncident(_message.Message):
     __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence")

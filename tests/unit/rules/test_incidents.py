@@ -108,6 +108,12 @@ def test_a_gap_or_a_new_epoch_closes(changes: dict[str, object]) -> None:
     assert [(event.kind, event.reason) for event in events] == [(Kind.OPENED, ""), (Kind.CLOSED, "gap")]
 
 
+def test_a_gap_that_covers_no_time_still_closes() -> None:
+    end = STRIDE_MS
+    _, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.GAP, start_ms=end, end_ms=end)])
+    assert [(event.kind, event.reason) for event in events] == [(Kind.OPENED, ""), (Kind.CLOSED, "gap")]
+
+
 def test_blind_windows_change_coverage_only() -> None:
     state, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.SKIPPED), answer(2, 0.9)])
     assert "closed" not in kinds(events)

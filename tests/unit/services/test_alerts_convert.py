@@ -31,6 +31,7 @@ states = st.builds(
     WatchState,
     version=st.integers(0, 100),
     epoch=st.integers(0, 2**40),
+    window=st.integers(-1, 2**40),
     recent=st.lists(st.booleans(), max_size=64).map(tuple),
     newest_ms=st.integers(0, 2**42),
     cooldown_until_ms=st.integers(0, 2**42),

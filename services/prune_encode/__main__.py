@@ -3,11 +3,11 @@
 import torch
 
 from lookout.runtime import Context, StartupError, check_digest, main, traced
+from lookout.runtime.model import folder_digest
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError, load_tower
 from lookout.wire import Stage
-from services.prefill.model import folder_digest
 from services.prune_encode.encoder import Encoder
 from services.prune_encode.handler import PruneEncodeHandler
 from services.prune_encode.metrics import Numbers

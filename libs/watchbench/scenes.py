@@ -150,6 +150,9 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
     rising = nobody.clone()
     lies = falls & (number > 0) | (falls & d.chance(0.5, scene.size))
     there[:, 0] |= lies
+    # Who lies is near enough to be made out at 112 pixels.
+    near_line = scene.horizon + (0.9 - scene.horizon) * 0.3 / scene.tall
+    y[:, 0] = torch.where(lies, torch.maximum(y[:, 0], near_line.clamp(max=0.93)), y[:, 0])
     falling[:, 0] = torch.where(lies, fall, FOREVER)
     rising[:, 0] = torch.where(lies & rises, fall.clamp(min=0) + d(scene.size, low=2.5, high=6.0), FOREVER)
     # Who falls is there to fall, and does not walk while lying.
@@ -274,10 +277,11 @@ def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
     roomy = scene.tall > 0.28
     left = d.chance(0.45, scene.size) & roomy
     carried = left & p["there"][:, 1] & d.chance(0.75, scene.size)
-    y, x = _ground(d, scene, OBJECTS, low=0.22), d(*n, low=0.08, high=0.92)
+    y, x = _ground(d, scene, OBJECTS, low=0.26), d(*n, low=0.08, high=0.92)
     arrival = p["begin"][:, 1] + p["walk"][:, 1]
     appear = d(scene.size, low=0.5, high=seconds * 0.9)
     carried &= (arrival > 0.5) & (arrival < seconds * 0.9)
+    carried &= metre(scene, p["y"])[:, 1] * PERSON_HEIGHT > 0.25
     gap = 0.45 * metre(scene, p["y"])[:, 1] * scene.squash
     side = torch.where(d.chance(0.5, scene.size), -1.0, 1.0)
     x[:, 0] = torch.where(carried, p["x"][:, 1] + side * gap, x[:, 0]).clamp(0.06, 0.94)
@@ -297,7 +301,7 @@ def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
         "until": removed,
         "carried": carried,
         "holds": d.chance(0.12, scene.size) & ~left,
-        "size": d(*n, low=0.42, high=0.75),
+        "size": d(*n, low=0.5, high=0.9),
         "wide": d(*n, low=0.7, high=1.5),
         "colour": _vivid(d, *n),
         "bag": d.chance(0.5, *n),

@@ -322,7 +322,7 @@ def choose(plan: Plan, g: torch.Generator) -> tuple[list[Asked], Tensor]:
     t = plan.frames
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
     odds = torch.tensor(
-        [{"left": 4.0, "lying": 3.0, "many": 3.0}.get(n, 2.0 if n in PRODUCT else 1.0) for n in NAMES]
+        [{"left": 5.0, "lying": 5.0, "many": 3.0}.get(n, 2.0 if n in PRODUCT else 1.0) for n in NAMES]
     )
     asked, which = [], []
     for end in ends:

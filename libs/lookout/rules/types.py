@@ -152,8 +152,8 @@ class Incident:
 class WatchState:
     """All that is remembered of one watch on one camera.
 
-    `window` is the newest one seen of this version and epoch, -1: none; `recent` holds the last answers, newest
-    last.
+    `window` is the newest one seen of this version and epoch, -1: none; `recent` holds the last answers,
+    newest last.
     """
 
     version: int

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 import redis
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.waiting import CALL_S, NotYetError, patiently
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 
 #: topics that takeovers read again, so they must outlive the longest outage
 REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
-
-
-R = TypeVar("R")
-
-
-class _NotYetError(Exception):
-    pass
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
@@ -32,20 +23,18 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
     wanted = {topic.name: topic for topic in topics}
 
     def ask() -> dict[str, TopicMetadata]:
-        try:
-            found = admin.list_topics(timeout=5.0).topics
-        except KafkaException as error:
-            raise _NotYetError(str(error.args[0])) from error
+        found = admin.list_topics(timeout=CALL_S).topics
         missing = sorted(set(wanted) - set(found))
         if missing:
-            raise _NotYetError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
+            raise NotYetError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
         return dict(found)
 
-    found = _patiently(ask, settings, f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable")
+    unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
+    found = patiently(ask, settings, unusable)
     counts = {name: len(found[name].partitions) for name, topic in wanted.items() if topic.pipeline}
     if len(set(counts.values())) > 1:
         raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
-    problems = _wrong(settings, wanted, _configs(admin, wanted))
+    problems = _wrong(settings, wanted, patiently(lambda: _configs(admin, wanted), settings, unusable))
     if problems:
         raise StartupError("wrong topic configuration: " + "; ".join(problems))
     return next(iter(counts.values()), 0)
@@ -60,11 +49,11 @@ def check_redis(settings: ServiceSettings) -> None:
             client.ping()
             client.close()
         except redis.RedisError as error:
-            raise _NotYetError(str(error)) from error
+            raise NotYetError(str(error)) from error
         except ValueError as error:
             raise StartupError(f"LOOKOUT_REDIS_URL={settings.redis_url!r}: {error}") from error
 
-    _patiently(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
+    patiently(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:
@@ -77,23 +66,9 @@ def check_digest(settings: ServiceSettings, actual: str) -> None:
         )
 
 
-def _patiently(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
-    try:
-        for attempt in Retrying(
-            stop=stop_after_delay(settings.start_timeout_s),
-            wait=wait_exponential_jitter(initial=0.1, max=2.0),
-            retry=retry_if_exception_type(_NotYetError),
-        ):
-            with attempt:
-                return ask()
-    except RetryError as error:
-        raise StartupError(f"{what}: {error.last_attempt.exception()}") from error
-    raise AssertionError("unreachable")
-
-
 def _configs(admin: AdminClient, wanted: Iterable[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-    futures = admin.describe_configs(resources, request_timeout=10.0)
+    futures = admin.describe_configs(resources, request_timeout=CALL_S)
     return {
         resource.name: {name: entry.value for name, entry in future.result().items()}
         for resource, future in futures.items()

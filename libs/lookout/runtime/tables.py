@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError, TransientError
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.waiting import CALL_S, NotYetError, patiently
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +90,18 @@ class Table:
 
     def _ends(self) -> dict[int, int]:
         admin = AdminClient(self._settings.kafka(), logger=logs.client_logger("table-admin"))
-        timeout = self._settings.start_timeout_s
-        topic = admin.list_topics(self.topic, timeout=timeout).topics[self.topic]
-        if topic.error is not None:
-            raise StartupError(f"topic {self.topic}: {topic.error.str()}; create it (docs/wire)")
-        where = {TopicPartition(self.topic, partition): OffsetSpec.latest() for partition in topic.partitions}
-        futures = admin.list_offsets(
-            where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout
-        )
-        return {each.partition: int(future.result().offset) for each, future in futures.items()}
+
+        def ask() -> dict[int, int]:
+            topic = admin.list_topics(self.topic, timeout=CALL_S).topics[self.topic]
+            if topic.error is not None:
+                raise NotYetError(f"{topic.error.str()}; create it (docs/wire)")
+            where = {TopicPartition(self.topic, each): OffsetSpec.latest() for each in topic.partitions}
+            futures = admin.list_offsets(
+                where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
+            )
+            return {each.partition: int(future.result().offset) for each, future in futures.items()}
+
+        return patiently(ask, self._settings, f"topic {self.topic}")
 
     def _follow(self) -> None:
         consumer = Consumer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -130,13 +131,14 @@ def _within(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
 
 
 def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    """A generator's body runs between its yields, so each step is given the context."""
+
     def wrapped(request: Any, servicer: Any) -> Iterator[Any]:
-        token = otel.attach(context)
-        try:
-            stream = iter(call(request, servicer))
-        finally:
-            otel.detach(token)
-        yield from stream
+        carried = contextvars.copy_context()
+        carried.run(otel.attach, context)
+        stream = carried.run(lambda: iter(call(request, servicer)))
+        while (part := carried.run(next, stream, None)) is not None:
+            yield part
 
     return wrapped
 

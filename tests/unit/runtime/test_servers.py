@@ -1,0 +1,133 @@
+"""Health, metrics, gRPC, traces and logs of a service."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import urllib.error
+import urllib.request
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from opentelemetry import trace
+
+from lookout.runtime import GrpcServer, Health, Metrics, Probes, StartupError, logs, traced, tracing
+from lookout.v1 import tensors_pb2, tensors_pb2_grpc
+from lookout.wire import headers
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_ready_when_nothing_stands_in_the_way() -> None:
+    health = Health()
+    assert health.alive()
+    assert not health.ready()
+    health.block("kafka", "no broker answers")
+    health.clear("worker")
+    assert health.blockers() == {"kafka": "no broker answers"}
+    health.clear("kafka")
+    assert health.ready()
+
+
+def test_a_polling_thread_that_hangs_is_dead() -> None:
+    health = Health(stall_s=0.0)
+    health.clear("worker")
+    time.sleep(0.001)
+    assert not health.alive()
+    assert not health.ready()
+
+
+def test_probes_and_metrics() -> None:
+    health, metrics = Health(), Metrics("decode")
+    metrics.records.labels("decode").inc(3)
+    probes = Probes(metrics, health, 0, "127.0.0.1")
+    probes.start()
+    try:
+        assert get(probes.port, "/livez")[0] == 200
+        code, text = get(probes.port, "/readyz")
+        assert (code, json.loads(text)["waiting_for"]) == (503, {"worker": "starting"})
+        health.clear("worker")
+        assert get(probes.port, "/readyz")[0] == 200
+        text = get(probes.port, "/metrics")[1]
+        assert 'lookout_records_total{stage="decode"} 3.0' in text
+        assert 'lookout_ready{stage="decode"} 1.0' in text
+        assert get(probes.port, "/other")[0] == 404
+    finally:
+        probes.stop()
+
+
+class Tensors(tensors_pb2_grpc.TensorServiceServicer):
+    def __init__(self) -> None:
+        self.traces: list[int] = []
+
+    def GetTensor(self, request: object, context: object) -> object:
+        self.traces.append(trace.get_current_span().get_span_context().trace_id)
+        yield tensors_pb2.GetTensorResponse(chunk=b"abc")
+
+
+@pytest.fixture
+def server() -> object:
+    server = GrpcServer("127.0.0.1", 0)
+    tensors = Tensors()
+    server.add(
+        lambda one: tensors_pb2_grpc.add_TensorServiceServicer_to_server(tensors, one),
+        "lookout.v1.TensorService",
+    )
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield server, tensors, channel
+    server.stop(0.1)
+
+
+def test_grpc_health_follows_readiness(server: tuple[GrpcServer, Tensors, grpc.Channel]) -> None:
+    stub = health_pb2_grpc.HealthStub(server[2])
+    serving = health_pb2.HealthCheckResponse.SERVING
+    for name in ("", "lookout.v1.TensorService"):
+        assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status != serving
+    server[0].serving(True)
+    for name in ("", "lookout.v1.TensorService"):
+        assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == serving
+
+
+def test_grpc_reflection_lists_the_services(server: tuple[GrpcServer, Tensors, grpc.Channel]) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(server[2])
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    (answer,) = stub.ServerReflectionInfo(iter([request]))
+    names = {each.name for each in answer.list_services_response.service}
+    assert {"lookout.v1.TensorService", "grpc.health.v1.Health"} <= names
+
+
+def test_a_taken_port_names_its_setting(server: tuple[GrpcServer, Tensors, grpc.Channel]) -> None:
+    with pytest.raises(StartupError, match=f"LOOKOUT_GRPC_PORT={server[0].port}"):
+        GrpcServer("127.0.0.1", server[0].port)
+
+
+def test_a_trace_goes_through_kafka_headers_and_grpc(
+    server: tuple[GrpcServer, Tensors, grpc.Channel],
+) -> None:
+    tracing.setup("decode", "decode-0")
+    with tracing.span("record") as first:
+        carried = tracing.inject()
+    wanted = first.get_span_context().trace_id
+    assert f"{wanted:032x}" in (headers.text(carried, headers.TRACEPARENT) or "")
+    stub = tensors_pb2_grpc.TensorServiceStub(traced(server[2]))
+    with tracing.span("record", carried) as second:
+        assert second.get_span_context().trace_id == wanted
+        list(stub.GetTensor(tensors_pb2.GetTensorRequest()))
+    assert server[1].traces == [wanted]
+
+
+def test_a_client_that_repeats_itself_is_heard_once() -> None:
+    quiet = logs.Quiet(60.0)
+    said = [logging.LogRecord("kafka", 40, "", 0, "FAIL [%s] again", (n,), None) for n in range(5)]
+    assert [quiet.filter(each) for each in said] == [True, False, False, False, False]
+    assert quiet.filter(logging.LogRecord("kafka", 30, "", 0, "SESSTMOUT", None, None))

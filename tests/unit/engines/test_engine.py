@@ -259,6 +259,23 @@ def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_pat
     assert tight.memory() == []
 
 
+def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path) -> None:
+    wide = engine("internvl")
+    slide(wide, "internvl", "a/0", range(3))
+    one = wide.kv("a/0").device_bytes
+    wide.close_stream("a/0")
+    tight = load_engine(checkpoint("internvl"), budget_bytes=int(1.2 * one), spill_dir=tmp_path)
+    _, a, _ = slide(tight, "internvl", "a/0", range(3))
+    _, b, _ = slide(tight, "internvl", "b/0", range(3))
+    for file in tmp_path.rglob("*.safetensors"):
+        file.write_bytes(b"damaged")
+    (lost,), _, _ = slide(tight, "internvl", "a/0", [3], previous=a)
+    assert isinstance(lost.error, StreamLostError)
+    (kept,), _, _ = slide(tight, "internvl", "b/0", [3], previous=b)
+    assert kept.error is None
+    tight.close()
+
+
 def test_without_a_disk_tier_a_stream_is_forgotten(tmp_path: Path) -> None:
     runner = load_engine(checkpoint("internvl"), budget_bytes=1 << 20)
     _, plan, blocks = slide(runner, "internvl", "a/0", range(3))

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import structlog
 import torch
+from safetensors import SafetensorError
 
+from lookout.engines.checks import check_request
 from lookout.engines.costs import window_cost
 from lookout.engines.transformers.attention import NAME, Pass, StreamPass, additive, chunks_of
 from lookout.engines.transformers.kv import ROUND, StreamKV
@@ -26,7 +28,6 @@ from lookout.engines.types import (
     EngineError,
     MemoryBudgetError,
     PlanError,
-    PositionError,
     Question,
     StreamFailedError,
     StreamLostError,
@@ -35,7 +36,7 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.windows import Block, Layout, WindowError, WindowPlan, load_layout, rows_of
+from lookout.windows import Layout, WindowError, WindowPlan, load_layout, rows_of
 from lookout.windows.rotary import Angles
 from lookout.windows.types import Rows
 
@@ -190,65 +191,17 @@ class TransformersEngine:
     # Admission: everything that can be refused is refused before any KV moves.
 
     def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work:
-        plan = request.plan
-        self._check_plan(plan)
-        if not request.keep and plan.parent is not None:
-            raise PlanError(f"{plan.stream}: only a window computed in full can be thrown away (keep=False)")
-        suffixes = [self._suffix(question.text) for question in request.questions]
-        longest = max((len(suffix) for suffix in suffixes), default=0)
-        describe = max((question.describe for question in request.questions), default=0)
-        if plan.question_position + longest + describe > self.model.limit:
-            raise PositionError(
-                f"{plan.stream}: window {plan.window} and its questions reach position "
-                f"{plan.question_position + longest + describe - 1}; {self.model.family} counts to "
-                f"{self.model.limit - 1}: shorten the window or the question"
-            )
-        rows = rows_of(plan.compute)
-        self._check_blocks(plan, request.blocks, rows)
+        model, suffixes = self.model, [self._suffix(question.text) for question in request.questions]
+        check_request(
+            request,
+            [len(suffix) for suffix in suffixes],
+            layout=self._layout,
+            hidden=model.hidden,
+            deepstack=model.deepstack,
+            limit=model.limit,
+        )
         kv, room = self._admit_stream(request, batch)
-        return _Work(index, request, suffixes, rows, kv, room)
-
-    def _check_plan(self, plan: WindowPlan) -> None:
-        axes, layers = self._layout.positions.axes, len(self.model.layers)
-        where = f"{plan.stream}: window {plan.window}"
-        if plan.positions.shape != (axes, plan.rows) or plan.source.shape != (plan.rows,):
-            raise PlanError(
-                f"{where}: positions {plan.positions.shape} and sources {plan.source.shape} do not fit "
-                f"{plan.rows} rows on {axes} axes; plan with this engine's layout"
-            )
-        if plan.rows and int(plan.positions.max()) >= self.model.limit:
-            raise PositionError(f"{where} reaches position {int(plan.positions.max())}; the model counts to "
-                                f"{self.model.limit - 1}: shorten the window")  # fmt: skip
-        if plan.layers is not None and len(plan.layers) != layers:
-            raise PlanError(f"{where}: a schedule of {len(plan.layers)} layers for a model of {layers}")
-        if plan.select is not None and not 0 < plan.select.layer < layers:
-            raise PlanError(f"{where}: rows selected at layer {plan.select.layer} of {layers}")
-        rows = rows_of(plan.compute)
-        if len(rows) and (rows[0] < 0 or rows[-1] >= plan.rows or np.any(np.diff(rows) <= 0)):
-            raise PlanError(f"{where}: runs to compute are not ascending inside {plan.rows} rows")
-        uncovered = np.ones(plan.rows, dtype=bool)
-        uncovered[rows] = False
-        if np.any(plan.source[uncovered] < 0):
-            raise PlanError(f"{where}: some rows are neither computed nor reused")
-        if (plan.parent is None) != bool(np.all(plan.source < 0)):
-            raise PlanError(f"{where}: rows are reused exactly when the plan has a parent")
-
-    def _check_blocks(self, plan: WindowPlan, blocks: Sequence[Block], rows: Any) -> None:
-        held = {block.index: block for block in blocks}
-        for segment in plan.segments[1:]:
-            if not np.any((rows >= segment.visual_start) & (rows < segment.visual_stop)):
-                continue
-            where = f"{plan.stream}: window {plan.window}, block {segment.block}, frame {segment.frame}"
-            block = held.get(segment.block)
-            if block is None or segment.frame >= len(block.frames):
-                raise PlanError(f"{where}: has rows to compute but came without its embeddings")
-            frame = block.frames[segment.frame]
-            expected = (segment.visual_stop - segment.visual_start, self.model.hidden)
-            if tuple(frame.tokens.shape) != expected:
-                raise PlanError(f"{where}: embeddings {tuple(frame.tokens.shape)}, the plan has {expected}")
-            levels = 0 if frame.deepstack is None else frame.deepstack.shape[0]
-            if levels != self.model.deepstack:
-                raise PlanError(f"{where}: {levels} deepstack levels, the model has {self.model.deepstack}")
+        return _Work(index, request, suffixes, rows_of(request.plan.compute), kv, room)
 
     def _admit_stream(self, request: WindowRequest, batch: Sequence[_Work]) -> tuple[StreamKV, int]:
         """The stream's KV, and the bytes it will yet allocate."""
@@ -277,7 +230,13 @@ class TransformersEngine:
             return StreamKV(plan.stream), room
         if kv is None:
             kv = self._streams.setdefault(plan.stream, StreamKV(plan.stream))
-        kv.restore(self.model.device)
+        try:
+            kv.restore(self.model.device)
+        except (OSError, SafetensorError) as error:
+            self.close_stream(plan.stream)
+            raise StreamLostError(
+                f"{plan.stream}: its KV did not come back from disk ({error}): plan a key window"
+            ) from error
         self._streams.move_to_end(plan.stream)
         return kv, room
 
@@ -287,11 +246,15 @@ class TransformersEngine:
                 return
             if stream in keep or not kv.keys:
                 continue
-            if self._spill is None:
-                log.info("stream forgotten", stream=stream, reason="KV budget", bytes=kv.device_bytes)
-                self.close_stream(stream)
-            else:
-                kv.spill(self._spill)
+            try:
+                if self._spill is not None:
+                    kv.spill(self._spill)
+                    continue
+                reason = "KV budget"
+            except (OSError, SafetensorError) as error:
+                reason = f"KV budget, and the disk tier failed: {error}"
+            log.info("stream forgotten", stream=stream, reason=reason, bytes=kv.device_bytes)
+            self.close_stream(stream)
 
     # Execution.
 

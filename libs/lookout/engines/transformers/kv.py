@@ -68,8 +68,9 @@ class StreamKV:
         path = folder / f"{uuid.uuid4().hex}.safetensors"
         parts = {f"k{i}": part[:, : self.rows].contiguous() for i, part in enumerate(self.keys)}
         parts |= {f"v{i}": part[:, : self.rows].contiguous() for i, part in enumerate(self.values)}
+        self.spilled = path
         save_file({name: part.cpu() for name, part in parts.items()}, path)
-        self.spilled, self.spilled_bytes = path, path.stat().st_size
+        self.spilled_bytes = path.stat().st_size
         self.keys, self.values = [], []
 
     def restore(self, device: torch.device) -> None:

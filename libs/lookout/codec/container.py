@@ -152,13 +152,19 @@ class Video:
 
     def packets(self) -> Iterator[av.Packet]:
         """The stream's packets in decoding order. Damage ends the iteration and is counted."""
-        packets = self._container.demux(self.stream)
+        # Programme tables that change under way can leave PyAV with streams it does not know: an IndexError.
+        damage = (av.error.FFmpegError, PermissionError, ValueError, IndexError)
+        try:
+            packets = self._container.demux(self.stream)
+        except damage as error:
+            self._note(error)
+            return
         while True:
             try:
                 packet = next(packets)
             except StopIteration:
                 return
-            except (av.error.FFmpegError, PermissionError, ValueError) as error:
+            except damage as error:
                 self._note(error)
                 return
             if packet.size:

@@ -76,6 +76,8 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                # A Ctrl-C meant for this process must not look like a segment that kills its decoder.
+                start_new_session=True,
             )
         finally:
             os.close(job_read)

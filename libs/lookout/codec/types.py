@@ -60,7 +60,6 @@ class Reason(StrEnum):
     BYTES = "too-many-bytes"
     DIMENSIONS = "too-large-pictures"
     LENGTH = "too-long"
-    TIMEOUT = "timeout"
     MEMORY = "out-of-memory"
     POISON = "poison"  # killed or hung the decoder twice
     REQUEST = "bad-request"

@@ -94,7 +94,7 @@ def test_damaged_bytes_decode_or_fail_cleanly(pool: SandboxPool, data: st.DataOb
     try:
         outcome = pool.decode(piece, DecodeRequest(28, 28)).facts.frames > 0
     except CodecError as error:
-        outcome = error.reason not in (Reason.POISON, Reason.TIMEOUT)
+        outcome = error.reason is not Reason.POISON
     assert outcome
 
 

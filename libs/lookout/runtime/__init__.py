@@ -71,6 +71,7 @@ from lookout.runtime.errors import (
 )
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
+from lookout.runtime.model import folder_digest
 from lookout.runtime.offsets import Downstream
 from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, Stored
 from lookout.runtime.reread import Rereader
@@ -111,6 +112,7 @@ __all__ = [
     "Worker",
     "check_digest",
     "digest",
+    "folder_digest",
     "is_transient",
     "load_settings",
     "main",

@@ -43,3 +43,15 @@ def vllm_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     engine = start(request.param)
     yield engine
     engine.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a family together: every change of family starts an engine."""
+    places = [i for i, item in enumerate(items) if "vllm_engine" in getattr(item, "fixturenames", ())]
+    chosen = [items[i] for i in places]
+
+    def family(item: pytest.Item) -> int:
+        return list(OPTIONS).index(item.callspec.params["family"])  # type: ignore[attr-defined]
+
+    for place, item in zip(places, sorted(chosen, key=family), strict=True):
+        items[place] = item

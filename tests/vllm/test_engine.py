@@ -151,6 +151,42 @@ def test_a_stream_that_fails_in_a_batch_leaves_its_neighbours_alone(vllm_engine:
 
 
 @one_family
+@pytest.mark.parametrize("stage", ["window", "question"])
+def test_a_forward_that_raises_costs_one_stream_only(
+    vllm_engine: Any, family: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's step itself raises while a stream is in the batch: its neighbours run again and are right."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    streams = [f"ok-{stage}/0", f"sick-{stage}/0", f"too-{stage}/0"]
+    batches = slide(family, planner(vllm_engine), streams, range(4), {})
+    for batch in batches[:3]:
+        reference(family).run(batch)
+        vllm_engine.run(batch)
+    connector = get_kv_transfer_group()
+    feed = connector._feed
+
+    def failing(offset: int, share: Any, *rest: Any) -> None:
+        if share.window.startswith("sick") and share.ask == (stage == "question"):
+            raise RuntimeError("device lost")
+        feed(offset, share, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connector, "_feed", failing)
+        got = vllm_engine.run(batches[3])
+    wanted = reference(family).run(batches[3])
+    assert "device lost" in str(got[1].error)
+    assert apart(got[0], wanted[0]) < CLOSE
+    assert apart(got[2], wanted[2]) < CLOSE
+    assert [one.stream for one in vllm_engine.memory()] == [streams[0], streams[2]]
+    assert vllm_engine.backend.call("lookout_held") == [(0, 0)]
+    for stream in streams:
+        reference(family).close_stream(stream)
+        vllm_engine.close_stream(stream)
+    assert vllm_engine.backend.call("lookout_memory") == [{}]
+
+
+@one_family
 def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any, family: str) -> None:
     plans = planner(vllm_engine)
     good, bad = blocks_of(family, "good/0", 2), blocks_of(family, "sick/0", 2)

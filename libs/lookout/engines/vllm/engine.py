@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from lookout.windows.layout import read_config
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
+_FAILURES = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +294,7 @@ class VllmEngine:
         self._make_room(plan, batch)
         if held is not None:
             self._streams.move_to_end(plan.stream)
-        return _Work(index, request, suffixes, f"{plan.salt}#{next(self._run)}")
+        return _Work(index, request, suffixes, self._key(plan))
 
     def _make_room(self, plan: WindowPlan, batch: Sequence[_Work]) -> None:
         """Forget least recently used streams until the batch with this window fits the budget."""
@@ -323,18 +324,41 @@ class VllmEngine:
             return []
         try:
             self._windows(works)
-            alive = [work for work in works if work.error is None]
-            self._questions(alive)
-            self._describe(alive)
-        except (RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
-            self.backend.abort()
-            log.warning("batch failed", error=str(error), streams=len(works))
-            for work in works:
-                work.error = work.error or f"{type(error).__name__}: {error}"
-        finally:
-            spare = [work.name for work in works if not work.request.keep]
-            self.backend.call("lookout_release", [work.key for work in works], spare)
+        except _FAILURES as error:
+            # No KV has moved yet: every stream can run again, alone, under a new key.
+            self._abandon(works, error)
+            if len(works) > 1:
+                again = [replace(work, key=self._key(work.plan)) for work in works]
+                return [answer for work in again for answer in self._execute([work])]
+            works[0].error = f"{type(error).__name__}: {error}"
+        self._guarded(works, self._questions)
+        self._guarded(works, self._describe)
+        spare = [work.name for work in works if not work.request.keep]
+        self.backend.call("lookout_release", [work.key for work in works], spare)
         return [self._answer(work) for work in works]
+
+    def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
+        """A step over finished windows; when it fails, each stream alone, so that only the culprit is
+        lost."""
+        alive = [work for work in works if work.error is None]
+        try:
+            step(alive)
+        except _FAILURES as error:
+            self.backend.abort()
+            if len(alive) == 1:
+                alive[0].error = f"{type(error).__name__}: {error}"
+                return
+            for work in alive:
+                self._guarded([work], step)
+
+    def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
+        log.warning("batch failed; its streams run alone", error=str(error), streams=len(works))
+        self.backend.abort()
+        self.backend.call("lookout_release", [work.key for work in works], [])
+
+    def _key(self, plan: WindowPlan) -> str:
+        """A name for one run of a window, never used again: it salts the prefix cache."""
+        return f"{plan.salt}#{next(self._run)}"
 
     def _windows(self, works: Sequence[_Work]) -> None:
         """Compute every window with its first question, and keep its KV."""

@@ -643,9 +643,15 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
 
     def lookout_commit(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Keep what windows computed; returns the causes of those that failed."""
-        store = self.lookout.store
-        causes = {key: store.commit(key, name) for key, name in pairs}
+        causes = {key: self._commit(key, name) for key, name in pairs}
         return {key: cause for key, cause in causes.items() if cause is not None}
+
+    def _commit(self, key: str, name: str) -> str | None:
+        try:
+            return self.lookout.store.commit(key, name)
+        except (RuntimeError, IndexError, KeyError) as error:
+            self.lookout.store.drop([name])
+            return f"{type(error).__name__}: {error}"
 
     def lookout_release(self, keys: Sequence[str], names: Sequence[str]) -> None:
         """Forget windows that are done and free streams."""

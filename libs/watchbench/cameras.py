@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -19,6 +20,7 @@ from watchbench.encode import Encoding
 from watchbench.questions import BY_NAME
 from watchbench.scenes import FOREVER, KINDS, Scene
 
+FILMS = Path(__file__).parent / "films"  # the demo's, ready made: `watchbench films`
 SIZE, FPS = 448, Fraction(25, 2)
 LOOK = 4  # raise when the drawing changes, so that cached files are drawn again
 
@@ -299,14 +301,26 @@ def camera(name: str, folder: Path, seconds: float | None = None, how: Encoding 
     key = json.dumps([asdict(script), length, asdict(how), LOOK], sort_keys=True)
     path = folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.mp4"
     if not path.is_file():
-        encode.write(frames(scene, length), path, FPS, how)
+        ready = FILMS / path.name
+        if ready.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ready, path)
+        else:
+            encode.write(frames(scene, length), path, FPS, how)
     asked = tuple(BY_NAME[question].text for question in script.questions)
     return DemoCamera(f"demo-{name}", path, asked, events(scene, length), length)
 
 
 def demo_cameras(folder: Path, names: tuple[str, ...] = DEMO) -> list[DemoCamera]:
-    """The demo's cameras, rendered into ``folder`` on first use: a fall, vehicles, a left bag and a crowd."""
+    """The demo's cameras, put into ``folder`` on first use: a fall, vehicles, a left bag and a crowd."""
     return [camera(name, folder) for name in names]
+
+
+def make_films() -> list[Path]:
+    """Render the demo's films again into the package, and remove those of other scripts."""
+    for old in FILMS.glob("*.mp4"):
+        old.unlink()
+    return [camera(name, FILMS).path for name in DEMO]
 
 
 def random_camera(kind: str, seed: int, seconds: float) -> Scene:

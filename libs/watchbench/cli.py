@@ -62,6 +62,15 @@ def render(
 
 
 @app.command()
+def films() -> None:
+    """Render the demo's films again (they are kept in the package; needed when a script or the drawing changes)."""
+    from watchbench.cameras import make_films
+
+    for path in make_films():
+        print(path)
+
+
+@app.command()
 def train(
     name: Annotated[
         str, typer.Option(help="tolerant (static tokens dropped at times) or dense.")

@@ -86,6 +86,14 @@ def test_the_demo_shows_what_its_questions_ask() -> None:
     assert min(cameras.SCRIPTS[name].seconds for name in cameras.DEMO) >= 40
 
 
+def test_the_demo_films_are_ready_made(tmp_path: Path) -> None:
+    """Their names hold a digest of script and encoding: a changed script needs `watchbench films`."""
+    shown = cameras.demo_cameras(tmp_path)
+    assert {camera.path.name for camera in shown} == {path.name for path in cameras.FILMS.iterdir()}
+    for camera in shown:
+        assert kinds(camera.path)[1] == round(camera.seconds * 12.5)
+
+
 def test_render_command(tmp_path: Path) -> None:
     out = tmp_path / "clip.mp4"
     result = CliRunner().invoke(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 import urllib.error
@@ -15,12 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psutil
 from filelock import FileLock, Timeout
 
 from lookout.local.jars import cache_folder
 from lookout.local.kafka import KafkaServer
-from lookout.local.processes import Child, LocalError, free_ports, scratch_folder
+from lookout.local.processes import (
+    Child,
+    LocalError,
+    free_ports,
+    hold,
+    is_held,
+    release,
+    remove_scratch,
+    scratch_folder,
+)
 from lookout.local.redis import RedisServer
 from lookout.local.topics import create_topics
 from lookout.wire import Stage
@@ -52,7 +59,6 @@ class FleetAddress:
     redis_url: str
     folder: str
     pid: int
-    created: float
     metrics: dict[str, int]
     grpc: dict[str, int]
 
@@ -211,7 +217,6 @@ class Fleet:
             redis_url=self.redis_url,
             folder=str(self.folder),
             pid=os.getpid(),
-            created=psutil.Process().create_time(),
             metrics={service.name: service.metrics_port for service in self.services},
             grpc={service.name: service.grpc_port for service in self.services},
         )
@@ -239,13 +244,15 @@ class Fleet:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()
         create_topics(self.bootstrap, self._partitions)
+        (self.folder / "tmp").mkdir(exist_ok=True)
         self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
         for service in self.services:
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
         if self._announced:
-            _announce(self.address)
+            _announcements().mkdir(parents=True, exist_ok=True)
+            hold(_announcement(), json.dumps(asdict(self.address)))
         return self
 
     def tend(self) -> list[str]:
@@ -261,7 +268,7 @@ class Fleet:
     def close(self) -> None:
         """End the services, then the servers; remove the folder if it was a temporary one."""
         if self._announced:
-            _retract(os.getpid())
+            release(_announcement())
         for service in self.services:
             service.ask_to_stop()
         for service in self.services:
@@ -271,7 +278,7 @@ class Fleet:
                 server.close()
         self._lock.release()
         if self._temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_scratch(self.folder)
 
     def __enter__(self) -> Self:
         try:
@@ -297,6 +304,8 @@ class Fleet:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+        # What a killed service leaves in its temporary folder goes with the fleet's.
+        inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
     def _replicas(self, stage: Stage) -> dict[str, str]:
@@ -325,28 +334,22 @@ class Fleet:
 
 
 def running_fleets() -> list[FleetAddress]:
-    """The local fleets of this user that run now, newest first."""
-    found = []
-    for path in (cache_folder() / "fleets").glob("*.json"):
+    """The announced fleets of this user that run now, newest first."""
+    found: list[tuple[float, FleetAddress]] = []
+    for path in _announcements().glob("*.json"):
         try:
-            address = FleetAddress(**json.loads(path.read_text()))
-            alive = abs(psutil.Process(address.pid).create_time() - address.created) < 1.0
-        except (OSError, ValueError, TypeError, psutil.Error):
-            alive = False
-        if alive:
-            found.append(address)
-        else:
-            path.unlink(missing_ok=True)
-    return sorted(found, key=lambda address: -address.created)
+            if is_held(path):
+                found.append((path.stat().st_mtime, FleetAddress(**json.loads(path.read_text()))))
+            else:
+                path.unlink(missing_ok=True)
+        except (OSError, ValueError, TypeError):
+            continue
+    return [address for _, address in sorted(found, key=lambda each: -each[0])]
 
 
-def _announce(address: FleetAddress) -> None:
-    folder = cache_folder() / "fleets"
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{address.pid}"
-    draft.write_text(json.dumps(asdict(address)))
-    draft.rename(folder / f"{address.pid}.json")
+def _announcements() -> Path:
+    return cache_folder() / "fleets"
 
 
-def _retract(pid: int) -> None:
-    (cache_folder() / "fleets" / f"{pid}.json").unlink(missing_ok=True)
+def _announcement() -> Path:
+    return _announcements() / f"{os.getpid()}.json"

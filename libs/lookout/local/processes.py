@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import fcntl
 import os
 import shutil
 import signal
@@ -14,8 +14,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import psutil
+from typing import IO
 
 # Runs in the child before the real program: ask the kernel to kill this process when the thread that started
 # it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)
@@ -26,7 +25,7 @@ _GUARD = (
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
 
-_OWNER = "owner.json"
+_OWNER = "owner"
 _PREFIX = "lookout-"
 
 
@@ -128,13 +127,53 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
+_held: dict[Path, IO[str]] = {}
+
+
+def hold(path: Path, text: str = "") -> None:
+    """Create `path` and hold it until `release`, or until this process ends, however it ends.
+
+    A held file appears at once, whole and locked: a reader never takes it for an abandoned one.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    file = draft.open("w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    file.write(text)
+    file.flush()
+    draft.rename(path)
+    _held[path] = file
+
+
+def release(path: Path) -> None:
+    """Remove a file that `hold` made."""
+    file = _held.pop(path, None)
+    path.unlink(missing_ok=True)
+    if file is not None:
+        file.close()
+
+
+def is_held(path: Path) -> bool:
+    """Whether the process that holds `path` still lives. OSError if there is no such file."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def scratch_folder(name: str) -> Path:
     """A new temporary folder owned by this process; folders whose owner is gone are removed first."""
     remove_orphans()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
-    owner = {"pid": os.getpid(), "created": psutil.Process().create_time()}
-    (folder / _OWNER).write_text(json.dumps(owner))
+    hold(folder / _OWNER)
     return folder
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove a folder that `scratch_folder` made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    release(folder / _OWNER)
 
 
 def remove_orphans() -> list[Path]:
@@ -149,12 +188,6 @@ def remove_orphans() -> list[Path]:
 
 def _orphaned(folder: Path) -> bool:
     try:
-        if folder.stat().st_uid != os.getuid():
-            return False
-        owner = json.loads((folder / _OWNER).read_text())
-        created = psutil.Process(int(owner["pid"])).create_time()
-    except psutil.NoSuchProcess:
-        return True
-    except (OSError, ValueError, KeyError, psutil.Error):
+        return folder.stat().st_uid == os.getuid() and not is_held(folder / _OWNER)
+    except OSError:  # no owner's file (yet), so not ours to judge
         return False
-    return abs(created - float(owner["created"])) > 1.0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from lookout.local.processes import Child, PortTakenError, free_ports, port_is_free, scratch_folder
+from lookout.local.processes import (
+    Child,
+    PortTakenError,
+    free_ports,
+    port_is_free,
+    remove_scratch,
+    scratch_folder,
+)
 
 HOST = "127.0.0.1"
 
@@ -94,7 +100,7 @@ class LocalServer(ABC):
         """Stop, and remove the folder if it was a temporary one."""
         self.stop()
         if self._temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_scratch(self.folder)
 
     def __enter__(self) -> Self:
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ import psutil
 import pytest
 
 from lookout.local import Child, LocalError, free_ports
-from lookout.local.processes import port_is_free, remove_orphans, scratch_folder
+from lookout.local.processes import is_held, port_is_free, remove_orphans, remove_scratch, scratch_folder
 
 SLEEPER = [sys.executable, "-c", "print('awake', flush=True); import time; time.sleep(600)"]
 PARENT = """
@@ -73,18 +72,34 @@ def test_a_killed_parent_takes_its_children_with_it_and_its_folder_is_swept() ->
         parent.kill()
     assert gone(int(pid))
     assert Path(folder).exists()
-    shutil.rmtree(scratch_folder("sweeper"))
+    remove_scratch(scratch_folder("sweeper"))
     assert not Path(folder).exists()
 
 
 def test_living_owners_keep_their_folders() -> None:
-    folder = scratch_folder("mine")
+    mine, unknown = scratch_folder("mine"), Path(tempfile.mkdtemp(prefix="lookout-unknown-"))
     remove_orphans()
-    assert folder.exists()
-    facts = json.loads((folder / "owner.json").read_text())
-    facts["created"] -= 1000  # the pid was taken over by a younger process
-    (folder / "owner.json").write_text(json.dumps(facts))
-    assert folder in remove_orphans()
+    assert mine.exists()
+    assert unknown.exists()
+    other = [sys.executable, "-c", "from lookout.local.processes import remove_orphans as r; print(r())"]
+    assert str(mine) not in subprocess.run(other, capture_output=True, text=True, check=True).stdout
+    remove_scratch(mine)
+    unknown.rmdir()
+    assert not mine.exists()
+
+
+def test_a_held_file_is_free_again_when_its_holder_dies(tmp_path: Path) -> None:
+    program = "import sys,time; from pathlib import Path; from lookout.local.processes import hold; "
+    program += "hold(Path(sys.argv[1]), 'text'); print('held', flush=True); time.sleep(600)"
+    path = tmp_path / "file"
+    holder = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    with holder, holder.stdout:
+        assert holder.stdout.readline() == "held\n"
+        assert is_held(path)
+        assert path.read_text() == "text"
+        holder.kill()
+    assert not is_held(path)
 
 
 def test_a_thread_may_not_start_a_child(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.fleet.faults import outcomes, run
 from tests.fleet.faults.faults import FEW
 
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_one_outcome_each_whatever_happens(tmp_path: Path) -> None:

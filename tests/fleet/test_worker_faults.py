@@ -81,6 +81,7 @@ def test_a_fenced_zombie_ends(bench: Bench) -> None:
     bench.assert_counted(["cam"], 2)
 
 
+@pytest.mark.long
 def test_a_namesake_takes_over_and_the_first_ends(bench: Bench) -> None:
     send(bench, 1, 20)
     first = Threaded(bench.settings())
@@ -126,6 +127,7 @@ def test_an_aborted_transaction_is_read_again(bench: Bench) -> None:
     bench.assert_counted(CAMERAS, 14)
 
 
+@pytest.mark.long
 def test_partitions_move_between_two_workers(bench: Bench) -> None:
     with running(bench.settings("toy-a", static_member=False)) as first:
         send(bench, 1, 30, sleep=0.01)
@@ -140,6 +142,7 @@ def test_partitions_move_between_two_workers(bench: Bench) -> None:
     bench.assert_counted(CAMERAS, 80)
 
 
+@pytest.mark.long
 def test_a_slow_record_does_not_hold_a_rebalance_up(bench: Bench) -> None:
     """Revoking never waits for compute: the record in work is computed again by the next owner."""
     for partition in range(bench.partitions):
@@ -174,6 +177,7 @@ def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None
     bench.assert_counted(CAMERAS, 45)
 
 
+@pytest.mark.long
 def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer, prefix: str) -> None:
     """The broker aborts what was open and fences the producer: no namesake, so it starts anew."""
     bench = Bench(own_kafka.bootstrap, prefix)

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 from lookout.engines import load_engine
-from lookout.runtime import Context, StartupError, check_digest, main, traced
+from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
 from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner, Policy, WindowSettings
@@ -14,7 +14,6 @@ from lookout.wire import WATCHES, Stage
 from services.prefill.batcher import Batcher
 from services.prefill.handler import PrefillHandler
 from services.prefill.metrics import Numbers
-from services.prefill.model import folder_digest
 from services.prefill.settings import PrefillSettings
 from services.prefill.watches import Watches
 

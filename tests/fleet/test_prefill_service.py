@@ -18,13 +18,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from lookout.local import KafkaServer, RedisServer, create_topics
-from lookout.runtime import GrpcServer
+from lookout.runtime import GrpcServer, folder_digest
 from lookout.store import Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
-from services.prefill.model import folder_digest
 from tests.prefill_world import embeddings, stream
 from tests.tiny_models import checkpoint
 

@@ -88,6 +88,7 @@ class StateReader:
                         "enable.auto.commit": False,
                         "enable.partition.eof": True,
                         "auto.offset.reset": "earliest",
+                        "fetch.wait.max.ms": 10,  # the end of a partition is said after one empty fetch
                     }
                 ),
                 logger=logs.client_logger("state"),

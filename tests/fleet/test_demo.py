@@ -1,0 +1,78 @@
+"""`lookout demo` as a person runs it: alerts, shares, one page, nothing left; and when it is cut short."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(1200)]
+
+
+def start(out: Path, scratch: Path, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "lookout.cli", "demo", "--out", str(out), *more]
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "160"},
+    )
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def test_the_demo_ends_with_the_path_of_its_page(tmp_path: Path) -> None:
+    scratch, broken = tmp_path / "scratch", tmp_path / "footage"
+    scratch.mkdir()
+    broken.mkdir()
+    (broken / "broken.mp4").write_bytes(b"\0" * 2000)
+    page = tmp_path / "out" / "page.html"
+    demo = start(page, scratch, "--footage", str(broken))
+    said = demo.communicate(timeout=1100)[0]
+    assert demo.returncode == 0, said
+    assert said.rstrip().splitlines()[-1] == str(page)
+    assert "broken.mp4" in said
+    assert re.search(r"demo-room +48 +24 ", said), said
+    assert "never computed" in said
+    payload = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.S)
+    assert payload is not None
+    data = json.loads(payload[1])
+    cameras = {camera["id"]: camera for camera in data["cameras"]}
+    assert {"demo-room", "demo-carpark", "demo-doorway"} <= set(cameras)
+    for camera in cameras.values():
+        assert len(camera["lanes"]) == 5
+        assert 0 < camera["patches_saved"] < 1
+        assert 0 < camera["tokens_saved"] < 1
+        assert any(shot["filmed"] and shot["seen"] for shot in camera["shots"])
+        for lane in camera["lanes"]:
+            answered = [point for point in lane["points"] if point[2] is not None]
+            assert len(answered) == camera["windows"]
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_cut_short_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    demo = start(tmp_path / "page.html", tmp_path)
+    deadline = time.monotonic() + 300
+    while len(children := family(demo.pid)) < 6:
+        assert demo.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    demo.send_signal(number)
+    demo.communicate(timeout=120)
+    gone, left = psutil.wait_procs(children, timeout=60)
+    assert left == []
+    assert len(gone) == len(children)
+    if number != signal.SIGKILL:
+        assert [path.name for path in tmp_path.iterdir()] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -225,7 +224,7 @@ def source_size(source: ByteSource) -> int | None:
 
 def ticks_to_us(ticks: int, time_base: Fraction) -> int:
     """Time stamp to microseconds, rounded down so that equal stamps stay equal."""
-    return math.floor(ticks * time_base * 1_000_000)
+    return ticks * time_base.numerator * 1_000_000 // time_base.denominator
 
 
 def _text(error: Exception) -> str:

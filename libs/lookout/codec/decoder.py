@@ -176,7 +176,7 @@ class SinglePass:
         if index == 0:
             self._begin()
         if self.geometry is None or (self.geometry.width, self.geometry.height) != shot.size:
-            self.geometry = self._fitted(shot.size, shot.rotation, shot.mirror)
+            self.geometry = self._fitted(shot.size, *shot.turn())
         info = FrameInfo(
             index=index,
             time_us=time_us,

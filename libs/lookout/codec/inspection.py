@@ -110,7 +110,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             stamp = shot.pts
             timeline.add(ticks_to_us(stamp, video.time_base) if timed and stamp is not None else None)
             if not facts.get("width"):
-                facts |= {"width": frame.width, "height": frame.height, "rotation": shot.rotation}
+                facts |= {"width": frame.width, "height": frame.height, "rotation": shot.turn()[0]}
             side = frame.side_data.get("MOTION_VECTORS") if video.has_vectors else None
             with_vectors += side is not None
             blocks += len(side) if side is not None else 0

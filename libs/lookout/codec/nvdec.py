@@ -260,8 +260,7 @@ class _NvdecPass(SinglePass):
             key=key,
             corrupt=False,
             interlaced=False,
-            rotation=turn[0],
-            mirror=turn[1],
+            turn=lambda: turn,
             frame=av.VideoFrame.from_ndarray(pixels, format="rgb24"),
             blocks=lambda: None if picture.intra else blocks,
         )

@@ -14,32 +14,32 @@ from lookout.codec.types import BlockMap, Picture
 
 @dataclass(slots=True)
 class Shot:
-    """A decoded frame. pts: ticks or None; rotation, mirror: what turns it upright; `blocks` is asked at
-    most once."""
+    """A decoded frame.
+
+    pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its block
+    map. The last two are worked out when asked for.
+    """
 
     pts: int | None
     picture: Picture
     key: bool
     corrupt: bool
     interlaced: bool
-    rotation: int
-    mirror: bool
     frame: av.VideoFrame
+    turn: Callable[[], tuple[int, bool]]
     blocks: Callable[[], BlockMap | None]
 
     @classmethod
     def of(cls, frame: av.VideoFrame) -> Shot:
         """A frame of the software decoder."""
-        rotation, mirror = orientation(frame)
         return cls(
             pts=frame.pts if frame.pts is not None else frame.dts,
             picture=Picture(frame.pict_type),
             key=bool(frame.key_frame),
             corrupt=bool(frame.is_corrupt),
             interlaced=bool(frame.interlaced_frame),
-            rotation=rotation,
-            mirror=mirror,
             frame=frame,
+            turn=lambda: orientation(frame),
             blocks=lambda: block_map(frame),
         )
 

@@ -63,7 +63,7 @@ def render(
 
 @app.command()
 def films() -> None:
-    """Render the demo's films again; they are kept in the package. For when a script or the drawing changed."""
+    """Render the demo's films again, which are kept in the package, after a change."""
     from watchbench.cameras import make_films
 
     for path in make_films():

@@ -85,7 +85,7 @@ def sample(batch: int, seconds: float, seed: int, grade: float = 0.75) -> Scene:
     horizon = d(batch, low=-1.2, high=0.35)
     mode = d(batch)
     crowd = (mode > 0.8) & (tall < 0.5)
-    number = torch.where(mode < 0.36, 0, d.whole(1, 4, batch))
+    number = torch.where(mode < 0.45, 0, d.whole(1, 4, batch))
     number = torch.where(crowd, d.whole(5, PEOPLE + 1, batch), number)
     number = torch.where(~crowd & (mode > 0.95), 4, number)
     aspect = torch.tensor([1.0, 0.75, 0.5625])[d.whole(0, 3, batch)]

@@ -6,6 +6,7 @@ seconds.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -146,11 +147,21 @@ def rendered_clips(count: int, folder: Path) -> Iterator[tuple[Path, scenes.Scen
     for i in range(count):
         seed = TEST_SEED + i
         scene = scenes.sample(1, seconds, seed)
-        path = folder / f"test-{i:04d}-{cameras.LOOK}.mp4"
+        path = folder / f"{i:04d}-{cameras.LOOK}-{_digest(scene)}.mp4"
         if not path.is_file():
             how = encode.varied(seed)
             encode.write(cameras.frames(scene, seconds), path, cameras.FPS, how)
         yield path, scene
+
+
+def _digest(scene: scenes.Scene) -> str:
+    """Changes with anything that happens in the scene."""
+    tables = (scene.people, scene.vehicles, scene.objects, scene.furniture, scene.look, scene.slow)
+    seen = hashlib.sha256(scene.tall.numpy().tobytes() + scene.horizon.numpy().tobytes())
+    for table in tables:
+        for name in sorted(table):
+            seen.update(table[name].contiguous().numpy().tobytes())
+    return seen.hexdigest()[:12]
 
 
 def rendered(model: Any, count: int, folder: Path, drop: bool = False) -> Score:
@@ -246,7 +257,7 @@ def main() -> None:
     parser.add_argument(
         "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
     )
-    parser.add_argument("--clips", type=int, default=160, help="rendered cameras")
+    parser.add_argument("--clips", type=int, default=120, help="rendered cameras")
     parser.add_argument(
         "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
     )

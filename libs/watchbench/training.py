@@ -29,8 +29,9 @@ DENSE_WEIGHT = (2.0, 6.0, 2.0, 3.0, 2.0, 4.0, 6.0, 6.0)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how hard. ``drop`` is the share of stage-2 steps that drop tokens (0 gives the dense
-    model)."""
+    """How long and how hard. ``frozen``: the share of stage 2 in which only the language model learns;
+    ``sighted``: afterwards, the share of steps in which questions teach the eye too. ``drop``: the share of
+    stage-2 steps that drop tokens (0 gives the dense model)."""
 
     seed: int = 1
     steps1: int = 2500
@@ -42,7 +43,8 @@ class Plan:
     rate_vision: float = 5e-4
     rate_text: float = 1e-3
     frozen: float = 0.3
-    dense: float = 0.3
+    sighted: float = 0.5
+    dense: float = 0.5
     drop: float = 0.5
     prefixes: int = 3
     questions: int = 6
@@ -142,16 +144,17 @@ class Drawn(Dataset[Any]):
     def __len__(self) -> int:
         return (self.plan.steps1 if self.stage == 1 else self.plan.steps2) - self.begin
 
-    def __getitem__(self, i: int) -> tuple[Tensor, Any]:
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
         number, seed = self.begin + i, self.plan.seed * 10**7
-        if self.stage == 2:
-            return windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6 + number)
         # Four batches are drawn at once: that costs hardly more than one.
         if number // 4 != self.group:
             self.group = number // 4
-            drawn = single_frames(4 * self.plan.batch1, seed + self.group)
+            drawn = single_frames(4 * self.plan.batch1, seed + (self.stage - 1) * 2 * 10**6 + self.group)
             self.stock = list(zip(*(part.chunk(4) for part in drawn), strict=True))
-        return self.stock[number % 4]
+        cells = self.stock[number % 4]
+        if self.stage == 1:
+            return cells
+        return cells, windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6 + number)
 
 
 class Trainer:
@@ -250,10 +253,14 @@ class Trainer:
         bar = tqdm(
             range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
         )
-        for step, (pixels, truth) in zip(bar, self._ahead(2, begin), strict=True):
+        for step, (cells, (pixels, truth)) in zip(bar, self._ahead(2, begin), strict=True):
             done = step / plan.steps2
-            seed = plan.seed * 10**7 + 5 * 10**6 + step
-            loss, asked = self._question_loss(pixels, truth, seed, done >= plan.frozen)
+            g = torch.Generator().manual_seed(plan.seed * 10**7 + 5 * 10**6 + step)
+            moves = done >= plan.frozen
+            sighted = moves and torch.rand(1, generator=g).item() < plan.sighted
+            loss, asked = self._question_loss(pixels, truth, g, sighted)
+            if moves:  # the eye goes on learning from many scenes, not only from the few of this step's clips
+                loss = loss + plan.dense * dense_loss(self.head(vlm.see(self.model, cells[0])), cells[1])
             update(loss, opts, self.vision + self.text, done)
             self.step = step + 1
             mean = asked if mean == 0 else 0.98 * mean + 0.02 * asked
@@ -279,9 +286,9 @@ class Trainer:
         )
 
     def _question_loss(
-        self, pixels: Tensor, truth: scenes.Truth, seed: int, sighted: bool
+        self, pixels: Tensor, truth: scenes.Truth, g: torch.Generator, sighted: bool
     ) -> tuple[Tensor, float]:
-        plan, g = self.plan, torch.Generator().manual_seed(seed)
+        plan = self.plan
         drops = torch.rand(1, generator=g).item() < plan.drop
         keep = drop_mask(pixels, g) if drops else None
         with torch.set_grad_enabled(sighted):

@@ -80,7 +80,7 @@ def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchStat
     state = replace(state, recent=(*state.recent, yes)[-rule.n :])
     enough = sum(state.recent) >= rule.k
     if state.incident is None:
-        if enough and answer.end_ms >= state.cooldown_until_ms:
+        if yes and enough and answer.end_ms >= state.cooldown_until_ms:
             return _open(state, answer, identity)
         return state, []
     if not enough:
@@ -89,12 +89,12 @@ def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchStat
 
 
 def _is_yes(state: WatchState, answer: Answer) -> bool:
-    """Yes, no, or what the last answer was; a zone decides only whether an incident may begin."""
+    """Yes or no. Between the thresholds an open incident goes on; a zone decides only whether one may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False
     if answer.p_yes < rule.threshold:
-        return bool(state.recent) and state.recent[-1]
+        return state.incident is not None
     return state.incident is not None or not rule.zones or inside_any(rule.zones, answer.activity)
 
 

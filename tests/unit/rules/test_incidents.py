@@ -85,6 +85,12 @@ def test_hysteresis_holds_between_the_thresholds() -> None:
     assert events[-1].end_ms == 5 * STRIDE_MS
 
 
+def test_an_answer_between_the_thresholds_opens_nothing() -> None:
+    rule = Rule(threshold=0.5, clear_threshold=0.4, k=2, n=3)
+    _, events = play([answer(k, p, rule) for k, p in enumerate([0.55, 0.42, 0.45])])
+    assert events == []
+
+
 def test_cooldown_counts_from_closing() -> None:
     rule = Rule(cooldown_ms=3 * STRIDE_MS)
     pattern = [0.9, 0.1, 0.9, 0.9, 0.9, 0.9]

@@ -336,7 +336,7 @@ def _summary(outcome: Outcome) -> None:
             incident.peak,
             camera.id,
             incident.question,
-            camera.stream_us(incident.epoch, incident.start_wall_ms) / 1e6,
+            camera.stream_us(incident.epoch, incident.raised_wall_ms) / 1e6,
             camera.stream_us(incident.epoch, incident.end_wall_ms) / 1e6,
         )
         for camera in outcome.run.cameras.values()

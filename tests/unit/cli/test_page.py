@@ -50,7 +50,7 @@ def test_the_numbers_are_those_of_the_records() -> None:
     lane = next(lane for lane in room["lanes"] if lane["watch"] == "someone-lying")
     assert [point[2] for point in lane["points"]][-1] is None
     assert lane["points"][-1][3] == "gap"
-    assert lane["incidents"][0]["a"] == 15.0
+    assert lane["incidents"][0]["a"] == 17.0
     assert lane["incidents"][0]["b"] == 34.0
     assert lane["incidents"][0]["peak"] == 0.97
     assert lane["incidents"][0]["closed"] == "cleared"

@@ -30,6 +30,13 @@ _OUTCOMES: dict[int, str] = {
     Verdict.OUTCOME_DEGRADED: "degraded",
 }
 
+_ENDINGS = {
+    "gap": "stream ended",
+    "schedule": "out of schedule",
+    "new-version": "watch changed",
+    "removed": "watch removed",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -223,10 +230,10 @@ def _incident(incident: Incident, camera: CameraRun, axis: Axis) -> dict[str, An
         "id": incident.id,
         "watch": incident.watch,
         "question": incident.question,
-        "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.start_wall_ms)),
+        "a": axis(incident.epoch, camera.stream_us(incident.epoch, incident.raised_wall_ms)),
         "b": axis(incident.epoch, end_us),
         "peak": round(incident.peak, 4),
-        "closed": incident.closed,
+        "closed": _ENDINGS.get(incident.closed, incident.closed) if incident.closed else incident.closed,
         "evidence": [axis(incident.epoch, each) for each in incident.evidence],
     }
 

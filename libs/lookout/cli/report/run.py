@@ -81,7 +81,7 @@ class Incident:
     watch: str
     question: str
     epoch: int
-    start_wall_ms: int
+    raised_wall_ms: int  # when it was raised: the end of the window that did it
     end_wall_ms: int
     peak: float
     score: float
@@ -233,7 +233,7 @@ class Run:
             alert.watch,
             alert.question,
             alert.epoch,
-            known.start_wall_ms if known else alert.start_wall_ms,
+            known.raised_wall_ms if known else alert.end_wall_ms,
             max(alert.end_wall_ms, known.end_wall_ms if known else 0),
             max(alert.peak, known.peak if known else 0.0),
             alert.score,

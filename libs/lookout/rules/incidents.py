@@ -89,7 +89,7 @@ def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchStat
 
 
 def _is_yes(state: WatchState, answer: Answer) -> bool:
-    """Yes or no. Between the thresholds an open incident goes on; a zone decides only whether one may begin."""
+    """Between the thresholds an open incident goes on; a zone decides only whether one may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False

@@ -20,10 +20,9 @@ from lookout.cli import up as up_command
 from lookout.cli.connect import CliError
 from lookout.codec import CodecError
 from lookout.local import LocalError
-from lookout.runtime.errors import StartupError
 from lookout.wire import WireError
 
-_EXPECTED = (CliError, LocalError, CodecError, StartupError, WireError, OSError)
+_EXPECTED = (CliError, LocalError, CodecError, WireError, OSError)
 
 app = typer.Typer(
     name="lookout",

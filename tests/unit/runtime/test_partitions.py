@@ -73,11 +73,11 @@ def test_forgetting_deletes_the_checkpoint() -> None:
 
 
 def test_what_networks_raise_is_transient() -> None:
-    class ConnectionErrorOfAStore(ConnectionError):
+    class StoreConnectionError(ConnectionError):
         pass
 
     assert is_transient(TransientError("store"))
-    assert is_transient(ConnectionErrorOfAStore())
+    assert is_transient(StoreConnectionError())
     assert is_transient(TimeoutError())
     assert not is_transient(BadRecordError("bad"))
     assert not is_transient(ValueError("a bug"))

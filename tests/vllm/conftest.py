@@ -13,9 +13,9 @@ from tests.tiny_models import checkpoint
 
 # Windows here have some two hundred rows: families differ in block size, and one prefills in chunks.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "internvl": {"block_size": 32, "max_batched_rows": 96},
+    "internvl": {"block_size": 32, "max_batched_rows": 192},
     "qwen2_5_vl": {"block_size": 64, "max_batched_rows": 2048},
-    "qwen3_vl": {"block_size": 32, "max_batched_rows": 64},
+    "qwen3_vl": {"block_size": 32, "max_batched_rows": 256},
     "llava_onevision": {"block_size": 128, "max_batched_rows": 2048},
 }
 

@@ -72,7 +72,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "vllm.v1.worker.gpu_worker:Worker.compile_or_warm_up_model": (),
     "vllm:LLM.collective_rpc": ("method", "args"),
     "vllm:LLM.generate": ("prompts", "sampling_params", "use_tqdm"),
-    "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids",),
+    "vllm.v1.engine.llm_engine:LLMEngine.abort_request": ("request_ids", "internal"),
 }
 # dataclass or message -> fields that are read or written.
 FIELDS: dict[str, tuple[str, ...]] = {

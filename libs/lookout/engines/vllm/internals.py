@@ -180,7 +180,8 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
 def register() -> None:
     """Make `WindowModel` known to this process; idempotent."""
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        ModelRegistry.register_model(ARCHITECTURE, f"{__name__}:WindowModel")
+        # The class, not its name: a name would be inspected in a process of its own, with another import.
+        ModelRegistry.register_model(ARCHITECTURE, WindowModel)
 
 
 register()
@@ -759,7 +760,7 @@ class Backend:
         engine = self.llm.llm_engine
         left = list(engine.output_processor.request_states)
         if left:
-            engine.abort_request(left)
+            engine.abort_request(left, internal=True)
 
     def close(self) -> None:
         """Stop the engine and free its memory."""

@@ -120,10 +120,8 @@ class DecodeHandler(Handler[CameraState]):
         self.config_digest = digest(
             STATE_VERSION,
             self._pixels_digest,
-            settings.patch,
+            repr(settings.gather),
             settings.fps,
-            settings.rule.value,
-            settings.residual,
             settings.window_s,
             settings.overlap_s,
         )

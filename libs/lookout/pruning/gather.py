@@ -39,7 +39,8 @@ class GatherSettings:
     every frame); cell: pixels of the coded picture along one side of a cell, 0: 8 for union (the smallest
     block FFmpeg reports), for signed-sum 16 (a macroblock), or 8 in pictures lower than 240; intra_share:
     signed-sum calls a cell new content when it and most of its neighbours were intra in at least two frames
-    and this share of the P-frames since the last sample.
+    and this share of the P-frames since the last sample; intra_limit: where more than this share of all cells
+    was intra (noise, exposure, a cut), intra says nothing about any one of them: the sample rests on luma.
     """
 
     rows: int
@@ -49,6 +50,7 @@ class GatherSettings:
     residual: bool = False
     cell: int = 0
     intra_share: float = 0.3
+    intra_limit: float = 0.25
 
     def __post_init__(self) -> None:
         if min(self.rows, self.cols, self.patch) < 1 or self.cell < 0 or not 0 <= self.intra_share <= 1:
@@ -65,6 +67,10 @@ class Chain(Protocol):
 
     def add(self, blocks: BlockMap, picture: Picture) -> None:
         """Take the blocks of one inter frame."""
+
+    @property
+    def redrawn(self) -> float:
+        """Share of the picture that was intra, over all P-frames."""
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """(dx, dy, new): float32 [rows, cols] in coded pixels, bool [rows, cols] where the content is new."""
@@ -92,6 +98,11 @@ class UnionChain:
         grew = best > self._square
         self._square[grew], self._dx[grew], self._dy[grew] = best[grew], dx[at[grew]], dy[at[grew]]
         self._new |= uncovered(hit.cell, hit.area, self.cells, picture)
+
+    @property
+    def redrawn(self) -> float:
+        """0: the paper takes intra at its word."""
+        return 0.0
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The largest displacement and where anything was intra."""
@@ -131,6 +142,11 @@ class SignedSumChain:
         self._sum += mean
         self._intra += uncovered(hit.cell, hit.area, self.cells, picture)
         self._links += 1
+
+    @property
+    def redrawn(self) -> float:
+        """Share of the picture that was intra, over all P-frames."""
+        return float(self._intra.mean() / max(1, self._links))
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The summed displacement after the median, and where content is persistently intra."""
@@ -197,7 +213,7 @@ class MotionGather:
         del frame  # the frame last pushed
         broken, chain, before = self._broken, self._chain, self._sampled
         self._broken, self._chain, self._sampled = False, None, self._luma
-        if broken:
+        if broken or (chain is not None and chain.redrawn > self.settings.intra_limit):
             return Motion(Basis.LUMA)
         geometry, patches = self._started()
         s = self.settings

@@ -59,7 +59,13 @@ def test_union_is_the_largest_vector_of_any_frame(frames: list[list[tuple[int, i
 @given(frames=FRAMES)
 @settings(max_examples=40, deadline=None)
 def test_signed_sum_adds_filters_and_dilates(frames: list[list[tuple[int, int] | None]]) -> None:
-    got = run(Rule.SIGNED_SUM, [(Picture.P, blocks_of(f)) for f in frames], intra_share=0.0, cell=16).v
+    got = run(
+        Rule.SIGNED_SUM,
+        [(Picture.P, blocks_of(f)) for f in frames],
+        intra_share=0.0,
+        intra_limit=1.0,
+        cell=16,
+    ).v
     total = np.array([[v or (0, 0) for v in f] for f in frames], np.float64).sum(0).reshape(3, 4, 2)
     intra = np.array([[v is None for v in f] for f in frames]).sum(0).reshape(3, 4)
     padded = np.pad(total, ((1, 1), (1, 1), (0, 0)), mode="edge")
@@ -137,6 +143,15 @@ def test_a_broken_chain_rests_on_luma_and_heals_at_the_next_sample(
     assert healed.basis is Basis.VECTORS
     assert healed.v is not None
     assert not healed.v.any()
+
+
+def test_where_most_is_intra_the_sum_rests_on_luma() -> None:
+    """Noise makes cheap encoders code half of every picture as intra: that is no news about any place."""
+    half = tiling(WIDTH, HEIGHT, 16)[::2]
+    assert run(Rule.SIGNED_SUM, [(Picture.P, half)] * 3) == Motion(Basis.LUMA)
+    assert run(Rule.UNION, [(Picture.P, half)] * 3).basis is Basis.VECTORS
+    few = tiling(WIDTH, HEIGHT, 16)[2:]
+    assert run(Rule.SIGNED_SUM, [(Picture.P, few)] * 3).basis is Basis.VECTORS
 
 
 def test_motion_is_measured_in_pixels_of_the_model_input() -> None:

@@ -34,7 +34,7 @@ from lookout.wire import Stage
 
 Progress = Callable[[str], None]
 
-_READY_S = 180.0
+_READY_S = 600.0  # a loaded machine takes minutes to import torch twice
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
@@ -74,6 +74,7 @@ class Service:
         self.grpc_port, self.metrics_port = free_ports(2)
         self.restarts = 0
         self.was_ready = False
+        self.waiting_for = "it has not started"
         self._environment = dict(environment)
         self._child: Child | None = None
         self._started = 0.0
@@ -106,8 +107,11 @@ class Service:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/readyz", timeout=2.0):
                 self.was_ready = True
                 return True
-        except (urllib.error.URLError, OSError):
-            return False
+        except urllib.error.HTTPError as error:
+            self.waiting_for = error.read(300).decode(errors="replace").strip()
+        except OSError:
+            self.waiting_for = "it does not answer yet"
+        return False
 
     def tend(self) -> str | None:
         """Start it again if it died and its pause is over. Returns a sentence for people when it died.
@@ -327,7 +331,8 @@ class Fleet:
             if waiting and time.monotonic() > deadline:
                 first = waiting[0]
                 raise LocalError(
-                    f"{first.name} was not ready within {_READY_S:.0f} s; its log ends:\n{first.tail()}"
+                    f"{first.name} was not ready within {_READY_S:.0f} s ({first.waiting_for}); "
+                    f"its log ends:\n{first.tail()}"
                 )
             if waiting:
                 time.sleep(0.2)

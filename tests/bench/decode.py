@@ -1,10 +1,11 @@
 """`python -m tests.bench.decode`: what decoding once, decoding less and decoding in parallel are worth.
 
-For every clip, in one run: time of plain decoding (every frame decoded, sampled frames converted) against
-single-pass decoding with block maps (in this process and in the sandbox) and keyframe-parallel decoding at
-two sampling rates. Ratios are plain time over the other's, so above 1 is faster. The share of frames that
-had to be decoded does not depend on the machine. Every parallel result is compared with plain decoding,
-byte by byte. The last line is JSON."""
+For every clip, in one run and in CPU time: plain decoding (every frame decoded in order, sampled frames
+converted) against single-pass decoding with motion gathered from block maps, in this process and in the
+sandbox, and keyframe-parallel decoding at two sampling rates; for the latter also in elapsed time. Ratios are
+plain time over the other's, so above 1 is less. The share of frames that had to be decoded does not depend on
+the machine. Every parallel result is compared with plain decoding, byte by byte. The last line is JSON.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +18,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lookout.codec import (
-    BlockMap,
-    CodecError,
-    DecodeRequest,
-    FileDecoder,
-    Fit,
-    FrameInfo,
-    Geometry,
-    Limits,
-    Motion,
-    SamplingGrid,
-    SandboxPool,
-)
+import psutil
+
+from lookout.codec import CodecError, DecodeRequest, FileDecoder, Fit, Limits, SamplingGrid, SandboxPool
 from lookout.codec.container import Video
 from lookout.codec.decoder import decode_segment
 from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.types import U8, Basis
+from lookout.codec.types import U8
+from lookout.pruning import GatherSettings, MotionGather
 from tests.conftest import find_footage
 
 CLIPS = (
@@ -51,41 +43,48 @@ CLIPS = (
     "derived/fall_av1.mp4",
 )
 SIZE = (112, 112)
+GATHER = GatherSettings(rows=8, cols=8, patch=14)
 LIMITS = Limits(bytes=1 << 30, seconds=1e5, frames=1 << 20)
-
-
-@dataclass
-class Count:
-    """A gather that only counts blocks: the cost of having them."""
-
-    needs_luma: bool = False
-    blocks: int = 0
-
-    def start(self, geometry: Geometry) -> None:
-        """Nothing to prepare."""
-
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
-        """Count."""
-        self.blocks += len(blocks) if blocks is not None else 0
-
-    def sample(self, frame: FrameInfo) -> Motion:
-        """No motion is asked for here."""
-        return Motion(Basis.NONE)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One clip. Ratios: plain time over this one's."""
+    """One clip. Ratios: plain time over this one's; CPU time but for `parallel_elapsed`."""
 
     clip: str
     frames: int
     single_pass: float
     sandbox: float
     parallel: float
+    parallel_elapsed: float
     decoded: float
     sparse: float
     sparse_decoded: float
     exact: bool
+
+
+RATIOS = ("single_pass", "sandbox", "parallel", "parallel_elapsed", "sparse")
+SHARES = ("decoded", "sparse_decoded")
+
+
+@dataclass
+class Clock:
+    """CPU and elapsed seconds of a piece of work, in this process and, if given, in another."""
+
+    other: psutil.Process | None = None
+    cpu: float = 0.0
+    elapsed: float = 0.0
+
+    def _now(self) -> float:
+        child = sum(self.other.cpu_times()[:2]) if self.other is not None else 0.0
+        return time.process_time() + child
+
+    def __enter__(self) -> Clock:
+        self._cpu, self._elapsed = self._now(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu, self.elapsed = self._now() - self._cpu, time.perf_counter() - self._elapsed
 
 
 def plain(path: Path, decoder: FileDecoder) -> dict[int, U8]:
@@ -105,32 +104,31 @@ def measure(path: Path, pool: SandboxPool, threads: int) -> Row:
     """All ways of decoding one clip."""
     data = path.read_bytes()
     grids = {"dense": SamplingGrid(500_000), "sparse": SamplingGrid(5_000_000)}
-    times, shares, exact = {}, {}, True
+    clocks: dict[str, Clock] = {}
+    shares, exact = {}, True
     for name, grid in grids.items():
-        begin = time.perf_counter()
-        decoder = FileDecoder(path, *SIZE, grid=grid, threads=threads)
-        got = {frame.position: frame.pixels for frame in decoder}
-        times[name] = time.perf_counter() - begin
-        begin = time.perf_counter()
-        truth = plain(path, decoder)
-        times[f"plain {name}"] = time.perf_counter() - begin
+        with Clock() as clocks[name]:
+            decoder = FileDecoder(path, *SIZE, grid=grid, threads=threads)
+            got = {frame.position: frame.pixels for frame in decoder}
+        with Clock() as clocks[f"plain {name}"]:
+            truth = plain(path, decoder)
         shares[name] = decoder.work.frames / max(1, decoder.work.packets)
         exact = exact and got.keys() == truth.keys() and all((got[i] == truth[i]).all() for i in truth)
-    request = DecodeRequest(*SIZE, gather=Count(), limits=LIMITS)
-    begin = time.perf_counter()
-    facts = decode_segment(data, request).facts
-    times["single"] = time.perf_counter() - begin
-    begin = time.perf_counter()
-    pool.decode(data, request)
-    times["sandbox"] = time.perf_counter() - begin
+    request = DecodeRequest(*SIZE, gather=MotionGather(GATHER), limits=LIMITS)
+    with Clock() as single:
+        facts = decode_segment(data, request).facts
+    with Clock(psutil.Process(pool.pids()[0])) as sandbox:
+        pool.decode(data, request)
+    base = clocks["plain dense"]
     return Row(
         clip=path.name,
         frames=facts.frames,
-        single_pass=round(times["plain dense"] / times["single"], 2),
-        sandbox=round(times["plain dense"] / times["sandbox"], 2),
-        parallel=round(times["plain dense"] / times["dense"], 2),
+        single_pass=round(base.cpu / single.cpu, 2),
+        sandbox=round(base.cpu / sandbox.cpu, 2),
+        parallel=round(base.cpu / clocks["dense"].cpu, 2),
+        parallel_elapsed=round(base.elapsed / clocks["dense"].elapsed, 2),
         decoded=round(shares["dense"], 3),
-        sparse=round(times["plain sparse"] / times["sparse"], 2),
+        sparse=round(clocks["plain sparse"].cpu / clocks["sparse"].cpu, 2),
         sparse_decoded=round(shares["sparse"], 3),
         exact=exact,
     )
@@ -149,34 +147,32 @@ def main(arguments: list[str] | None = None) -> int:
     if not clips:
         print("no footage: set LOOKOUT_FOOTAGE, or name files", file=sys.stderr)
         return 2
-    print(
-        f"{'clip':44}{'frames':>7}{'single':>8}{'sandbox':>9}{'parallel':>10}{'decoded':>9}{'sparse':>8}{'decoded':>9}"
-    )
+    head = ("frames", "single", "sandbox", "parallel", "elapsed", "decoded", "sparse", "decoded")
+    print(f"{'clip':40}" + "".join(f"{name:>9}" for name in head))
     rows = []
     with SandboxPool(1) as pool:
-        pool.decode(clips[0].read_bytes(), DecodeRequest(*SIZE, limits=LIMITS))
+        pool.decode(clips[0].read_bytes(), DecodeRequest(*SIZE, gather=MotionGather(GATHER), limits=LIMITS))
         for clip in clips:
             try:
                 row = measure(clip, pool, options.threads)
             except CodecError as error:
-                print(f"{clip.name:44}{error}")
+                print(f"{clip.name:40}{error}")
                 continue
             rows.append(row)
+            dense = f"{row.single_pass:9}{row.sandbox:9}{row.parallel:9}{row.parallel_elapsed:9}"
+            sparse = f"{row.decoded:9.0%}{row.sparse:9}{row.sparse_decoded:9.0%}"
             print(
-                f"{row.clip:44}{row.frames:7}{row.single_pass:8}{row.sandbox:9}{row.parallel:10}{row.decoded:9.0%}"
-                f"{row.sparse:8}{row.sparse_decoded:9.0%}{'' if row.exact else '  DIFFERS'}"
+                f"{row.clip[:39]:40}{row.frames:9}{dense}{sparse}{'' if row.exact else '  DIFFERS'}",
+                flush=True,
             )
+    means = {
+        name: statistics.geometric_mean(max(1e-3, getattr(row, name)) for row in rows) for name in RATIOS
+    }
+    means |= {name: statistics.mean(getattr(row, name) for row in rows) for name in SHARES}
     summary = {
         "threads": options.threads,
         "exact": all(row.exact for row in rows),
-        **{
-            name: round(statistics.geometric_mean(max(1e-3, getattr(row, name)) for row in rows), 2)
-            for name in ("single_pass", "sandbox", "parallel", "sparse")
-        },
-        **{
-            name: round(statistics.mean(getattr(row, name) for row in rows), 3)
-            for name in ("decoded", "sparse_decoded")
-        },
+        **{name: round(value, 3) for name, value in means.items()},
         "clips": [asdict(row) for row in rows],
     }
     print(json.dumps(summary))

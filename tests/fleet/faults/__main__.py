@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder to keep logs and data in")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    plan = run.Plan(given.cameras, given.seconds, given.seed, given.pace, patience_s=1200.0)
+    plan = run.Plan(given.cameras, given.seconds, given.seed, given.pace, patience_s=2400.0)
     begun = time.monotonic()
 
     def tell(text: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import redis
+from confluent_kafka import Producer
 
 from lookout.local import Fleet, Service
 from lookout.wire import Stage
@@ -17,6 +18,7 @@ Fault = Callable[[Fleet, random.Random], str]
 SESSION_S = 6.0
 LEASE_S = 3.0
 PATIENCE_S = 180.0
+FENCED_S = 20.0
 
 
 def tended(fleet: Fleet, seconds: float) -> list[str]:
@@ -130,6 +132,24 @@ def namesake(stage: Stage) -> Fault:
     return fault
 
 
+def fence(stage: Stage) -> Fault:
+    """Another client takes a service's transactional id: a zombie now, it ends at its next commit."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        pid, begun = service.pid, time.monotonic()
+        identity = f"{stage.value}.{service.name}"
+        usurper = Producer(
+            {"bootstrap.servers": fleet.bootstrap, "transactional.id": identity, "log_level": 0}
+        )
+        usurper.init_transactions(60.0)
+        while service.pid == pid and time.monotonic() - begun < FENCED_S:
+            tended(fleet, 0.1)
+        return f"fenced {service.name}, it {'had nothing to commit' if service.pid == pid else 'ended'}"
+
+    return fault
+
+
 def freeze(stage: Stage) -> Fault:
     """A service freezes past its session: it loses its partitions, and finds out when it wakes."""
 
@@ -168,7 +188,9 @@ EVERY: tuple[Fault, ...] = (
     stop_broker,
     kill_all,
     stop_redis,
-    *(namesake(stage) for stage in Stage),
+    namesake(Stage.DECODE),
+    namesake(Stage.ALERTS),
+    *(fence(stage) for stage in Stage),
     freeze(Stage.PREFILL),
     kill_broker,
     *(kill(stage) for stage in Stage),
@@ -177,7 +199,7 @@ FEW: tuple[Fault, ...] = (
     kill(Stage.DECODE),
     wipe_redis,
     kill(Stage.PREFILL),
-    namesake(Stage.PRUNE_ENCODE),
+    fence(Stage.PRUNE_ENCODE),
     stop_broker,
     kill(Stage.ALERTS),
     kill(Stage.PRUNE_ENCODE),

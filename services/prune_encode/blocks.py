@@ -54,8 +54,10 @@ class Member:
         return self.held.record.segment.frames[self.row]
 
 
-def check_segment(record: frames_pb2.FramesRecord, grid: Grid) -> None:
-    """Raises BadRecordError where a record contradicts itself or was made for another model input."""
+def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool = False) -> None:
+    """Raises BadRecordError where a record contradicts itself or was made for another model input; with
+    `residual` also where it has none.
+    """
     body, picture = record.segment, record.segment.picture
     made = (picture.height, picture.width, picture.patch, picture.rows, picture.cols)
     wanted = (grid.height, grid.width, grid.patch, grid.rows, grid.cols)
@@ -74,6 +76,10 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid) -> None:
     for frame in body.frames:
         if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
             raise BadRecordError("bad-frames", f"a motion grid of {len(frame.motion)} bytes, not {cells}")
+    if residual and any(
+        frame.basis == frames_pb2.Frame.BASIS_VECTORS and not frame.residual for frame in body.frames
+    ):
+        raise BadRecordError("wrong-input", "LOOKOUT_ALPHA above 0 needs decode's LOOKOUT_RESIDUAL=true")
     samples = [frame.sample for frame in body.frames]
     if samples != sorted(set(samples)):
         raise BadRecordError("bad-frames", f"samples are not in order: {samples[:20]}")

@@ -195,7 +195,7 @@ class PruneEncodeHandler(Handler[CameraState]):
     # -- segments
 
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
-        check_segment(message, self._grid)
+        check_segment(message, self._grid, residual=self._policy.alpha > 0)
         source, settings = _ref(record), self._settings
         held = (*now.held, Held(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)

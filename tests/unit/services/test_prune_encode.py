@@ -357,6 +357,9 @@ def test_records_that_contradict_themselves_are_refused() -> None:
             bad.segment.pixels.shape[0] = 7
         with pytest.raises(BadRecordError, match="bad-frames"):
             world.send(bad)
+    weighing = World(alpha=0.1)
+    with pytest.raises(BadRecordError, match="LOOKOUT_RESIDUAL=true"):
+        weighing.send(weighing.frames([0, 1], 0, 1))
     stranger = world.frames([0], 0, 1)
     stranger.camera = "door"
     with pytest.raises(BadRecordError, match="another key"):

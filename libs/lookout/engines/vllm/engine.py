@@ -352,7 +352,7 @@ class VllmEngine:
                 self._guarded([work], step)
 
     def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
-        log.warning("batch failed; its streams run alone", error=str(error), streams=len(works))
+        log.warning("batch failed", error=str(error), streams=len(works), again=len(works) > 1)
         self.backend.abort()
         self.backend.call("lookout_release", [work.key for work in works], [])
 

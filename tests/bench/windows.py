@@ -18,17 +18,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 
 from lookout.engines import Cost, Question, WindowRequest
 from lookout.engines.costs import window_cost
-from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.engines.transformers import TransformersEngine
+from lookout.engines.transformers.model import take_language_model
 from lookout.windows import (
     Block,
     BlockFrame,
@@ -40,11 +42,12 @@ from lookout.windows import (
     WindowSettings,
     load_layout,
 )
-from tests.tiny_models import build
+from tests.tiny_models import checkpoint
 
-FRAMES, BLOCKS = 16, 5
+FRAMES, BLOCKS, STRIDE_S = 16, 5, 8.0
 SMALL, WHOLE = (6, 6), (7, 14)
 LEVELS = ("low", "middle", "high")
+WHOLE_WINDOWS = {Policy.FULL, Policy.PRUNE_ONLY}
 PEERS = (Policy.REUSE_ALL, Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K, Policy.PREFIX_K)
 # Qwen2.5-7B, the language half of InternVL3-8B, and InternViT-300M: for FLOPs at full size.
 QWEN_7B = {"layers": 28, "heads": 28, "kv_heads": 4, "head_dim": 128, "hidden": 3584, "linear": 233_046_016}
@@ -59,22 +62,35 @@ class Spent:
     seconds: float
     cost: Cost
     planning: float
-    language: int
-    vision: int
+    language: int = 0
+    vision: int = 0
 
 
-def model(folder: Path, hidden: int, layers: int) -> TransformersEngine:
-    """A random InternVL with the proportions of a 7B."""
-    shape = {
-        "hidden_size": hidden,
-        "intermediate_size": 12 * hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": hidden // 64,
-        "num_key_value_heads": 2,
-    }
-    build("internvl", folder, text=shape)
-    layout = labelled(load_layout(folder), 0)
-    return load_engine(folder, budget_bytes=4 << 30, layout=layout)
+SHAPES = {
+    "small": {"hidden": 256, "intermediate": 3072, "layers": 4, "heads": 4, "kv_heads": 2},
+    "7b": {"hidden": 3584, "intermediate": 18944, "layers": 28, "heads": 28, "kv_heads": 4},
+}
+
+
+def model(shape: str, device: torch.device, dtype: torch.dtype) -> TransformersEngine:
+    """A random InternVL of a shape, made where it will run; its prompt with the labels of that size."""
+    told = SHAPES[shape]
+    folder = checkpoint("internvl")
+    config = AutoConfig.from_pretrained(folder)
+    text = config.text_config
+    text.hidden_size, text.intermediate_size = told["hidden"], told["intermediate"]
+    text.num_attention_heads, text.num_key_value_heads = told["heads"], told["kv_heads"]
+    text.num_hidden_layers = text.max_window_layers = told["layers"]
+    text.layer_types = ["full_attention"] * told["layers"]
+    with device:
+        whole = AutoModelForImageTextToText.from_config(config, dtype=dtype)
+    layout = replace(load_layout(folder), layers=told["layers"])
+    return TransformersEngine(
+        take_language_model(whole, "internvl", device),
+        labelled(layout, 6 if shape == "7b" else 0),
+        AutoTokenizer.from_pretrained(folder),
+        budget_bytes=16 << 30,
+    )
 
 
 def labelled(layout: Layout, extra: int) -> Layout:
@@ -82,6 +98,14 @@ def labelled(layout: Layout, extra: int) -> Layout:
     digits = layout.label.digits if layout.label is not None else tuple(range(10))
     label = LabelStyle("frames", digits, 3, head=(70,) * extra)
     return replace(layout, label=label, frame_open=(), frame_close=())
+
+
+def now(device: torch.device) -> float:
+    """CPU seconds of this process; on an accelerator the wall clock, after its work is done."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> Block:
@@ -98,25 +122,42 @@ def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> 
     return Block("bench/0", index, tuple(frames))
 
 
-def measure(engine: TransformersEngine, keep: list[float], policy: Policy, windows: int) -> Spent:
-    """Slide over `windows` steady windows after a first full one; medians."""
-    planner = Planner(engine.layout, WindowSettings(BLOCKS, policy, key_every=10_000))
-    hidden, seconds, planning = engine.model.hidden, [], []
-    blocks = [block(index, keep, hidden, SMALL) for index in range(BLOCKS)]
-    plan: WindowPlan = planner.plan(blocks)
-    if policy is not Policy.FULL:
-        engine.run([WindowRequest(plan, blocks, [QUESTION])])[0].unwrap()
-    for index in range(BLOCKS, BLOCKS + windows):
-        blocks = [*blocks[1:], block(index, keep, hidden, SMALL)]
-        start = time.process_time()
-        plan = planner.plan(blocks, plan)
-        planning.append(time.process_time() - start)
-        start = time.process_time()
-        answer = engine.run([WindowRequest(plan, blocks, [QUESTION])])[0].unwrap()
-        seconds.append(time.process_time() - start)
+def measure(
+    engine: TransformersEngine, keep: list[float], policies: Sequence[Policy], windows: int
+) -> dict[Policy, Spent]:
+    """Every policy from the same key window, over `windows` steady windows; medians."""
+    planner, grid = Planner(engine.layout, WindowSettings(BLOCKS, key_every=10_000)), grid_of(engine)
+    blocks = [block(index, keep, engine.model.hidden, grid) for index in range(BLOCKS + windows)]
+    key = planner.plan(blocks[:BLOCKS], key=True)
+    engine.run([WindowRequest(key, blocks[:BLOCKS], [QUESTION])])[0].unwrap()
+    held = engine.kv("bench/0")
+    keys, values = [part.clone() for part in held.keys], [part.clone() for part in held.values]
+    out = {}
+    for policy in policies:
+        held.keys, held.values = [part.clone() for part in keys], [part.clone() for part in values]
+        held.digest, held.rows = key.digest, key.rows
+        spent = slide(engine, planner, blocks, key, policy)
+        language, vision = full_size(engine.layout, keep, policy)
+        out[policy] = replace(spent, language=language, vision=vision)
     engine.close_stream("bench/0")
-    language, vision = full_size(engine.layout, keep, policy)
-    return Spent(statistics.median(seconds), answer.cost, statistics.median(planning), language, vision)
+    return out
+
+
+def slide(
+    engine: TransformersEngine, planner: Planner, blocks: list[Block], plan: WindowPlan, policy: Policy
+) -> Spent:
+    """The windows behind `plan`, one block at a time."""
+    seconds, planning = [], []
+    for last in range(BLOCKS + 1, len(blocks) + 1):
+        window = blocks[last - BLOCKS : last]
+        start = time.process_time()
+        plan = planner.plan(window, plan, policy=policy, key=False)
+        planning.append(time.process_time() - start)
+        request = WindowRequest(plan, window, [QUESTION], keep=policy not in WHOLE_WINDOWS)
+        start = now(engine.model.device)
+        answer = engine.run([request])[0].unwrap()
+        seconds.append(now(engine.model.device) - start)
+    return Spent(statistics.median(seconds), answer.cost, statistics.median(planning))
 
 
 def full_size(layout: Layout, keep: list[float], policy: Policy) -> tuple[int, int]:
@@ -125,7 +166,7 @@ def full_size(layout: Layout, keep: list[float], policy: Policy) -> tuple[int, i
     blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + 1)]
     first = planner.plan(blocks[:-1], key=True)
     plan = planner.plan(blocks[1:], first, key=False)
-    seen = blocks[1:] if policy in (Policy.FULL, Policy.PRUNE_ONLY) else blocks[-1:]
+    seen = blocks[1:] if policy in WHOLE_WINDOWS else blocks[-1:]
     patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
     vision = sum(VIT_LAYERS * (2 * VIT_LINEAR * n + 4 * VIT_HIDDEN * n * n) for n in patches)
     return window_cost(plan, [12], kv_bytes=0, **QWEN_7B).total_flops, vision
@@ -134,21 +175,27 @@ def full_size(layout: Layout, keep: list[float], policy: Policy) -> tuple[int, i
 def questions(engine: TransformersEngine, keep: list[float]) -> dict[str, float]:
     """What questions cost, in shares of computing their (pruned) window."""
     planner = Planner(engine.layout, WindowSettings(BLOCKS, key_every=10_000))
-    blocks = [block(index, keep, engine.model.hidden, SMALL) for index in range(BLOCKS)]
+    device = engine.model.device
+    blocks = [block(index, keep, engine.model.hidden, grid_of(engine)) for index in range(BLOCKS)]
     plan = planner.plan(blocks)
-    start = time.process_time()
+    start = now(device)
     engine.run([WindowRequest(plan, blocks)])[0].unwrap()
-    window = time.process_time() - start
+    window = now(device) - start
     asked: dict[int, float] = {}
     for count in (1, 1, 2, 10, 50):
         plan = planner.hold(plan)
         request = WindowRequest(plan, (), [Question(str(i), QUESTION.text) for i in range(count)])
-        start = time.process_time()
+        start = now(device)
         engine.run([request])[0].unwrap()
-        asked[count] = time.process_time() - start
+        asked[count] = now(device) - start
     engine.close_stream("bench/0")
     each = (asked[50] - asked[1]) / 49
     return {"first": asked[1] / window, "each_2nd_to_50th": each / window, "all_50": asked[50] / window}
+
+
+def grid_of(engine: TransformersEngine) -> tuple[int, int]:
+    """Tokens of a frame that fit the model's size."""
+    return WHOLE if engine.model.hidden > 1024 else SMALL
 
 
 def levels(path: Path) -> dict[str, list[float]]:
@@ -162,8 +209,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hidden", type=int, default=384)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="small", help="7b wants an accelerator")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default=None, help="float32 on cpu, else bfloat16")
     parser.add_argument("--windows", type=int, default=2, help="steady windows per policy")
     parser.add_argument("--motion", type=Path, default=Path(__file__).with_name("motion.json"))
     parser.add_argument("--no-peers", action="store_true", help="leave the peer policies out")
@@ -171,30 +219,30 @@ def main() -> None:
     torch.set_num_threads(1)
     shares = levels(options.motion)
     out: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        engine = model(Path(folder), options.hidden, options.layers)
-        dense = [1.0]
-        full = measure(engine, dense, Policy.FULL, options.windows)
-        refresh = measure(engine, dense, Policy.REFRESH, options.windows)
-        header()
-        show("all", "full", full, full)
-        show("all", "refresh", refresh, full)
-        for level, keep in shares.items():
-            prune = measure(engine, keep, Policy.PRUNE_ONLY, options.windows)
-            both = measure(engine, keep, Policy.REFRESH, options.windows)
-            show(level, "prune-only", prune, full)
-            show(level, "prune+refresh", both, full)
-            if not options.no_peers:
-                for peer in PEERS:
-                    show(level, peer.value, measure(engine, keep, peer, options.windows), full)
-            out[level] = {
-                "speedup": round(full.seconds / both.seconds, 2),
-                "flops": round(1 - both.cost.total_flops / full.cost.total_flops, 4),
-            }
-        print(
-            "questions, as shares of a full pruned window (low):", rounded(questions(engine, shares["low"]))
-        )
-        engine.close()
+    device = torch.device(options.device)
+    dtype = options.dtype or ("float32" if device.type == "cpu" else "bfloat16")
+    engine = model(options.shape, device, getattr(torch, dtype))
+    dense = measure(engine, [1.0], [Policy.FULL, Policy.REFRESH], options.windows)
+    full = dense[Policy.FULL]
+    header()
+    show("all", "full", full, full)
+    show("all", "refresh", dense[Policy.REFRESH], full)
+    peers = () if options.no_peers else PEERS
+    for level, keep in shares.items():
+        told = measure(engine, keep, (Policy.PRUNE_ONLY, Policy.REFRESH, *peers), options.windows)
+        both = told[Policy.REFRESH]
+        for policy, spent in told.items():
+            show(level, "prune+refresh" if policy is Policy.REFRESH else policy.value, spent, full)
+        if device.type != "cpu":
+            name, rate = torch.cuda.get_device_name(device), STRIDE_S / both.seconds
+            print(f"{name}: {level}: {full.seconds * 1e3:.0f} ms full, {both.seconds * 1e3:.0f} ms ours; "
+                  f"{STRIDE_S / full.seconds:.0f} and {rate:.0f} live streams one by one")  # fmt: skip
+        out[level] = {
+            "speedup": round(full.seconds / both.seconds, 2),
+            "flops": round(1 - both.cost.total_flops / full.cost.total_flops, 4),
+        }
+    print("questions, as shares of a full pruned window (low):", rounded(questions(engine, shares["low"])))
+    engine.close()
     print(json.dumps(out))
 
 

@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from lookout.windows.types import (
     VISUAL,
     Block,
     BlockFrame,
+    LabelStyle,
     Layout,
     Policy,
     PositionRangeError,
@@ -187,12 +189,12 @@ class Planner:
         numbering.text(len(layout.prefix))
         frames: list[BlockFrame] = [frame for block in blocks for frame in block.frames]
         for segment, frame in zip(segments[1:], frames, strict=True):
-            label = () if layout.label is None else layout.label.ids(segment.label)
+            label = () if layout.label is None else _label(layout.label, segment.label)
             opening = (*label, *layout.frame_open)
             ids[segment.start : segment.visual_start] = opening
             ids[segment.visual_stop : segment.stop] = layout.frame_close
             numbering.text(len(opening))
-            numbering.frame(frame.keep, frame.time_us)
+            numbering.frame(frame)
             numbering.text(len(layout.frame_close))
         question = numbering.next()
         if question >= rule.limit:
@@ -256,6 +258,11 @@ def digest_of(plan: WindowPlan) -> str:
     for array in (plan.token_ids, plan.positions, plan.source):
         state.update(np.ascontiguousarray(array).data)
     return state.hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _label(style: LabelStyle, number: int) -> tuple[int, ...]:
+    return style.ids(number)
 
 
 def _continues(previous: WindowPlan, stream: str, window: int) -> bool:

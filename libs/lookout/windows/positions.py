@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lookout.windows.types import Mask, PositionRule, Rows, WindowError
+from lookout.windows.types import BlockFrame, PositionRule, Rows, WindowError
 
 
 class Numbering:
@@ -33,25 +33,27 @@ class Numbering:
 
     def text(self, count: int) -> None:
         """Number `count` text rows, equal on all axes."""
-        if count and self._video is not None:
+        if not count:
+            return
+        if self._video is not None:
             raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
         self._put(np.arange(self._next, self._next + count))
         self._next += count
 
-    def frame(self, keep: Mask, time_us: int) -> None:
+    def frame(self, frame: BlockFrame) -> None:
         """Number the kept tokens of one frame, row-major on its full grid."""
-        kept = np.flatnonzero(keep)
-        rows, cols = keep.shape
+        kept = frame.kept
+        rows, cols = frame.keep.shape
         if self.rule.kind == "linear":
             start = self._next
             self._put(start + (np.arange(len(kept)) if self.compact else kept))
-            self._next += len(kept) if self.compact else keep.size
+            self._next += len(kept) if self.compact else frame.keep.size
         elif self.rule.kind == "qwen3_vl":
             self._grid(kept, cols, self._next, self._next)
             self._next += max(rows, cols)
         else:
             self._video = self._next if self._video is None else self._video
-            ticks = math.floor((time_us - self.origin_us) / 1e6 * self.rule.ticks_per_second)
+            ticks = math.floor((frame.time_us - self.origin_us) / 1e6 * self.rule.ticks_per_second)
             self._grid(kept, cols, self._video + ticks, self._video)
             self._next = max(self._next, self._video + max(ticks + 1, rows, cols))
 

@@ -36,8 +36,8 @@ class BlockFrame:
 
     `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool
     [group_rows, group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack`
-    is [levels, kept, hidden] for Qwen3-VL and None elsewhere. The label is not stored: it counts from the
-    key window, so the plan carries it.
+    is [levels, kept, hidden] for Qwen3-VL and None elsewhere; `kept` are the places of the kept groups,
+    int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
     """
 
     time_us: int
@@ -45,9 +45,11 @@ class BlockFrame:
     keep: Mask
     tokens: torch.Tensor
     deepstack: torch.Tensor | None = None
+    kept: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        kept = int(np.count_nonzero(self.keep))
+        object.__setattr__(self, "kept", np.flatnonzero(self.keep))
+        kept = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != kept:
             raise WindowError(
                 f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} keeping {kept} groups "

@@ -180,6 +180,7 @@ class _Work:
     request: WindowRequest
     suffixes: list[tuple[int, ...]]
     key: str
+    salt: str
     heard: list[Heard] = field(default_factory=list)
     texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -294,7 +295,8 @@ class VllmEngine:
         self._make_room(plan, batch)
         if held is not None:
             self._streams.move_to_end(plan.stream)
-        return _Work(index, request, suffixes, self._key(plan))
+        key = self._key(plan)
+        return _Work(index, request, suffixes, key, salt=key)
 
     def _make_room(self, plan: WindowPlan, batch: Sequence[_Work]) -> None:
         """Forget least recently used streams until the batch with this window fits the budget."""
@@ -328,7 +330,8 @@ class VllmEngine:
             # No KV has moved yet: every stream can run again, alone, under a new key.
             self._abandon(works, error)
             if len(works) > 1:
-                again = [replace(work, key=self._key(work.plan)) for work in works]
+                keys = [self._key(work.plan) for work in works]
+                again = [replace(work, key=key, salt=key) for work, key in zip(works, keys, strict=True)]
                 return [answer for work in again for answer in self._execute([work])]
             works[0].error = f"{type(error).__name__}: {error}"
         self._guarded(works, self._questions)
@@ -349,6 +352,8 @@ class VllmEngine:
                 alive[0].error = f"{type(error).__name__}: {error}"
                 return
             for work in alive:
+                # Blocks that the failed step was to fill are cached under the old salt.
+                work.salt = self._key(work.plan)
                 self._guarded([work], step)
 
     def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
@@ -406,7 +411,7 @@ class VllmEngine:
             prompt=work.prompt(suffix),
             load=work.plan.rows if ask else work.load,
             ask=ask,
-            salt=work.key,
+            salt=work.salt,
             newline=work.newlines(suffix),
         )
 

@@ -31,7 +31,7 @@ from tests.tiny_models import FAMILIES, checkpoint
 from tests.unit.engines.scenes import block, engine
 
 QUESTIONS = (Question("a", "Is anyone lying?"), Question("b", "Any smoke?"))
-POLICIES = [Policy.REFRESH, Policy.REUSE_ALL, Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K]
+POLICIES = [Policy.REFRESH, Policy.CACHEBLEND, Policy.VLCACHE]
 
 
 @pytest.fixture(params=FAMILIES)

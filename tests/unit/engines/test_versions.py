@@ -78,7 +78,7 @@ def changed(runner: TransformersEngine, plan: WindowPlan, before: torch.Tensor) 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(2, 4),

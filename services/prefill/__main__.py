@@ -1,11 +1,12 @@
 """`python -m services.prefill`: tokens.v1 in, verdicts.v1 out."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import transformers
 
-from lookout.engines import load_engine
+from lookout.engines import Engine, load_engine
 from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
 from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
@@ -25,9 +26,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
     model = folder_digest(settings.model_dir)
     check_digest(settings, model)
-    transformers.utils.logging.disable_progress_bar()
     try:
-        engine = load_engine(settings.model_dir, settings.device, getattr(torch, settings.dtype))
+        engine = _engine(settings, settings.model_dir)
     except (OSError, ValueError, RuntimeError) as error:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
@@ -52,6 +52,15 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     context.metrics.registry.register(Numbers(handler, batcher))
     context.metrics.registry.register(StoreNumbers(node.store))
     return handler
+
+
+def _engine(settings: PrefillSettings, folder: Path) -> Engine:
+    if settings.engine == "vllm":
+        from lookout.engines import vllm
+
+        return vllm.load_engine(folder, dtype=settings.dtype)
+    transformers.utils.logging.disable_progress_bar()
+    return load_engine(folder, settings.device, getattr(torch, settings.dtype))
 
 
 if __name__ == "__main__":

@@ -305,7 +305,6 @@ class PrefillHandler(Handler[CameraState]):
         self, span: Span, window: list[Held], active: Active, plan: WindowPlan, answer: WindowAnswer
     ) -> list[verdicts_pb2.Verdict]:
         blocks = [held.record.block for held in window if not held.lost]
-        cost = cost_of(plan, answer.cost, blocks, len(active.watches))
         degraded = any(held.degraded for held in window)
         verdicts = []
         for watch, one in zip(active.watches, answer.answers, strict=True):
@@ -314,7 +313,7 @@ class PrefillHandler(Handler[CameraState]):
             verdict.basis = "full"
             verdict.degraded = degraded
             verdict.description = one.text or ""
-            verdict.cost.CopyFrom(cost)
+            verdict.cost.CopyFrom(cost_of(plan, answer.cost, blocks, one))
             verdict.evidence.extend(evidence_of(window[-1].record.block))
             show_activity(verdict, window[-1].record.block)
             verdicts.append(verdict)

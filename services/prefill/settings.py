@@ -20,7 +20,8 @@ def _listed(value: object) -> object:
 class PrefillSettings(ServiceSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
-    device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
+    engine: Literal["transformers", "vllm"] = Field("transformers", description="what runs the windows")
+    device: str = Field("cpu", description="cpu, cuda, cuda:1; vllm runs where its wheel was built for")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the model's arithmetic")
     batch: int = Field(8, ge=1, le=256, description="windows of different cameras computed together, at most")
     describe_tokens: int = Field(32, ge=1, le=512, description="longest description that a watch may ask for")

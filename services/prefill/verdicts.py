@@ -95,13 +95,12 @@ def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.Block) -> Non
 
 
 def cost_of(
-    plan: WindowPlan, cost: engines.Cost, blocks: Sequence[tokens_pb2.Block], questions: int
+    plan: WindowPlan, cost: engines.Cost, blocks: Sequence[tokens_pb2.Block], answer: engines.Answer
 ) -> verdicts_pb2.Cost:
-    """What the window cost, and what it would have cost with every patch and every token computed.
+    """What the window and one question cost, and the window with every patch and every token computed.
 
     The dense figure scales the plan's own: projections by rows, attention by pairs of rows (a window
-    computed whole is causal, so n rows see n(n + 1)/2). `tokens_question` is the mean over the window's
-    questions.
+    computed whole is causal, so n rows see n(n + 1)/2). A question's FLOPs are its share by tokens.
     """
     kept = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
@@ -118,9 +117,9 @@ def cost_of(
         tokens_reused=cost.tokens_reused,
         tokens_refreshed=cost.tokens_refreshed,
         tokens_text=rows - kept,
-        tokens_question=round(cost.question_tokens / max(questions, 1)),
+        tokens_question=answer.tokens,
         flops_vision=sum(block.flops_vision for block in blocks),
         flops_prefill=cost.total_flops - asked,
-        flops_question=round(asked / max(questions, 1)),
+        flops_question=round(asked * answer.tokens / max(cost.question_tokens, 1)),
         flops_dense=sum(block.flops_vision_dense for block in blocks) + round(dense_prefill),
     )

@@ -200,6 +200,7 @@ def test_one_outcome_each_whatever_dies(own_redis: RedisServer, tmp_path: Path) 
         assert reader.found[key][1] == pytest.approx(p_yes, abs=1e-5)
 
 
+@pytest.mark.long
 def test_answers_and_says_that_it_is_well(kafka: str, redis_url: str, tmp_path: Path) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 

@@ -226,7 +226,7 @@ class TestOutcomes:
         assert [each.start_us for each in found] == [0, 5 * STRIDE_US]
 
     def test_cost_evidence_and_activity(self, batcher: Batcher) -> None:
-        one = World(batcher, FALL, CROWD).tell(*[block_record("cam", k) for k in range(4)])[-1]
+        crowd, one = World(batcher, FALL, CROWD).tell(*[block_record("cam", k) for k in range(4)])[-2:]
         kept = sum(int(keep_masks("cam", 0, k).sum()) for k in (1, 2, 3))
         cost = one.cost
         assert (cost.tokens_total, cost.tokens_kept) == (3 * 4 * GRID * GRID, kept)
@@ -234,7 +234,9 @@ class TestOutcomes:
         assert cost.flops_vision == 1000 * cost.patches_encoded
         assert 0 < cost.flops_vision + cost.flops_prefill < cost.flops_dense
         assert cost.tokens_text > 0
-        assert cost.tokens_question > 0
+        longer = len(CROWD.question) - len(FALL.question)  # the tiny model reads bytes
+        assert crowd.cost.tokens_question - cost.tokens_question == longer
+        assert crowd.cost.flops_question > cost.flops_question > 0
         assert one.evidence[0].row == 0
         assert len(one.evidence) == 3
         assert one.evidence[0].record.topic == "frames.v1"

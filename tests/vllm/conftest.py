@@ -28,7 +28,7 @@ def start(family: str, **options: Any) -> Any:
     return load_engine(checkpoint(family), **settings)
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def _needs_vllm() -> Iterator[None]:
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
@@ -37,12 +37,29 @@ def _needs_vllm() -> Iterator[None]:
     os.sched_setaffinity(0, before)  # vLLM's CPU worker binds its threads to cores
 
 
-@pytest.fixture(scope="module")
-def vllm_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The engine of the family that the test is parametrised with."""
-    engine = start(request.param)
-    yield engine
-    engine.close()
+@pytest.fixture(scope="session")
+def _running() -> Iterator[dict[str, Any]]:
+    engines: dict[str, Any] = {}
+    yield engines
+    for engine in engines.values():
+        engine.close()
+
+
+@pytest.fixture
+def vllm_engine(request: pytest.FixtureRequest, _running: dict[str, Any]) -> Any:
+    """The engine of the family that the test is parametrised with; the one before is closed first."""
+    if request.param not in _running:
+        for family in list(_running):
+            _running.pop(family).close()
+        _running[request.param] = start(request.param)
+    return _running[request.param]
+
+
+@pytest.fixture
+def no_engine(_running: dict[str, Any]) -> None:
+    """For tests that start an engine of their own."""
+    for family in list(_running):
+        _running.pop(family).close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,12 @@ from tests.unit.engines.scenes import engine as reference
 from tests.vllm.conftest import start
 from tests.vllm.scenes import apart, planner, same_cost, slide
 
-pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("no_engine"),
+]
 CAMERAS = ("gate/0", "yard-2/0")
 
 

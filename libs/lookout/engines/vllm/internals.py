@@ -715,6 +715,9 @@ class Backend:
         eager: bool,
     ) -> None:
         self.answers = answers
+        if tensor_parallel > 1 and current_platform.is_cpu():
+            # By default every rank wants a NUMA node of its own.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         compilation = {} if eager else {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
         self.llm = LLM(
             model=checkpoint,

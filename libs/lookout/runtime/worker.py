@@ -207,6 +207,7 @@ class Worker:
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             if partition is not None:
                 partition.at_end = True
+            self._health.clear("topic")
             return
         if error is not None:
             self._consumer_error(error)
@@ -214,6 +215,7 @@ class Worker:
         if partition is None or partition.seek_to is not None or not reading:
             return  # given back, going back, or stopping: not committed, so it is read again
         partition.at_end = False
+        self._health.clear("topic")
         record = record_of(message)
         slot = Slot(record.camera, record, traceparent=_traceparent(record))
         if (reason := _refusal(record)) is not None:
@@ -231,7 +233,7 @@ class Worker:
                 "LOOKOUT_INSTANCE must be unique in its stage"
             )
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise StartupError(f"{self._topics.source} cannot be read: {error.str()}")
+            self._health.block("topic", f"{self._topics.source} cannot be read: {error.str()}")
         self._log.warning("Kafka", error=error.str())
 
     def _take_events(self) -> None:

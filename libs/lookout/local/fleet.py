@@ -308,6 +308,7 @@ class Fleet:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+        inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         # What a killed service leaves in its temporary folder goes with the fleet's.
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -164,6 +165,7 @@ class SandboxPool:
         self.settings = settings or SandboxSettings()
         self.restarts = 0
         self._directory = tempfile.mkdtemp(prefix="lookout-codec-")
+        self._tidy = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._lock = threading.Lock()
         self._alive: set[_Worker] = set()
         self._closed = False
@@ -264,7 +266,7 @@ class SandboxPool:
         for worker in workers:
             worker.kill()
         self._clear_seats()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._tidy()
 
     def _clear_seats(self) -> None:
         """Retire idle workers. A busy one is retired by the thread that waits for it."""

@@ -197,7 +197,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     script = (
         "from lookout.codec import *\nfrom tests.unit.codec.clips import *\nimport threading, time\n"
         "pool = SandboxPool(1)\npool.decode(encode(), DecodeRequest(28, 28))\n"
-        "print(pool.pids()[0], flush=True)\n"
+        "print(pool.pids()[0], pool._directory, flush=True)\n"
         "pool.decode(encode(), DecodeRequest(28, 28, gather=FakeMalice('sleep')))\n"
     )
     root = Path(__file__).parents[3]
@@ -205,13 +205,14 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    worker = psutil.Process(pid)
+    pid, directory = parent.stdout.readline().split()
+    worker = psutil.Process(int(pid))
     parent.kill()
     parent.wait()
     parent.stdout.close()
     psutil.wait_procs([worker], timeout=20)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    assert not Path(directory.decode()).exists()
 
 
 def test_workers_are_replaced_after_their_share_of_jobs() -> None:

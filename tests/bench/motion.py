@@ -114,13 +114,13 @@ class Clip:
     @property
     def changed(self) -> float:
         """Share of patches that changed."""
-        counts = self.steps[DEFAULT_RULE][0]
+        counts = self.steps[Rule.UNION][0]
         return float(counts[2] / max(1, counts[3]))
 
     @property
     def counts(self) -> bool:
         """Whether the clip takes part in the choice of the defaults."""
-        return not self.small and self.name not in MOVING and self.steps[DEFAULT_RULE][0, 3] > 0
+        return not self.small and self.name not in MOVING
 
     def miss(self, rule: Rule, at: int) -> float | None:
         """Changed patches not found, or None where too few changed."""
@@ -225,7 +225,7 @@ def mean(clips: list[Clip], rule: Rule, at: int) -> dict[str, float]:
     return {
         "miss": round(float(np.mean(misses)), 4),
         "precision": round(float(np.mean([c.precision(rule, at) for c in moving])), 4),
-        "kept": round(float(np.mean([c.share(rule, at) for c in chosen])), 4),
+        "kept": round(float(np.mean([c.share(rule, at) for c in chosen if c.steps[rule][at, 3]])), 4),
     }
 
 
@@ -319,8 +319,8 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
 def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
     """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion.
 
-    An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of the
-    fixed cameras.
+    An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of
+    the fixed cameras.
     """
     chosen = [c for c in clips if c.counts and c.samples > LONG]
     ranked = sorted(chosen, key=lambda c: float(np.mean(c.long_shares[: c.samples // LONG * LONG])))
@@ -370,8 +370,8 @@ def main() -> int:
             except CodecError as error:
                 print(f"left out {path.name}: {error}", file=sys.stderr)
                 continue
-            if not clip.vectors:
-                print(f"left out {path.name}: no sample rests on vectors", file=sys.stderr)
+            if not clip.steps[Rule.UNION][0, 3]:
+                print(f"left out {path.name}: its codec gives no vectors", file=sys.stderr)
                 continue
             clips.append(clip)
         results[str(size)] = {"clips": len(clips), **report(size, clips, arguments.most)}

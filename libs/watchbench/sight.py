@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument(
         "--weights", default="tolerant", help="name of committed weights, or a checkpoint folder"
     )
-    parser.add_argument("--clips", type=int, default=80, help="rendered cameras")
+    parser.add_argument("--clips", type=int, default=60, help="rendered cameras")
     parser.add_argument(
         "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
     )

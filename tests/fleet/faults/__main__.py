@@ -17,7 +17,7 @@ from tests.fleet.faults.faults import EVERY
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cameras", type=int, default=10)
-    parser.add_argument("--seconds", type=int, default=80, help="of each camera, a multiple of the stride")
+    parser.add_argument("--seconds", type=int, default=60, help="of each camera, a multiple of the stride")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0.5, help="times real time")
     parser.add_argument("--keep", type=Path, help="folder to keep logs and data in")

@@ -136,7 +136,9 @@ def fence(stage: Stage) -> Fault:
     """Another client takes a service's transactional id: a zombie now, it ends at its next commit."""
 
     def fault(fleet: Fleet, chance: random.Random) -> str:
-        service = _of(fleet, stage)
+        service, begun = _of(fleet, stage), time.monotonic()
+        while not service.ready() and time.monotonic() - begun < PATIENCE_S:
+            tended(fleet, 0.2)
         pid, begun = service.pid, time.monotonic()
         identity = f"{stage.value}.{service.name}"
         usurper = Producer(

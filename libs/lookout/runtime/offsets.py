@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from lookout.runtime import logs
 from lookout.runtime.settings import ServiceSettings
+
+ASK_S = 5.0
 
 
 class Downstream:
@@ -17,6 +18,9 @@ class Downstream:
 
     `changed` is called there with {partition: next unread offset} after each answer. While Kafka is away the
     last answer stands: nothing is thought read that may not be.
+
+    Asked by a consumer that never joins: the admin client's call for it dereferences a missing group when the
+    broker answers NOT_COORDINATOR (librdkafka 2.16, seen as a segmentation fault while a broker settles).
     """
 
     def __init__(
@@ -27,7 +31,10 @@ class Downstream:
         changed: Callable[[Mapping[int, int]], None] | None = None,
         every_s: float = 1.0,
     ) -> None:
-        self._admin = AdminClient(settings.kafka(), logger=logs.client_logger("offsets"))
+        self._consumer = Consumer(
+            settings.kafka(**{"group.id": group, "enable.auto.commit": False}),
+            logger=logs.client_logger("offsets"),
+        )
         self._group, self._topic = group, topic
         self._changed = changed
         self._every_s = every_s
@@ -44,7 +51,9 @@ class Downstream:
         """Stop asking."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(5.0)
+            self._thread.join(ASK_S)
+        if not self._thread.is_alive():
+            self._consumer.close()
 
     def committed(self) -> Mapping[int, int]:
         """The last answer; a partition that was never committed is absent."""
@@ -52,13 +61,13 @@ class Downstream:
 
     def ask(self) -> Mapping[int, int]:
         """Ask now. Raises KafkaException."""
-        futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group)], request_timeout=5.0
+        topic = self._consumer.list_topics(self._topic, timeout=ASK_S).topics[self._topic]
+        if topic.error is not None:
+            raise KafkaException(topic.error)
+        found = self._consumer.committed(
+            [TopicPartition(self._topic, partition) for partition in topic.partitions], timeout=ASK_S
         )
-        found: list[TopicPartition] = futures[self._group].result().topic_partitions
-        self._offsets = {
-            each.partition: each.offset for each in found if each.topic == self._topic and each.offset >= 0
-        }
+        self._offsets = {each.partition: each.offset for each in found if not each.error and each.offset >= 0}
         return self._offsets
 
     def _follow(self) -> None:

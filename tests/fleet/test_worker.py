@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lookout.runtime import Downstream
 from tests.fleet.bench import Bench, eventually, running
 
 pytestmark = pytest.mark.fleet
@@ -128,3 +129,25 @@ def test_time_counts_only_where_everything_is_read(bench: Bench) -> None:
         eventually(lambda: "silent" in bench.outputs()["other"][-1])
     assert bench.outputs()["cam"][1:] == [{"silent": 1}]
     assert bench.outputs()["other"][2:] == [{"silent": 2}]
+
+
+def test_what_another_group_has_read_can_be_followed(bench: Bench) -> None:
+    """A store keeps what the next stage has not read: its committed offsets, partition by partition."""
+    heard: list[dict[int, int]] = []
+    settings = bench.settings()
+    assert settings.group is not None
+    watcher = Downstream(
+        settings, settings.group, f"{bench.prefix}in", lambda offsets: heard.append(dict(offsets)), 0.1
+    )
+    watcher.start()
+    try:
+        eventually(lambda: heard)
+        assert heard[-1] == {}
+        bench.send("cam", 1, partition=1)
+        bench.send("cam", 2, partition=1)
+        bench.flush()
+        with running(settings):
+            eventually(lambda: heard[-1] == {1: 2})
+        assert dict(watcher.committed()) == {1: 2}
+    finally:
+        watcher.stop()

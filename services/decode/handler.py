@@ -1,7 +1,7 @@
 """One camera's segments become frames records: stream epochs and stream time are decided here."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,7 +14,6 @@ from lookout.codec import CodecError, Decoded, DecodeRequest, Expected, Fit, Rea
 from lookout.pruning import MotionGather
 from lookout.runtime import (
     BadRecordError,
-    Delivery,
     Handler,
     Output,
     Record,
@@ -24,7 +23,7 @@ from lookout.runtime import (
     TransientError,
     digest,
 )
-from lookout.store import Array, LineageBrokenError, StoreFullError, TensorStore, Unread
+from lookout.store import Array, KeepsTensors, LineageBrokenError, StoreFullError, TensorStore, Unread
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
@@ -90,7 +89,7 @@ class CameraState:
     ticked_at: float | None = None
 
 
-class DecodeHandler(Handler[CameraState]):
+class DecodeHandler(KeepsTensors, Handler[CameraState]):
     """camera.segments.v1 -> frames.v1; pixels go to the store.
 
     A segment that begins within a window after the last one's end continues the epoch; one that lies before
@@ -342,30 +341,6 @@ class DecodeHandler(Handler[CameraState]):
         if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
             raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
         return pixels
-
-    # -- the store
-
-    def committed(self, deliveries: Sequence[Delivery]) -> None:
-        """The records are durable: their pixels are read when they are."""
-        for each in deliveries:
-            self._store.published(each.output.tag or [], each.partition, each.offset)
-
-    def dropped(self, outputs: Sequence[Output]) -> None:
-        """Records that never were: nobody reads their pixels."""
-        for output in outputs:
-            self._store.release(output.tag or [])
-
-    def released(self, camera: str, partition: int) -> None:
-        """The camera is loaded again, here or elsewhere."""
-        self._store.release_camera(camera)
-
-    def revoked(self, partition: int) -> None:
-        """Another worker's partition."""
-        self._store.release_partition(partition)
-
-    def over_budget(self) -> Collection[int]:
-        """Partitions whose unread pixels fill the store."""
-        return self._store.pressure().paused
 
 
 def _jump(stream: Stream, decoded: Decoded) -> str:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from lookout.pruning import Carry, prune_block
 from lookout.runtime import (
     BadRecordError,
-    Delivery,
     Handler,
     Output,
     Record,
@@ -25,6 +24,7 @@ from lookout.runtime import (
 )
 from lookout.store import (
     Array,
+    KeepsTensors,
     LineageBrokenError,
     StoreError,
     StoreFullError,
@@ -100,7 +100,7 @@ class Made:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class PruneEncodeHandler(Handler[CameraState]):
+class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
     """frames.v1 -> tokens.v1; embeddings go to the store.
 
     A block is closed when the stream is covered beyond its last sample, or cut. Its masks follow from its
@@ -377,30 +377,6 @@ class PruneEncodeHandler(Handler[CameraState]):
             rows = [(frame.row, frame.row + 1)]
             pixels.append(self._client.fetch(source.segment.pixels, source, rows=rows).array[0])
         return self._encoder.encode(inputs_of(block.patches, pixels, self._grid))
-
-    # -- the store
-
-    def committed(self, deliveries: Sequence[Delivery]) -> None:
-        """The records are durable: their tokens are read when they are."""
-        for each in deliveries:
-            self._store.published(each.output.tag or [], each.partition, each.offset)
-
-    def dropped(self, outputs: Sequence[Output]) -> None:
-        """Records that never were: nobody reads their tokens."""
-        for output in outputs:
-            self._store.release(output.tag or [])
-
-    def released(self, camera: str, partition: int) -> None:
-        """The camera is loaded again, here or elsewhere."""
-        self._store.release_camera(camera)
-
-    def revoked(self, partition: int) -> None:
-        """Another worker's partition."""
-        self._store.release_partition(partition)
-
-    def over_budget(self) -> Collection[int]:
-        """Partitions whose unread tokens fill the store."""
-        return self._store.pressure().paused
 
 
 def _parsed(record: Record) -> FramesRecord:

@@ -27,8 +27,8 @@ def inspect(
     compared).
     Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a frame.
     """
-    from lookout.codec.inspection import inspect as look
     from lookout.codec.sandbox import SandboxPool, SandboxSettings
+    from lookout.codec.survey import inspect as look
 
     files = footage_files(path)
     base = path if path.is_dir() else path.parent

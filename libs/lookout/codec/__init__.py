@@ -8,8 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lookout.codec.inspection import Inspection, inspect, inspect_all
+from lookout.codec.inspection import Inspection
 from lookout.codec.sandbox import SandboxError, SandboxPool, SandboxSettings
+from lookout.codec.survey import inspect, inspect_all
 from lookout.codec.types import (
     Basis,
     BlockKind,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lookout.codec.types import CodecError, Limits, Reason
-
-if TYPE_CHECKING:
-    from lookout.codec.sandbox import SandboxPool
 
 INSPECT_LIMITS = Limits(bytes=1 << 40, seconds=7 * 86_400.0, frames=2_000_000)
 
@@ -66,7 +62,7 @@ class Inspection:
 
 
 def inspect_file(path: str) -> Inspection:
-    """Decode a whole file in this process and count. Use `inspect` for files of unknown origin."""
+    """Decode a whole file in this process and count. Use `survey.inspect` for files of unknown origin."""
     facts: dict[str, Any] = {"path": path}
     try:
         with Path(path).open("rb") as file:
@@ -140,37 +136,3 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             raise CodecError(
                 Reason.NO_KEYFRAME, "does not start at a keyframe; `lookout publish` begins at the first one"
             )
-
-
-@contextmanager
-def _pool(pool: SandboxPool | None, files: Sequence[Path]) -> Iterator[SandboxPool]:
-    if pool is not None:
-        yield pool
-        return
-    from lookout.codec.sandbox import SandboxPool, SandboxSettings
-
-    # A whole recording is decoded: its size says how long that may honestly take.
-    largest = max((file.stat().st_size for file in files if file.is_file()), default=0) / 1e6
-    with SandboxPool(1, SandboxSettings(cpu_s=30 + 4 * largest, wall_s=60 + 8 * largest)) as own:
-        yield own
-
-
-def inspect(path: str | Path, pool: SandboxPool | None = None) -> Inspection:
-    """Inspect a file in a sandboxed process, with limits in memory and time. What is wrong is in the
-    result."""
-    with _pool(pool, [Path(path)]) as sandbox:
-        try:
-            return sandbox.inspect(str(Path(path).resolve()))
-        except CodecError as error:
-            if error.reason in (Reason.UNAVAILABLE, Reason.CLOSED):
-                raise
-            return Inspection(path=str(path), reason=error.reason.value, error=error.detail)
-
-
-def inspect_all(path: str | Path) -> Iterator[Inspection]:
-    """Inspect a file, or every file under a directory in order of name, with one sandboxed process."""
-    root = Path(path)
-    files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
-    with _pool(None, files) as sandbox:
-        for file in files:
-            yield inspect(file, sandbox)

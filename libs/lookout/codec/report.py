@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lookout.codec.inspection import Inspection, inspect_all
+from lookout.codec.inspection import Inspection
+from lookout.codec.survey import inspect_all
 
 BEGIN, END = "<!-- inspection: begin -->", "<!-- inspection: end -->"
 HEAD = (

@@ -11,6 +11,7 @@ from lookout.store.errors import (
     TensorCorruptError,
     TensorUnavailableError,
 )
+from lookout.store.keeping import KeepsTensors
 from lookout.store.metrics import StoreNumbers
 from lookout.store.node import Node
 from lookout.store.peers import Peers
@@ -28,6 +29,7 @@ __all__ = [
     "Fetched",
     "Holder",
     "Holdings",
+    "KeepsTensors",
     "LineageBrokenError",
     "Materializer",
     "Node",

@@ -107,7 +107,8 @@ def test_a_broken_setting_shows_the_end_of_the_log() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_the_owner_is_interrupted(number: signal.Signals) -> None:
     program = (
-        "import time\nfrom lookout.local import KafkaServer, RedisServer\n"
+        "import signal, time\nfrom lookout.local import KafkaServer, RedisServer\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "with KafkaServer() as k, RedisServer() as r:\n"
         "    print(k.pid, r.pid, k.folder, r.folder, flush=True)\n    time.sleep(600)\n"
     )

@@ -54,7 +54,9 @@ class Bench:
         ]
         for future in admin.create_topics(topics, operation_timeout=30.0).values():
             future.result()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
+        )
 
     def settings(self, instance: str = "toy-0", **more: Any) -> ToySettings:
         values: dict[str, Any] = {
@@ -93,7 +95,7 @@ class Bench:
         ended: set[int] = set()
         try:
             while len(ended) < self.partitions:
-                message = consumer.poll(10.0)
+                message = consumer.poll(30.0)
                 assert message is not None
                 if message.error() is None:
                     found.append(message)

@@ -431,7 +431,7 @@ def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
         make_handler(context)
 
 
-@pytest.mark.long  # hung once beside other fleets (a futex, cause unknown): not in the fast suite until it is found
+@pytest.mark.long  # hung once beside other fleets, cause unknown
 class TestBatcher:
     def test_windows_that_wait_together_run_together(self, batcher: Batcher) -> None:
         engine, go, started = engine_of(batcher), threading.Event(), threading.Event()

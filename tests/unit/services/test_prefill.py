@@ -431,7 +431,6 @@ def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
         make_handler(context)
 
 
-@pytest.mark.long  # hung once beside other fleets, cause unknown
 class TestBatcher:
     def test_windows_that_wait_together_run_together(self, batcher: Batcher) -> None:
         engine, go, started = engine_of(batcher), threading.Event(), threading.Event()
@@ -444,7 +443,7 @@ class TestBatcher:
 
             def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
                 started.set()
-                go.wait(10)
+                assert go.wait(120), "the other cameras never asked"
                 sizes.append(len(requests))
                 return engine.run(requests)
 
@@ -464,10 +463,12 @@ class TestBatcher:
 
         threads = [threading.Thread(target=ask, args=(camera,)) for camera in want]
         threads[0].start()
-        started.wait(10)
+        assert started.wait(60)
         for thread in threads[1:]:
             thread.start()
+        deadline = time.monotonic() + 90  # shorter than the engine is held back: it cannot drain meanwhile
         while slow._queue.qsize() < 6:
+            assert time.monotonic() < deadline, f"{slow._queue.qsize()} of 6 windows wait"
             time.sleep(0.01)
         go.set()
         for thread in threads:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
 from lookout.runtime import Context, ServiceSettings, main
-from lookout.runtime.tables import Table
 from lookout.v1 import watches_pb2
 from lookout.wire import WATCHES, Stage, WireError, from_json
 from services.alerts.handler import AlertsHandler
@@ -12,18 +13,21 @@ from services.alerts.handler import AlertsHandler
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
     """The handler over the table of watches."""
     table = context.table(WATCHES.name)
-    return AlertsHandler(lambda watch: is_watched(table, watch))
+    return AlertsHandler(lambda watch: is_watched(table.view().newest(watch), time.time() * 1000))
 
 
-def is_watched(table: Table, watch: str) -> bool:
-    """Whether a watch stands. One that cannot be read does: prefill reports it, nothing closes for it."""
-    row = table.view().rows.get(watch)
+def is_watched(row: bytes | None, now_ms: float) -> bool:
+    """Whether a watch stands: one that is disabled from a later moment on does until then.
+
+    One that cannot be read does too: prefill reports it, nothing closes for it.
+    """
     if row is None:
         return False
     try:
-        return not from_json(row, watches_pb2.Watch).disabled
+        watch = from_json(row, watches_pb2.Watch)
     except WireError:
         return True
+    return not watch.disabled or now_ms < watch.active_from_ms
 
 
 if __name__ == "__main__":

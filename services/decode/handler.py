@@ -62,7 +62,10 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One epoch of a camera as far as it is written. Times in microseconds; `arrival_ms` is Kafka's."""
+    """One epoch of a camera as far as it is written. Times in microseconds.
+
+    `heard_ms`: until when the camera was heard, by its own clock if it tells it, else by Kafka's.
+    """
 
     epoch: int = 0  # 0: nothing was ever written
     wall_us: int = 0  # wall clock of stream time 0
@@ -70,7 +73,7 @@ class Stream:
     origin_us: int = 0  # container time of stream time 0
     next_us: int = 0  # container time at which the next segment should begin
     next_sample: int = 0
-    arrival_ms: int = 0
+    heard_ms: int = 0
     silent: bool = False  # the gap of the present silence is written
 
     @property
@@ -141,19 +144,19 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             origin_us=round(kept.epoch_pts * 1e6),
             next_us=round(kept.last_pts * 1e6),
             next_sample=kept.next_sample,
-            arrival_ms=kept.last_arrival_ms,
+            heard_ms=kept.last_arrival_ms,
             silent=kept.silent,
         )
         if stored.config_changed and stream.open:
             # Samples and motion of two configurations do not mix: the next segment opens an epoch.
-            stream = replace(stream, arrival_ms=0)
+            stream = replace(stream, heard_ms=0)
         return CameraState(camera, stream)
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
         bytes_ = self._bytes(record)
         stream = state.stream
-        silent = stream.open and record.timestamp_ms - stream.arrival_ms > self._settings.silence_s * 1000
+        silent = stream.open and _began_ms(record) - stream.heard_ms > self._settings.silence_s * 1000
         expected = None if silent or not stream.open else self._expected(stream)
         decoded = self._decode(bytes_, expected, stream.next_sample)
         state.quiet_s, state.ticked_at = 0.0, None
@@ -162,8 +165,8 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
                 return self._late(state, record, decoded)
             return self._write(state, record, decoded, stream, [])
         gap = [] if not stream.open else [self._gap(state, "silence" if silent else _jump(stream, decoded))]
-        wall = _captured_ms(record) * 1000
-        opened = Stream(epoch=stream.epoch + 1, wall_us=wall, origin_us=decoded.facts.first_us)
+        wall_us = _began_ms(record) * 1000
+        opened = Stream(epoch=stream.epoch + 1, wall_us=wall_us, origin_us=decoded.facts.first_us)
         return self._write(state, record, decoded, opened, gap)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
@@ -235,7 +238,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             origin_us=following.epoch_us,
             next_us=following.next_us,
             next_sample=decoded.next_slot,
-            arrival_ms=max(stream.arrival_ms, record.timestamp_ms),
+            heard_ms=max(stream.heard_ms, _heard_ms(record, decoded)),
         )
         segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
         message = FramesRecord(camera=state.camera, epoch=stream.epoch, epoch_wall_us=stream.wall_us)
@@ -286,7 +289,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         )
         self.counts["late"] += 1
         stream = state.stream
-        state.stream = replace(stream, arrival_ms=max(stream.arrival_ms, record.timestamp_ms))
+        state.stream = replace(stream, heard_ms=max(stream.heard_ms, _heard_ms(record, decoded)))
         return Result([self._event(state.camera, stream, event)], self._checkpoint(state.stream))
 
     def _gap(self, state: CameraState, reason: str) -> Output:
@@ -308,7 +311,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
                 watermark_us=stream.watermark_us,
                 epoch_pts=stream.origin_us / 1e6,
                 last_pts=stream.next_us / 1e6,
-                last_arrival_ms=stream.arrival_ms,
+                last_arrival_ms=stream.heard_ms,
                 silent=stream.silent,
                 next_sample=stream.next_sample,
             )
@@ -347,7 +350,20 @@ def _jump(stream: Stream, decoded: Decoded) -> str:
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
-def _captured_ms(record: Record) -> int:
-    """Unix milliseconds of the first frame: what the producer says, else when Kafka got the segment."""
+def _captured_ms(record: Record) -> int | None:
+    """Unix milliseconds of the first frame, if the producer says so."""
     text = headers.text(record.headers, headers.CAPTURED_AT) or ""
-    return int(text) if text.isdigit() and int(text) < 1 << 43 else record.timestamp_ms
+    return int(text) if text.isdigit() and int(text) < 1 << 43 else None
+
+
+def _began_ms(record: Record) -> int:
+    """Unix milliseconds of the first frame; where nobody says so, when Kafka got the segment."""
+    captured = _captured_ms(record)
+    return record.timestamp_ms if captured is None else captured
+
+
+def _heard_ms(record: Record, decoded: Decoded) -> int:
+    """The end of a segment on the clock of `_began_ms`: Kafka gets a segment once it has ended."""
+    captured = _captured_ms(record)
+    facts = decoded.facts
+    return record.timestamp_ms if captured is None else captured + (facts.end_us - facts.first_us) // 1000

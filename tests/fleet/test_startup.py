@@ -54,6 +54,16 @@ def test_wrong_configuration_is_named(kafka: str, prefix: str) -> None:
         check_kafka(settings(kafka, start_timeout_s=20.0), [topic])
 
 
+def test_the_topic_table_s_settings_are_asked_for(kafka: str, prefix: str) -> None:
+    topic = Topic(f"{prefix}w", "bytes", retention_ms=None, broker_time=True, keep_replaced_ms=1000)
+    create(kafka, topic.name, 1, {"cleanup.policy": "compact"})
+    with pytest.raises(
+        StartupError,
+        match=r"message.timestamp.type=CreateTime, needs LogAppendTime.*min.compaction.lag.ms=0, needs 1000",
+    ):
+        check_kafka(settings(kafka, start_timeout_s=20.0), [topic])
+
+
 def test_retention_must_outlast_an_outage(kafka: str, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     topic = Topic(f"{prefix}segments", "bytes", retention_ms=60_000)
     monkeypatch.setattr("lookout.runtime.startup.REREAD", {topic.name, SEGMENTS.name})

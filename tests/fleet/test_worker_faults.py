@@ -242,11 +242,11 @@ def test_a_table_is_loaded_and_followed(bench: Bench) -> None:
     table.start()
     try:
         before = table.view()
-        assert dict(before.rows) == {"a": b"3", "b": b"2"}
-        assert before.offset == 3
+        assert dict(before.history) == {"a": (b"1", b"3"), "b": (b"2",)}
+        assert (before.newest("a"), before.newest("c"), before.offset) == (b"3", None, 3)
         put("b", None)
         after = table.at_least(4)
-        assert dict(after.rows) == {"a": b"3"}
-        assert dict(before.rows) == {"a": b"3", "b": b"2"}
+        assert dict(after.history) == {"a": (b"1", b"3")}
+        assert dict(before.history) == {"a": (b"1", b"3"), "b": (b"2",)}
     finally:
         table.stop()

@@ -28,7 +28,7 @@ from lookout.local import LocalError, running_fleets
 from lookout.local.jars import cache_folder, locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
-from lookout.wire import Topic, all_topics
+from lookout.wire import all_topics
 
 _ANSWER_S = 5.0
 _ROOM_GB = 2.0
@@ -193,11 +193,11 @@ def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]
             ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in present if topic.pipeline),
             "the pipeline's topics share one partition count: create them anew with the same",
         )
-    problems = [
-        problem for topic in present for problem in _wrong_settings(topic, _settings(admin, topic.name))
-    ]
+    problems = [problem for topic in present for problem in topic.complaints(_settings(admin, topic.name))]
     for problem in problems:
-        yield Finding("topic settings", State.BAD, problem, "change it with kafka-configs, see docs/wire")
+        yield Finding(
+            "topic settings", State.BAD, problem, "change it with kafka-configs.sh --alter, see docs/wire.md"
+        )
     if present and not missing and not problems and len(counts) == 1:
         yield Finding("topics", State.GOOD, f"{len(present)}, {counts.pop()} partitions each in the pipeline")
 
@@ -205,15 +205,6 @@ def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]
 def _settings(admin: AdminClient, name: str) -> dict[str, str]:
     (pending,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
     return {entry.name: entry.value for entry in pending.result(_ANSWER_S).values()}
-
-
-def _wrong_settings(topic: Topic, actual: dict[str, str]) -> Iterator[str]:
-    if topic.compacted != ("compact" in actual["cleanup.policy"]):
-        wanted = topic.config()["cleanup.policy"]
-        yield f"{topic.name}: cleanup.policy is {actual['cleanup.policy']}, not {wanted}"
-    if int(actual["max.message.bytes"]) < topic.max_message_bytes:
-        limit = actual["max.message.bytes"]
-        yield f"{topic.name}: max.message.bytes is {limit}, below {topic.max_message_bytes}"
 
 
 def _lags(admin: AdminClient) -> Iterator[Finding]:

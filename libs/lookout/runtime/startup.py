@@ -81,12 +81,7 @@ def _wrong(
     problems = []
     for name, topic in wanted.items():
         have = configs[name]
-        policy = have.get("cleanup.policy", "")
-        if topic.compacted != ("compact" in policy):
-            problems.append(f"{name} cleanup.policy={policy}, needs {topic.config()['cleanup.policy']}")
-        limit = int(have.get("max.message.bytes", 0))
-        if limit < topic.max_message_bytes:
-            problems.append(f"{name} max.message.bytes={limit}, needs {topic.max_message_bytes}")
+        problems += topic.complaints(have)
         retention = int(have.get("retention.ms", -1))
         needed = int(settings.retention_needed_s * 1000)
         if name in REREAD and 0 <= retention < needed:

@@ -24,15 +24,25 @@ from lookout.runtime.errors import StartupError, TransientError
 from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.waiting import CALL_S, NotYetError, patiently
 
+#: newest values of a key that are kept
+KEPT = 16
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A moment of a table. `offset`: everything below it was read (of a one-partition topic; the sum of
-    several).
+    """A moment of a table.
+
+    `history`: of every key the values that stand in the topic, oldest first, back to its last deletion.
+    `offset`: everything below it was read (of a one-partition topic; the sum of several).
     """
 
-    rows: Mapping[str, bytes]
+    history: Mapping[str, tuple[bytes, ...]]
     offset: int
+
+    def newest(self, key: str) -> bytes | None:
+        """The row as a table has it."""
+        values = self.history.get(key)
+        return values[-1] if values else None
 
 
 class Table:
@@ -45,7 +55,7 @@ class Table:
         self.topic = topic
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
-        self._rows: dict[str, bytes] = {}
+        self._history: dict[str, tuple[bytes, ...]] = {}
         self._view = View(MappingProxyType({}), 0)
         self._next: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -140,11 +150,11 @@ class Table:
                 key = (message.key() or b"").decode("utf-8", "replace")
                 value = message.value()
                 if value is None:
-                    self._rows.pop(key, None)
+                    self._history.pop(key, None)
                 else:
-                    self._rows[key] = value
+                    self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
                 self._next[partition] = offset + 1
             else:
                 self._next[partition] = max(self._next[partition], offset)
-            self._view = View(MappingProxyType(dict(self._rows)), sum(self._next.values()))
+            self._view = View(MappingProxyType(dict(self._history)), sum(self._next.values()))
             self._changed.notify_all()

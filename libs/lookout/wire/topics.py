@@ -5,13 +5,16 @@ The chart, the local fleet, the start-up check of every service and the docs der
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
 HOUR_MS: Final = 3_600_000
+#: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction
+AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
 
 class Stage(StrEnum):
@@ -29,6 +32,8 @@ class Topic:
 
     `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number
     it read from. `retention_ms` None means compacted: the newest value of a key stays for ever.
+    `broker_time`: ages count from when the broker got a record, whatever its producer says; replaced values
+    of a compacted topic stay for `keep_replaced_ms` at least.
     """
 
     name: str
@@ -36,7 +41,8 @@ class Topic:
     pipeline: bool = True
     retention_ms: int | None = 24 * HOUR_MS
     max_message_bytes: int = 1024 * 1024
-    extra: dict[str, str] = field(default_factory=dict)
+    broker_time: bool = False
+    keep_replaced_ms: int = 0
 
     @property
     def compacted(self) -> bool:
@@ -50,11 +56,33 @@ class Topic:
             if self.retention_ms is None
             else {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms)}
         )
-        return {**cleanup, "max.message.bytes": str(self.max_message_bytes), **self.extra}
+        settings = {**cleanup, "max.message.bytes": str(self.max_message_bytes)}
+        if self.broker_time:
+            settings["message.timestamp.type"] = "LogAppendTime"
+        if self.keep_replaced_ms:
+            settings["min.compaction.lag.ms"] = str(self.keep_replaced_ms)
+        return settings
+
+    def complaints(self, actual: Mapping[str, str]) -> list[str]:
+        """What is wrong with a broker's settings of this topic, one phrase each; retention is its owner's
+        choice.
+        """
+        wanted = self.config()
+        wrong = []
+        if self.compacted != ("compact" in actual.get("cleanup.policy", "")):
+            wrong.append("cleanup.policy")
+        if self.broker_time and actual.get("message.timestamp.type") != wanted["message.timestamp.type"]:
+            wrong.append("message.timestamp.type")
+        least = ("max.message.bytes", "min.compaction.lag.ms")
+        wrong += [each for each in least if int(actual.get(each, 0)) < int(wanted.get(each, 0))]
+        return [f"{self.name} {each}={actual.get(each, '')}, needs {wanted[each]}" for each in wrong]
 
 
 SEGMENTS: Final = Topic(
-    "camera.segments.v1", "container bytes, or a URI (text/uri-list)", max_message_bytes=MAX_MESSAGE_BYTES
+    "camera.segments.v1",
+    "container bytes, or a URI (text/uri-list)",
+    max_message_bytes=MAX_MESSAGE_BYTES,
+    broker_time=True,  # by a producer's old time stamps retention would remove what is not read yet
 )
 FRAMES: Final = Topic("frames.v1", "lookout.v1.FramesRecord")
 TOKENS: Final = Topic("tokens.v1", "lookout.v1.TokensRecord")
@@ -62,7 +90,14 @@ VERDICTS: Final = Topic(
     "verdicts.v1", "CloudEvents, lookout.v1.Verdict as JSON", retention_ms=7 * 24 * HOUR_MS
 )
 ALERTS: Final = Topic("alerts.v1", "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS)
-WATCHES: Final = Topic("watches.v1", "lookout.v1.Watch as JSON", pipeline=False, retention_ms=None)
+WATCHES: Final = Topic(
+    "watches.v1",
+    "lookout.v1.Watch as JSON",
+    pipeline=False,
+    retention_ms=None,
+    broker_time=True,
+    keep_replaced_ms=AHEAD_MS,
+)
 
 
 def state_topic(stage: Stage) -> Topic:

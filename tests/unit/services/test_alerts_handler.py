@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from lookout.runtime.records import Record, Result, Stored
 from lookout.v1 import alerts_pb2, verdicts_pb2
+from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERTS, event_type, from_json, to_json
+from services.alerts.__main__ import is_watched
 from services.alerts.handler import AlertsHandler, CameraState
 
 Verdict = verdicts_pb2.Verdict
@@ -71,6 +73,14 @@ def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
     assert result is not None
     assert [event.reason for event in alerts(result)] == ["removed"]
     assert maker.tick(state, 4.0) is None
+
+
+def test_a_watch_stands_until_it_is_gone_or_its_end_has_come() -> None:
+    ending = to_json(Watch(id="fall", question="?", disabled=True, active_from_ms=5000))
+    assert [is_watched(ending, at) for at in (4999.0, 5000.0)] == [True, False]
+    assert is_watched(to_json(Watch(id="fall", question="?")), 0.0)
+    assert is_watched(b"{", 0.0)
+    assert not is_watched(None, 0.0)
 
 
 def test_bad_verdicts_become_dead_letters_and_change_nothing() -> None:

@@ -180,6 +180,33 @@ def test_silence_is_one_gap_whoever_notices() -> None:
     assert records[0].event.reason == "silence"
 
 
+@pytest.mark.parametrize(
+    ("captured_ms", "after_ms", "bodies"),
+    [
+        (2_000, 3_600_000, ["segment"]),
+        (60_000, 2_000, ["event", "segment"]),
+    ],
+)
+def test_a_camera_that_tells_its_clock_is_silent_by_that_clock(
+    captured_ms: int, after_ms: int, bodies: list[str]
+) -> None:
+    """Segments that waited in front of a broker that was away are no silence; seconds not filmed are."""
+    world = World(silence_s=10.0)
+    world.send(PIECES[0], captured_at=str(START_MS))
+    records = world.send(PIECES[1], after_ms, captured_at=str(START_MS + captured_ms))
+    assert [r.WhichOneof("body") for r in records] == bodies
+
+
+def test_a_segment_longer_than_a_silence_is_none() -> None:
+    world = World(silence_s=1.0)
+    records = [
+        record
+        for at, piece in enumerate(PIECES)
+        for record in world.send(piece, captured_at=str(START_MS + 2_000 * at))
+    ]
+    assert [r.epoch for r in records] == [1] * 4
+
+
 def test_an_outage_or_a_takeover_is_no_silence() -> None:
     world = World(silence_s=10.0)
     world.send(PIECES[0])

@@ -78,7 +78,7 @@ class World:
 
     def __init__(self, batcher: Batcher, *watches: Watch, **values: object) -> None:
         self.batcher = batcher
-        self.rows: dict[str, bytes] = {}
+        self.history: dict[str, tuple[bytes, ...]] = {}
         self.view = View(MappingProxyType({}), 0)
         self.log: list[Record] = []
         self.now = 0.0
@@ -118,12 +118,12 @@ class World:
         return embeddings(ref)
 
     def publish(self, watch: Watch) -> None:
-        self.rows[watch.id] = to_json(watch)
-        self.view = View(MappingProxyType(dict(self.rows)), self.view.offset + 1)
+        self.history[watch.id] = (*self.history.get(watch.id, ()), to_json(watch))
+        self.view = View(MappingProxyType(dict(self.history)), self.view.offset + 1)
 
     def delete(self, watch: str) -> None:
-        del self.rows[watch]
-        self.view = View(MappingProxyType(dict(self.rows)), self.view.offset + 1)
+        del self.history[watch]
+        self.view = View(MappingProxyType(dict(self.history)), self.view.offset + 1)
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         assert (topic, partition) == (TOKENS.name, 0)
@@ -268,6 +268,21 @@ class TestWatches:
             (5, 2),
         ]
 
+    def test_a_version_to_come_leaves_the_one_before_in_force_whoever_restarts(
+        self, batcher: Batcher
+    ) -> None:
+        world = World(batcher, FALL)
+        world.publish(Watch(id="fall", version=2, question="later?", active_from_ms=WALL_MS + 4000))
+        world.handler = world.restarted()
+        found = world.tell(*[block_record("cam", k) for k in range(6)])
+        assert [each.watch_version for each in found] == [1, 1, 1, 1, 2, 2]
+
+    def test_a_deleted_watch_that_comes_back_is_a_new_one(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.delete("fall")
+        world.publish(Watch(id="fall", version=1, question="later?", active_from_ms=WALL_MS + 4000))
+        assert [each.window for each in world.tell(*[block_record("cam", k) for k in range(6)])] == [4, 5]
+
     def test_cameras_are_globs(self, batcher: Batcher) -> None:
         world = World(batcher, Watch(id="a", version=1, question="?", cameras=["gate-*", "hall"]))
         assert len(world.tell(block_record("gate-1", 0), block_record("hall", 0))) == 2
@@ -281,7 +296,8 @@ class TestWatches:
 
     def test_unreadable_ones_do_not_stop_the_others(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
-        world.rows |= {"x": b"{", "y": b'{"id": "z", "question": "?"}', "w": b'{"id": "w"}'}
+        world.history |= {"x": (b"{",), "y": (b'{"id": "z", "question": "?"}',), "w": (b'{"id": "w"}',)}
+        world.history["fall"] += (b"{",)
         world.publish(CROWD)
         assert {each.watch for each in world.tell(block_record("cam", 0))} == {"fall", "crowd"}
 

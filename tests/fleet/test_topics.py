@@ -1,0 +1,114 @@
+"""What the topic table's settings are for, on a broker that cleans up as fast as it can."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from lookout.local import KafkaServer, create_topics
+from lookout.runtime import Rereader, ServiceSettings, Table
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import SEGMENTS, WATCHES, Topic, to_json
+from services.prefill.watches import Watches
+from tests.fleet.bench import eventually
+
+pytestmark = pytest.mark.fleet
+
+EAGER = {
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "200",
+}
+SMALL = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture(scope="module")
+def eager() -> Iterator[str]:
+    """A broker whose cleaners hardly ever rest."""
+    with KafkaServer(properties=EAGER) as server:
+        yield server.bootstrap
+
+
+class Topics:
+    """A topic as the table has it, and a twin without the setting in question."""
+
+    def __init__(self, bootstrap: str, topic: Topic, twin: Topic) -> None:
+        self.topic, self.twin = topic.name, f"twin.{topic.name}"
+        topics = [replace(topic, pipeline=False), replace(twin, name=self.twin, pipeline=False)]
+        create_topics(bootstrap, topics=topics, extra=SMALL)
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self.settings = ServiceSettings(mode="local", bootstrap=bootstrap)  # type: ignore[arg-type]
+        self._reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets"})
+
+    def put(self, key: str, value: bytes, timestamp: int = 0) -> None:
+        """To both, in a log segment of its own."""
+        for name in (self.topic, self.twin):
+            self._producer.produce(name, value, key=key, timestamp=timestamp)
+        assert self._producer.flush(10.0) == 0
+        time.sleep(0.15)
+
+    def first(self, name: str) -> int:
+        """The lowest offset that is left."""
+        return int(self._reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10.0)[0])
+
+    def versions(self, name: str, key: str) -> tuple[bytes, ...]:
+        """What a service that starts now reads."""
+        table = Table(self.settings, name)
+        table.start()
+        try:
+            return table.view().history[key]
+        finally:
+            table.stop()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def test_segments_outlive_their_producers_old_clock(eager: str) -> None:
+    """Retention counts from when Kafka got a segment: what waits in the topic can be decoded (again)."""
+    topics = Topics(eager, SEGMENTS, replace(SEGMENTS, broker_time=False))
+    old = round(time.time() * 1000) - 2 * DAY_MS
+    topics.put("yard", b"first", old)
+    for _ in range(2):  # twice gone: in between the broker has looked at every topic
+        before = topics.first(topics.twin)
+        topics.put("yard", b"more", old)
+        eventually(lambda before=before: topics.first(topics.twin) > before)
+    assert topics.first(topics.topic) == 0
+    rereader = Rereader(topics.settings)
+    try:
+        assert [record.value for record in rereader.read(topics.topic, 0, [0])] == [b"first"]
+    finally:
+        rereader.close()
+        topics.close()
+
+
+def test_a_version_in_force_outlives_compaction_and_restarts(eager: str) -> None:
+    """One that begins tomorrow replaces today's only tomorrow, also for a service that starts meanwhile."""
+    topics = Topics(eager, WATCHES, replace(WATCHES, keep_replaced_ms=0))
+    now = round(time.time() * 1000)
+    versions = [
+        Watch(id="fall", version=1, question="Is anyone lying?"),
+        Watch(id="fall", version=2, question="Is anyone on the ground?", active_from_ms=now + DAY_MS),
+    ]
+    for watch in versions:
+        topics.put("fall", to_json(watch), timestamp=1)  # a clock that stands at nought
+
+    def forgotten() -> bool:
+        topics.put("other", b"{}")
+        return len(topics.versions(topics.twin, "fall")) == 1
+
+    eventually(forgotten)
+    table = Table(topics.settings, topics.topic)
+    table.start()
+    try:
+        watches = Watches(table.view)
+        found = [watches.active("cam", at).watches for at in (now, now + 2 * DAY_MS)]
+        assert [[watch.version for watch in each] for each in found] == [[1], [2]]
+    finally:
+        table.stop()
+        topics.close()

@@ -6,13 +6,11 @@ import json
 import os
 import pickle
 import queue
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -55,7 +53,7 @@ class _WorkerLostError(Exception):
 class _Worker:
     """One child process and the channels to it."""
 
-    def __init__(self, settings: SandboxSettings, directory: str) -> None:
+    def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._in, self._out = shared_file(), shared_file()
         job_read, job_write = os.pipe()
@@ -67,6 +65,7 @@ class _Worker:
         fields = ("memory", "cpu_s", "threads", "strict")
         options = json.dumps({name: getattr(settings, name) for name in fields})
         child = (job_read, reply_write, self._in, self._out)
+        directory = tempfile.mkdtemp(prefix="lookout-codec-")
         try:
             # A new program, never a fork: threads of Kafka and gRPC may hold any lock in this process.
             self._process = subprocess.Popen(
@@ -81,6 +80,8 @@ class _Worker:
                 start_new_session=True,
             )
         finally:
+            # The child sits in it already: removed it stays empty, and nobody has to remove it later.
+            os.rmdir(directory)
             os.close(job_read)
             os.close(reply_write)
         self.done = 0
@@ -164,8 +165,6 @@ class SandboxPool:
             raise ValueError(f"a pool needs at least one worker, not {workers}")
         self.settings = settings or SandboxSettings()
         self.restarts = 0
-        self._directory = tempfile.mkdtemp(prefix="lookout-codec-")
-        self._tidy = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._lock = threading.Lock()
         self._alive: set[_Worker] = set()
         self._closed = False
@@ -229,7 +228,7 @@ class SandboxPool:
             if seat is not None:
                 return seat
             try:
-                worker = _Worker(self.settings, self._directory)
+                worker = _Worker(self.settings)
             except BaseException:
                 self._seats.put(None)
                 raise
@@ -266,7 +265,6 @@ class SandboxPool:
         for worker in workers:
             worker.kill()
         self._clear_seats()
-        self._tidy()
 
     def _clear_seats(self) -> None:
         """Retire idle workers. A busy one is retired by the thread that waits for it."""

@@ -11,7 +11,6 @@ import pickle
 import sys
 import threading
 import traceback
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
@@ -32,8 +31,6 @@ def _jobs(pipe: Connection) -> SimpleQueue[bytes]:
             while True:
                 queue.put(pipe.recv_bytes())
         except (EOFError, OSError):
-            with suppress(OSError):  # the parent is gone: leave no empty directory behind
-                os.rmdir(os.getcwd())
             os._exit(0)
 
     threading.Thread(target=read, name="jobs", daemon=True).start()

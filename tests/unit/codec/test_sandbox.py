@@ -6,6 +6,7 @@ import platform
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -152,16 +153,16 @@ def test_threads_share_the_pool() -> None:
         assert len(pool.pids()) <= 2
 
 
-def test_closing_leaves_nothing_behind() -> None:
+def test_closing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     descriptors, children = len(os.listdir("/proc/self/fd")), set(psutil.Process().children())
     pool = SandboxPool(2, QUICK)
     pool.decode(CLIP, DecodeRequest(28, 28))
-    directory = Path(pool._directory)
-    assert directory.is_dir()
+    assert list(tmp_path.iterdir()) == []  # also while it works: a killed process leaves nothing either
     pids = pool.pids()
     pool.close()
     pool.close()
-    assert not directory.exists()
+    assert list(tmp_path.iterdir()) == []
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert set(psutil.Process().children()) == children
     assert len(os.listdir("/proc/self/fd")) == descriptors
@@ -197,22 +198,25 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     script = (
         "from lookout.codec import *\nfrom tests.unit.codec.clips import *\nimport threading, time\n"
         "pool = SandboxPool(1)\npool.decode(encode(), DecodeRequest(28, 28))\n"
-        "print(pool.pids()[0], pool._directory, flush=True)\n"
+        "print(pool.pids()[0], flush=True)\n"
         "pool.decode(encode(), DecodeRequest(28, 28, gather=FakeMalice('sleep')))\n"
     )
     root = Path(__file__).parents[3]
     parent = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", script],
+        cwd=root,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert parent.stdout is not None
-    pid, directory = parent.stdout.readline().split()
-    worker = psutil.Process(int(pid))
+    worker = psutil.Process(int(parent.stdout.readline()))
     parent.kill()
     parent.wait()
     parent.stdout.close()
     psutil.wait_procs([worker], timeout=20)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
-    assert not Path(directory.decode()).exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_are_replaced_after_their_share_of_jobs() -> None:

@@ -20,14 +20,14 @@ from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CliError, Position, Reader, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.publish import Piece, Publisher, cut_source
+from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
 from lookout.cli.up import SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
-from lookout.codec import CodecError
+from lookout.codec import CodecError, SandboxPool
 from lookout.local import Fleet
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Rule, Watch
@@ -186,10 +186,14 @@ def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> Outcome:
     for watch in watches:
         outcome.run.questions[watch.id] = watch.question
     publisher = Publisher(fleet.bootstrap)
-    with reading(fleet.bootstrap, list(TOPICS), Position()) as reader, _progress() as bar:
+    with (
+        reading(fleet.bootstrap, list(TOPICS), Position()) as reader,
+        _progress() as bar,
+        cutter() as pool,
+    ):
         player = _Player(fleet, reader, outcome, bar)
         start_us = int(time.time() * 1e6)
-        for source, piece in interleaved(sources):
+        for source, piece in interleaved(pool, sources):
             headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000)})
             publisher.send(source.id, piece.data, headers)
             source.sent += 1
@@ -203,12 +207,12 @@ def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> Outcome:
     return outcome
 
 
-def interleaved(sources: Sequence[Source]) -> Iterator[tuple[Source, Piece]]:
+def interleaved(pool: SandboxPool, sources: Sequence[Source]) -> Iterator[tuple[Source, Piece]]:
     """The pieces of all cameras, merged by time, as if they filmed together; a file that cannot be cut says
     why in its source."""
     waiting: list[tuple[int, int, Piece, Iterator[Piece]]] = []
     for index, source in enumerate(sources):
-        _push(waiting, index, source, cut_source(source.path, _CUT_S))
+        _push(waiting, index, source, cut_file(pool, source.path, _CUT_S))
     while waiting:
         _, index, piece, rest = heapq.heappop(waiting)
         yield sources[index], piece

@@ -29,12 +29,13 @@ from lookout.codec.types import (
     Reason,
     SampledFrame,
     SamplingGrid,
+    Segment,
     SegmentFacts,
     Tail,
 )
 
 if TYPE_CHECKING:
-    from lookout.codec.cutting import Segment, cut
+    from lookout.codec.cutting import cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
     from lookout.codec.parallel import FileDecoder, FileFrame
 
@@ -42,7 +43,6 @@ _NEEDS_FFMPEG = {
     "Decoder": "decoder",
     "FileDecoder": "parallel",
     "FileFrame": "parallel",
-    "Segment": "cutting",
     "SoftwareDecoder": "decoder",
     "cut": "cutting",
 }

@@ -15,7 +15,7 @@ from av.bitstream import BitStreamFilterContext
 from lookout.codec.container import ByteSource, Video, ticks_to_us
 from lookout.codec.nal import begins_clean
 from lookout.codec.picture import orientation
-from lookout.codec.types import CodecError, Limits, Reason
+from lookout.codec.types import CodecError, Limits, Reason, Segment
 
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
 MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9", "vvc"})
@@ -54,25 +54,6 @@ _FILES = ("mp4", "mov")  # keep the decoder's headers in their own
 OPEN_LIMITS = Limits(bytes=1 << 40)
 BACK_US = 1_000_000
 LEAP_US = 30_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One independently decodable piece.
-
-    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
-    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
-    source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
-    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
-    right before it."""
-
-    data: bytes
-    start_us: int
-    duration_us: int
-    frames: int
-    index: int
-    container: str
-    jump: bool = False
 
 
 @dataclass(slots=True)

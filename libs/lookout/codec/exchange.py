@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_RECORDS = ("Basis", "Decoded", "FrameInfo", "Motion", "Picture", "SampledFrame", "SegmentFacts")
+_RECORDS = ("Basis", "Decoded", "FrameInfo", "Motion", "Picture", "SampledFrame", "Segment", "SegmentFacts")
 _NUMPY = ("numpy._core", "numpy.core")
 RESULT_CLASSES = frozenset(
     [("lookout.codec.types", name) for name in _RECORDS]

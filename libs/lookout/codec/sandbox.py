@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from lookout.codec.exchange import Reply, load_result, shared_file, write_all
-from lookout.codec.types import CodecError, Decoded, DecodeRequest, Reason
+from lookout.codec.types import CodecError, CutRequest, Decoded, DecodeRequest, Reason, Segment
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
@@ -185,6 +186,15 @@ class SandboxPool:
         """Inspect one file; what is wrong with it is in the result. Errors: `CodecError` with UNAVAILABLE,
         CLOSED or POISON."""
         return cast("Inspection", self._run("inspect", b"", path))
+
+    def cut(
+        self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
+    ) -> Iterator[Segment]:
+        """The pieces of a file, a few at a time, as `lookout.codec.cut` makes them. Errors: `CodecError`."""
+        request = CutRequest(os.path.abspath(path), target_s, max_bytes)
+        while pieces := cast(tuple[Segment, ...], self._run("cut", b"", request)):
+            yield from pieces
+            request = replace(request, first=request.first + len(pieces))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

@@ -304,3 +304,34 @@ class DecodeRequest:
             raise CodecError(
                 Reason.REQUEST, f"model input {self.width}x{self.height} is not between 1x1 and 8192x8192"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One independently decodable piece.
+
+    data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
+    elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
+    source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
+    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
+    right before it."""
+
+    data: bytes
+    start_us: int
+    duration_us: int
+    frames: int
+    index: int
+    container: str
+    jump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """Pieces of a file, from piece `first` on, at least one and as many as fill `most` bytes. `target_s` and
+    `max_bytes` are those of `cut`."""
+
+    path: str
+    target_s: float
+    max_bytes: int
+    first: int = 0
+    most: int = 2 * 1024 * 1024

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 from lookout.codec.confine import ConfinementError, limit_cpu, limit_memory, take_away_network
+from lookout.codec.cuts import Cuts
 from lookout.codec.decoder import decode_segment
 from lookout.codec.exchange import Reply, read_all, store_result
 from lookout.codec.inspection import inspect_file
@@ -37,16 +38,18 @@ def _jobs(pipe: Connection) -> SimpleQueue[bytes]:
     return queue
 
 
-def _run(job: bytes, shared_in: int, threads: int) -> object:
+def _run(job: bytes, shared_in: int, threads: int, cuts: Cuts) -> object:
     kind, size, argument = pickle.loads(job)  # jobs come from the parent, which is trusted
+    if kind == "cut":
+        return cuts.pieces(argument)
     if kind == "inspect":
         return inspect_file(argument)
     return decode_segment(bytes(read_all(shared_in, size)), argument, threads=threads)
 
 
-def _answer(job: bytes, shared_in: int, shared_out: int, threads: int) -> Reply:
+def _answer(job: bytes, shared_in: int, shared_out: int, threads: int, cuts: Cuts) -> Reply:
     try:
-        return store_result(shared_out, _run(job, shared_in, threads))
+        return store_result(shared_out, _run(job, shared_in, threads, cuts))
     except CodecError as error:
         return Reply("error", error.detail, error.reason.value)
     except MemoryError:
@@ -68,10 +71,11 @@ def main(arguments: list[str]) -> None:
         replies.send_bytes(Reply("error", str(error), Reason.UNAVAILABLE.value).encode())
         return
     replies.send_bytes(Reply("ready", means).encode())
+    cuts = Cuts()
     while True:
         job = jobs.get()
         limit_cpu(settings["cpu_s"])
-        replies.send_bytes(_answer(job, shared_in, shared_out, settings["threads"]).encode())
+        replies.send_bytes(_answer(job, shared_in, shared_out, settings["threads"], cuts).encode())
 
 
 if __name__ == "__main__":

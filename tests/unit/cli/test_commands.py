@@ -172,7 +172,7 @@ def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
     import av
     import numpy as np
 
-    from lookout.cli.publish import cut_source
+    from lookout.cli.publish import cut_pipe
 
     path = tmp_path / "clip.ts"
     with av.open(str(path), "w", format="mpegts") as container:
@@ -182,6 +182,6 @@ def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
             picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
         container.mux(stream.encode())
-    pieces = list(cut_source(io.BytesIO(path.read_bytes()), 2.0))
+    pieces = list(cut_pipe(io.BytesIO(path.read_bytes()), 2.0))
     assert len(pieces) == 3
     assert [piece.start_us for piece in pieces] == [0, 2_000_000, 4_000_000]

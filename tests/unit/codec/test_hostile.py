@@ -63,8 +63,11 @@ def test_references_are_not_followed(name: str, tmp_path: Path, pool: SandboxPoo
             with pytest.raises(CodecError) as caught:
                 decode(data, DecodeRequest(28, 28))
             assert caught.value.reason is Reason.UNREADABLE
-        with pytest.raises(CodecError):
-            list(cut(io.BytesIO(data)))
+        (tmp_path / "found.mp4").write_bytes(data)
+        for pieces in (cut(io.BytesIO(data)), pool.cut(tmp_path / "found.mp4")):
+            with pytest.raises(CodecError) as caught:
+                list(pieces)
+            assert caught.value.reason is Reason.UNREADABLE
         with pytest.raises(TimeoutError):
             server.accept()
     assert pool.restarts == 0

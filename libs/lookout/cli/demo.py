@@ -25,7 +25,7 @@ from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
-from lookout.cli.up import SettingOption, parse_settings
+from lookout.cli.up import KafkaOption, RedisOption, SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
 from lookout.codec import CodecError, SandboxPool
 from lookout.local import Fleet
@@ -76,14 +76,8 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the fleet running afterwards, until Ctrl-C.")
     ] = False,
-    kafka: Annotated[
-        str | None,
-        typer.Option(help="A running Kafka to use instead of starting one.", envvar="LOOKOUT_KAFKA"),
-    ] = None,
-    redis: Annotated[
-        str | None,
-        typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
-    ] = None,
+    kafka: KafkaOption = None,
+    redis: RedisOption = None,
     model: ModelOption = None,
     setting: SettingOption = None,
 ) -> None:

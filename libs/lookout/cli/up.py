@@ -18,7 +18,14 @@ from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 console = Console()
 _ROUND_S = 0.5
 
-
+KafkaOption = Annotated[
+    str | None,
+    typer.Option(help="A running Kafka to use instead of starting one.", envvar="LOOKOUT_KAFKA"),
+]
+RedisOption = Annotated[
+    str | None,
+    typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
+]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -30,14 +37,8 @@ SettingOption = Annotated[
 
 
 def up(
-    kafka: Annotated[
-        str | None,
-        typer.Option(help="A running Kafka to use instead of starting one.", envvar="LOOKOUT_KAFKA"),
-    ] = None,
-    redis: Annotated[
-        str | None,
-        typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
-    ] = None,
+    kafka: KafkaOption = None,
+    redis: RedisOption = None,
     port: Annotated[
         int | None,
         typer.Option(min=1, max=65535, help="Kafka's port.  [default: a free one]", show_default=False),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import redis
 from confluent_kafka import Producer
 
-from lookout.local import Fleet, Service
+from lookout.local import Fleet, KafkaServer, Service
 from lookout.wire import Stage
 
 Fault = Callable[[Fleet, random.Random], str]
@@ -74,7 +74,15 @@ def stop_redis(fleet: Fleet, chance: random.Random) -> str:
 
 def expire_lease(stage: Stage) -> Fault:
     """A pod freezes until its lease is over, then goes on: what it says it holds is not believed."""
+    return _freeze(stage, "lease", LEASE_S)
 
+
+def freeze(stage: Stage) -> Fault:
+    """A service freezes past its session: it loses its partitions, and finds out when it wakes."""
+    return _freeze(stage, "session", SESSION_S)
+
+
+def _freeze(stage: Stage, what: str, seconds: float) -> Fault:
     def fault(fleet: Fleet, chance: random.Random) -> str:
         service = _of(fleet, stage)
         pid = service.pid
@@ -82,32 +90,31 @@ def expire_lease(stage: Stage) -> Fault:
             return f"{service.name} was down"
         os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(LEASE_S + chance.uniform(0.5, 1.0))
+            time.sleep(seconds + chance.uniform(0.5, 2.0))
         finally:
             os.kill(pid, signal.SIGCONT)
-        return f"froze {service.name} past its lease"
+        return f"froze {service.name} past its {what}"
 
     return fault
 
 
 def stop_broker(fleet: Fleet, chance: random.Random) -> str:
     """Kafka stops in good order and starts again."""
-    server = fleet._kafka
-    assert server is not None
-    server.stop()
-    time.sleep(chance.uniform(0.5, 3.0))
-    server.start()
-    return "stopped and started Kafka"
+    return _interrupt(fleet, chance, "stopped", KafkaServer.stop)
 
 
 def kill_broker(fleet: Fleet, chance: random.Random) -> str:
     """Kafka dies and starts again on the same data."""
+    return _interrupt(fleet, chance, "killed", KafkaServer.kill)
+
+
+def _interrupt(fleet: Fleet, chance: random.Random, what: str, end: Callable[[KafkaServer], None]) -> str:
     server = fleet._kafka
     assert server is not None
-    server.kill()
+    end(server)
     time.sleep(chance.uniform(0.5, 3.0))
     server.start()
-    return "killed and started Kafka"
+    return f"{what} and started Kafka"
 
 
 def namesake(stage: Stage) -> Fault:
@@ -148,24 +155,6 @@ def fence(stage: Stage) -> Fault:
         while service.pid == pid and time.monotonic() - begun < FENCED_S:
             tended(fleet, 0.1)
         return f"fenced {service.name}, it {'had nothing to commit' if service.pid == pid else 'ended'}"
-
-    return fault
-
-
-def freeze(stage: Stage) -> Fault:
-    """A service freezes past its session: it loses its partitions, and finds out when it wakes."""
-
-    def fault(fleet: Fleet, chance: random.Random) -> str:
-        service = _of(fleet, stage)
-        pid = service.pid
-        if pid is None:
-            return f"{service.name} was down"
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            time.sleep(SESSION_S + chance.uniform(0.5, 2.0))
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        return f"froze {service.name} past its session"
 
     return fault
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+import redis
 from confluent_kafka.admin import AdminClient
 
 from lookout.local import Fleet, LocalError, running_fleets
+from lookout.local.server import HOST
 from lookout.wire import Stage, all_topics
 
 pytestmark = pytest.mark.fleet
@@ -62,6 +65,27 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path) -> None:
     settings = {Stage.ALERTS: {"fsp": "2"}}
     with pytest.raises(LocalError, match=r"LOOKOUT_FSP.*did you mean LOOKOUT_FPS"):
         Fleet(tmp_path, stages=(Stage.ALERTS,), stage_settings=settings).__enter__()
+
+
+def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: str) -> None:
+    """Another process sits on its port for a while: the fleet lives on."""
+    with Fleet(tmp_path, kafka=kafka, stages=()) as fleet:
+        server = fleet._redis
+        assert server is not None
+        server.kill()
+        with socket.create_server((HOST, server.port)):
+            (said,) = fleet.tend()
+            assert "tried again" in said
+            assert not server.alive
+        (said,) = fleet.tend()
+        assert "started again at the same address" in said
+        assert redis.Redis.from_url(fleet.redis_url).ping()
+        server.kill()
+        with socket.create_server((HOST, server.port)):
+            for _ in range(3):
+                fleet.tend()
+            with pytest.raises(LocalError, match="another process holds it"):
+                fleet.tend()
 
 
 def test_one_folder_holds_one_fleet(tmp_path: Path) -> None:

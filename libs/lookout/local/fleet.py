@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from lookout.local.processes import (
     scratch_folder,
 )
 from lookout.local.redis import RedisServer
+from lookout.local.server import LocalServer
 from lookout.local.topics import create_topics
 from lookout.wire import Stage
 
@@ -39,7 +41,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
 _MISCONFIGURED = 2  # the exit code by which a service says that trying again is no use
-_GIVE_UP_AFTER = 4  # deaths in a row before it was ever ready
+_GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
 _READS_FROM = {
     Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
     Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
@@ -200,6 +202,7 @@ class Fleet:
         self._announced = announced
         self._progress: Progress = lambda _: None
         self._lock = FileLock(self.folder / ".running", timeout=0)
+        self._failures: Counter[str] = Counter()  # of servers, in a row
         self.services: list[Service] = []
 
     @property
@@ -260,14 +263,27 @@ class Fleet:
         return self
 
     def tend(self) -> list[str]:
-        """Start again what died. Call it about once a second; returns what happened, for people."""
-        news = []
-        for server in (self._kafka, self._redis):
-            if server is not None and not server.alive:
-                news.append(f"{server.name} ended; it starts again at the same address")
-                server.start()
+        """Start again what died. Call it about once a second; returns what happened, for people.
+
+        Raises:
+            LocalError: a server or a service cannot be started again and again; its last reason is in the
+                message.
+        """
+        dead = [each for each in (self._kafka, self._redis) if each is not None and not each.alive]
+        news = [self._revive(server) for server in dead]
         news.extend(said for service in self.services if (said := service.tend()))
         return news
+
+    def _revive(self, server: LocalServer) -> str:
+        try:
+            server.start()
+        except LocalError as error:
+            self._failures[server.name] += 1
+            if self._failures[server.name] >= _GIVE_UP_AFTER:
+                raise
+            return f"{server.name} ended and could not be started; it is tried again ({error})"
+        del self._failures[server.name]
+        return f"{server.name} ended; it started again at the same address"
 
     def close(self) -> None:
         """End the services, then the servers; remove the folder if it was a temporary one."""

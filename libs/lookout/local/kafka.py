@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -80,13 +81,17 @@ class KafkaServer(LocalServer):
         return self.folder / "data" / "meta.properties"
 
     def _launch(self) -> Child:
-        java = find_java()
-        flags = _jvm_flags(java, self.folder / "tmp", self._heap_mb)
-        jvm = [str(java.path), *flags, "-cp", kafka_class_path()]
         config = self._write_config()
         if not self._meta.is_file():
-            self._format(jvm, config)
-        return Child([*jvm, "kafka.Kafka", str(config)], self.log)
+            self._format(self._jvm, config)
+        return Child([*self._jvm, "kafka.Kafka", str(config)], self.log)
+
+    @cached_property
+    def _jvm(self) -> list[str]:
+        """How Java is called; looked up once, so that a restart needs nothing but the broker itself."""
+        java = find_java()
+        flags = _jvm_flags(java, self.folder / "tmp", self._heap_mb)
+        return [str(java.path), *flags, "-cp", kafka_class_path()]
 
     def _format(self, jvm: Sequence[str], config: Path) -> None:
         # A random base64 id may start with '-', which the tool takes for an option.

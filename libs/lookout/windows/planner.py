@@ -7,15 +7,15 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 
-from lookout.windows.positions import Numbering
+from lookout.windows.positions import Places, positions_of
 from lookout.windows.types import (
     PREFIX,
     VISUAL,
     Block,
-    BlockFrame,
     LabelStyle,
     Layout,
     Policy,
@@ -183,26 +183,23 @@ class Planner:
 
     def _rows(self, blocks: Sequence[Block], segments: tuple[Segment, ...]) -> tuple[Rows, Rows, int]:
         layout, rule = self.layout, self.layout.positions
-        ids = np.full(segments[-1].stop, VISUAL, dtype=np.int64)
-        numbering = Numbering(rule, self.settings.compact, len(ids), _start_us(blocks))
-        ids[: len(layout.prefix)] = layout.prefix
-        numbering.text(len(layout.prefix))
-        frames: list[BlockFrame] = [frame for block in blocks for frame in block.frames]
-        for segment, frame in zip(segments[1:], frames, strict=True):
-            label = () if layout.label is None else _label(layout.label, segment.label)
-            opening = (*label, *layout.frame_open)
-            ids[segment.start : segment.visual_start] = opening
-            ids[segment.visual_stop : segment.stop] = layout.frame_close
-            numbering.text(len(opening))
-            numbering.frame(frame)
-            numbering.text(len(layout.frame_close))
-        question = numbering.next()
+        frames = [frame for block in blocks for frame in block.frames]
+        opening = [(*self._label(segment.label), *layout.frame_open) for segment in segments[1:]]
+        places = Places.of(frames, len(layout.prefix), len(opening[0]), len(layout.frame_close))
+        positions, question = positions_of(rule, self.settings.compact, places, frames)
         if question >= rule.limit:
             raise PositionRangeError(
                 f"{blocks[0].stream}: the window reaches position {question}, but the model counts only to "
                 f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
             )
-        return ids, numbering.positions, question
+        ids = np.full(places.rows, VISUAL, dtype=np.int64)
+        ids[: places.prefix] = layout.prefix
+        ids[places.opening] = opening
+        ids[places.closing] = layout.frame_close
+        return ids, positions, question
+
+    def _label(self, number: int) -> tuple[int, ...]:
+        return () if self.layout.label is None else _label(self.layout.label, number)
 
     def _choose(self, plan: WindowPlan, base: WindowPlan) -> WindowPlan:
         """The rows to compute of a window that continues `base`."""
@@ -274,11 +271,13 @@ def _start_us(blocks: Sequence[Block]) -> int:
 
 
 def _sources(segments: tuple[Segment, ...], rows: int) -> Rows:
+    """The parent's row of every row; neighbours that move equally far are one run."""
     source = np.full(rows, -1, dtype=np.int64)
-    for segment in segments:
-        if segment.source >= 0:
-            count = segment.stop - segment.start
-            source[segment.start : segment.stop] = np.arange(segment.source, segment.source + count)
+    for (known, shift), run in groupby(segments, lambda s: (s.source >= 0, s.source - s.start)):
+        if known:
+            moved = list(run)
+            first, last = moved[0].start, moved[-1].stop
+            source[first:last] = np.arange(first + shift, last + shift)
     return source
 
 

@@ -2,65 +2,92 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from lookout.windows.types import BlockFrame, PositionRule, Rows, WindowError
 
 
-class Numbering:
-    """Numbers the rows of one window in prompt order into `positions`, int64 [axes, rows].
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which rows of a window are text and which visual, in prompt order.
+
+    `prefix` leading rows; then per frame `opening` rows [frames, text before], its kept tokens (all frames'
+    in `visual`; `counts` of each frame, `inside` their number in it), `closing` rows [frames, text after].
+    """
+
+    prefix: int
+    opening: Rows
+    visual: Rows
+    closing: Rows
+    counts: Rows
+    inside: Rows
+
+    @classmethod
+    def of(cls, frames: Sequence[BlockFrame], prefix: int, before: int, after: int) -> Places:
+        """Places of frames with `before` and `after` text rows around each."""
+        counts = np.array([len(frame.kept) for frame in frames], dtype=np.int64)
+        stops = prefix + np.cumsum(counts + (before + after))
+        starts = stops - after - counts
+        inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(
+            prefix=prefix,
+            opening=(starts - before)[:, None] + np.arange(before),
+            visual=np.repeat(starts, counts) + inside,
+            closing=(stops - after)[:, None] + np.arange(after),
+            counts=counts,
+            inside=inside,
+        )
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.prefix + self.opening.size + len(self.visual) + self.closing.size
+
+
+def positions_of(
+    rule: PositionRule, compact: bool, places: Places, frames: Sequence[BlockFrame]
+) -> tuple[Rows, int]:
+    """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
 
     Sources: `get_rope_index` of transformers' Qwen2.5-VL and Qwen3-VL; text after a frame starts at the
     maximum over all axes + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.
     """
+    if compact and rule.kind != "linear":
+        raise WindowError(f"compact positions are for 1-D models; {rule.kind} numbers grids")
+    positions = np.empty((rule.axes, places.rows), dtype=np.int64)
+    positions[:, : places.prefix] = np.arange(places.prefix)
+    if rule.kind == "qwen2_5_vl":
+        return positions, _video(rule, places, frames, positions)
+    before, after = places.opening.shape[1], places.closing.shape[1]
+    kept = np.concatenate([frame.kept for frame in frames])
+    if rule.kind == "qwen3_vl":
+        cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
+        local = np.stack([np.zeros_like(kept), kept // cols, kept % cols])
+        extents = np.array([max(frame.keep.shape) for frame in frames], dtype=np.int64)
+    else:
+        local = places.inside if compact else kept
+        extents = places.counts if compact else np.array([frame.keep.size for frame in frames], np.int64)
+    ends = places.prefix + np.cumsum(extents + (before + after))
+    corners = ends - after - extents
+    positions[:, places.opening] = (corners - before)[:, None] + np.arange(before)
+    positions[:, places.visual] = np.repeat(corners, places.counts) + local
+    positions[:, places.closing] = (ends - after)[:, None] + np.arange(after)
+    return positions, int(ends[-1])
 
-    def __init__(self, rule: PositionRule, compact: bool, rows: int, origin_us: int) -> None:
-        if compact and rule.kind != "linear":
-            raise WindowError(f"compact positions are for 1-D models; {rule.kind} numbers grids")
-        self.rule = rule
-        self.compact = compact
-        self.origin_us = origin_us
-        self.positions: Rows = np.zeros((rule.axes, rows), dtype=np.int64)
-        self._row = 0
-        self._next = 0
-        self._video: int | None = None
 
-    def next(self) -> int:
-        """The position of the first text row behind everything numbered so far."""
-        return self._next
-
-    def text(self, count: int) -> None:
-        """Number `count` text rows, equal on all axes."""
-        if not count:
-            return
-        if self._video is not None:
-            raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
-        self._put(np.arange(self._next, self._next + count))
-        self._next += count
-
-    def frame(self, frame: BlockFrame) -> None:
-        """Number the kept tokens of one frame, row-major on its full grid."""
-        kept = frame.kept
-        rows, cols = frame.keep.shape
-        if self.rule.kind == "linear":
-            start = self._next
-            self._put(start + (np.arange(len(kept)) if self.compact else kept))
-            self._next += len(kept) if self.compact else frame.keep.size
-        elif self.rule.kind == "qwen3_vl":
-            self._grid(kept, cols, self._next, self._next)
-            self._next += max(rows, cols)
-        else:
-            self._video = self._next if self._video is None else self._video
-            ticks = math.floor((frame.time_us - self.origin_us) / 1e6 * self.rule.ticks_per_second)
-            self._grid(kept, cols, self._video + ticks, self._video)
-            self._next = max(self._next, self._video + max(ticks + 1, rows, cols))
-
-    def _grid(self, kept: Rows, cols: int, time: int, corner: int) -> None:
-        self._put(np.stack([np.full(len(kept), time), corner + kept // cols, corner + kept % cols]))
-
-    def _put(self, values: Rows) -> None:
-        count = values.shape[-1]
-        self.positions[:, self._row : self._row + count] = values
-        self._row += count
+def _video(rule: PositionRule, places: Places, frames: Sequence[BlockFrame], positions: Rows) -> int:
+    """All frames as one grid, t in ticks from the first frame; the position behind it."""
+    if places.opening.size or places.closing.size:
+        raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
+    corner, origin = places.prefix, frames[0].time_us
+    seconds = np.array([frame.time_us - origin for frame in frames]) / 1e6
+    ticks = np.floor(seconds * rule.ticks_per_second).astype(np.int64)
+    kept = np.concatenate([frame.kept for frame in frames])
+    cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
+    local = np.stack([np.repeat(ticks, places.counts), kept // cols, kept % cols])
+    positions[:, places.visual] = corner + local
+    extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
+    return corner + max(extents)

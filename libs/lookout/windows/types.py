@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -110,8 +110,7 @@ class Policy(StrEnum):
     PREFIX_K = "prefix-k"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
 
     Its visual rows are [visual_start, visual_stop); the rows before are label and opening tokens, those

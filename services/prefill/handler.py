@@ -220,7 +220,8 @@ class PrefillHandler(Handler[CameraState]):
             return active, []
         lost = self._unanswerable(window[-1].record.block, record)
         if lost is None:
-            verdicts, lost = self._answer(span, window, active)
+            shed = self._is_older(record, self._settings.shed_after_s)
+            verdicts, lost = self._answer(span, window, active, 0 if shed else self._settings.describe_tokens)
         if lost is not None:
             verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
         for verdict in verdicts:
@@ -233,13 +234,19 @@ class PrefillHandler(Handler[CameraState]):
         """Why a window is not even tried."""
         if not newest.patches:
             return _Lost(Verdict.OUTCOME_GAP, "no frames")
-        limit = self._settings.skip_after_s
-        if limit is not None and self._clock() - record.timestamp_ms / 1000 > limit:
-            return _Lost(Verdict.OUTCOME_SKIPPED, f"overload: older than {limit:g} s")
+        settings = self._settings
+        if self._is_older(record, settings.skip_after_s):
+            return _Lost(Verdict.OUTCOME_SKIPPED, f"overload: older than {settings.skip_after_s:g} s")
+        if newest.index % 2 and self._is_older(record, settings.thin_after_s):
+            why = f"overload: older than {settings.thin_after_s:g} s, every second window"
+            return _Lost(Verdict.OUTCOME_SKIPPED, why)
         if newest.model_digest and self._model_digest and newest.model_digest != self._model_digest:
             models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
             return _Lost(Verdict.OUTCOME_DEGRADED, models)
         return None
+
+    def _is_older(self, record: Record, limit: float | None) -> bool:
+        return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit
 
     def _load(self, held: Held) -> Block:
         """A block with its tokens; without frames where they are lost. Raises TransientError and
@@ -280,9 +287,9 @@ class PrefillHandler(Handler[CameraState]):
         return blocks
 
     def _answer(
-        self, span: Span, window: list[Held], active: Active
+        self, span: Span, window: list[Held], active: Active, describe: int
     ) -> tuple[list[verdicts_pb2.Verdict], _Lost | None]:
-        describe = self._settings.describe_tokens
+        """The window's verdicts, with descriptions of at most `describe` tokens where they are asked for."""
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
         ]
@@ -292,7 +299,11 @@ class PrefillHandler(Handler[CameraState]):
             answer = self._ask(WindowRequest(plan, blocks, questions, keep=False))
         except (EngineError, WindowError, _LostError) as error:
             return [], _Lost(Verdict.OUTCOME_DEGRADED, str(error))
-        return self._verdicts(span, window, active, plan, answer), None
+        verdicts = self._verdicts(span, window, active, plan, answer)
+        for verdict, watch in zip(verdicts, active.watches, strict=True):
+            if watch.describe and not describe:
+                verdict.reason = f"overload: older than {self._settings.shed_after_s:g} s, not described"
+        return verdicts, None
 
     def _ask(self, request: WindowRequest) -> WindowAnswer:
         """One window's answer; a stream that failed is tried once more."""

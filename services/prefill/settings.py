@@ -1,8 +1,8 @@
 """Settings of prefill."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.runtime import ServiceSettings
@@ -31,12 +31,30 @@ class PrefillSettings(ServiceSettings):
     give_up_s: float = Field(
         300.0, gt=0, description="tokens that cannot be had for so long leave their window degraded"
     )
+    shed_after_s: float | None = Field(
+        None, gt=0, description="overload: windows older than this get no description; none: all that ask"
+    )
+    thin_after_s: float | None = Field(
+        None, gt=0, description="overload: of windows older than this every second is skipped; none: none is"
+    )
     skip_after_s: float | None = Field(
         None, gt=0, description="overload: windows older than this are skipped; none: all are answered"
     )
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="tokens of the open windows, and how they are fetched"
     )
+
+    @model_validator(mode="after")
+    def _ladder(self) -> Self:
+        """What costs users least goes first."""
+        steps = (self.shed_after_s, self.thin_after_s, self.skip_after_s)
+        given = [each for each in steps if each is not None]
+        if given != sorted(given):
+            raise ValueError(
+                "LOOKOUT_SHED_AFTER_S, LOOKOUT_THIN_AFTER_S and LOOKOUT_SKIP_AFTER_S must not fall, "
+                f"but are {', '.join(f'{each:g}' for each in given)}"
+            )
+        return self
 
     @property
     def blocks(self) -> int:

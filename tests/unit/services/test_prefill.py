@@ -386,6 +386,39 @@ class TestTrouble:
         world.now = WALL_MS / 1000 + 1
         assert brief(world.tell(block_record("cam", 1))) == [(0, 1, "ANSWERED")]
 
+    def test_overload_first_sheds_descriptions_and_says_so(self, batcher: Batcher) -> None:
+        asked: list[int] = []
+
+        class Overheard:
+            def answer(self, request: WindowRequest) -> WindowAnswer:
+                asked.extend(question.describe for question in request.questions)
+                return batcher.answer(request)
+
+        world = World(batcher, FALL, Watch(id="told", version=1, question="?", describe=True), shed_after_s=5)
+        world.handler._answers = Overheard()
+        found = []
+        for late in (4, 6):
+            world.now = WALL_MS / 1000 + late
+            world.states.clear()
+            found.append(world.tell(block_record("cam", 0)))
+        told, shed = found
+        assert asked == [0, world.settings.describe_tokens, 0, 0]
+        assert [each.p_yes for each in shed] == pytest.approx([each.p_yes for each in told], abs=1e-6)
+        assert [each.reason for each in (*told, shed[0])] == [""] * 3
+        assert shed[1].reason == "overload: older than 5 s, not described"
+
+    def test_overload_then_answers_every_second_window(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, shed_after_s=1.0, thin_after_s=5.0, skip_after_s=50.0)
+        world.now = WALL_MS / 1000 + 20
+        found = world.tell(*[block_record("cam", k) for k in range(4)])
+        assert brief(found) == [(0, 0, "ANSWERED"), (0, 1, "SKIPPED"), (0, 2, "ANSWERED"), (0, 3, "SKIPPED")]
+        assert "every second window" in found[1].reason
+        assert found[2].coverage == 1.0
+
+    def test_what_costs_users_least_goes_first(self, batcher: Batcher) -> None:
+        with pytest.raises(StartupError, match="LOOKOUT_THIN_AFTER_S"):
+            World(batcher, thin_after_s=9.0, skip_after_s=5.0)
+
     def test_a_window_too_long_for_the_model(self, batcher: Batcher) -> None:
         world = World(batcher, Watch(id="w", version=1, question="x" * 40_000))
         [found] = world.tell(block_record("cam", 0))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from pathlib import Path
 
 import pytest
 
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
+
+
+def pytest_configure() -> None:
+    """`kill` and a closed terminal end a run as Ctrl-C does: fixtures end what they started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 def find_footage() -> Path | None:

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lookout.local import guarded
 from lookout.runtime import Health, Metrics, Worker
 from tests.fleet.toy import Toy, ToySettings
 
@@ -185,7 +186,7 @@ def process(settings: ToySettings, log: Path) -> subprocess.Popen[bytes]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("LOOKOUT_")}
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.fleet.toy"],
+            guarded([sys.executable, "-m", "tests.fleet.toy"]),
             cwd=ROOT,
             env={**clean, **environ},
             stdout=out,

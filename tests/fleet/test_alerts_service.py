@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from lookout.local import KafkaServer, create_topics
+from lookout.local import KafkaServer, create_topics, guarded
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import ALERTS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
@@ -86,7 +86,7 @@ def service(bootstrap: str, redis_url: str, log: Path) -> Iterator[subprocess.Po
     }
     with log.open("ab") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "services.alerts"], env=environment, stdout=sink, stderr=sink
+            guarded([sys.executable, "-m", "services.alerts"]), env=environment, stdout=sink, stderr=sink
         )
     try:
         yield process

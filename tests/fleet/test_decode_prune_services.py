@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from redis import Redis
 
-from lookout.local import KafkaServer, RedisServer, create_topics
+from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.pruning import unpack_mask
 from lookout.store import Node, StoreSettings
 from lookout.v1.frames_pb2 import FramesRecord
@@ -68,7 +68,7 @@ class Fleet:
         more = {"LOOKOUT_SILENCE_S": "10"} if name == "decode" else {}
         with self.log.open("ab") as sink:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", f"services.{name}"],
+                guarded([sys.executable, "-m", f"services.{name}"]),
                 env=environment | width | more,
                 stdout=sink,
                 stderr=sink,

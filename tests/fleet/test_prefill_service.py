@@ -17,7 +17,7 @@ import grpc
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from lookout.local import KafkaServer, RedisServer, create_topics
+from lookout.local import KafkaServer, RedisServer, create_topics, guarded
 from lookout.runtime import GrpcServer, folder_digest
 from lookout.store import Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
@@ -75,7 +75,7 @@ def service(kafka: str, redis_url: str, replicas: str, log: Path) -> Iterator[su
     }
     with log.open("ab") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "services.prefill"], env=environment, stdout=sink, stderr=sink
+            guarded([sys.executable, "-m", "services.prefill"]), env=environment, stdout=sink, stderr=sink
         )
     try:
         yield process

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lookout.local import RedisServer
+from lookout.local import RedisServer, guarded
 from lookout.store import Node, StoreSettings, TensorUnavailableError
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
@@ -33,7 +33,7 @@ class Holder:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.fleet.store_holder", *self._arguments, str(self.port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(guarded(command), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         said = next((line for line in self._process.stdout if line.startswith("serving ")), "")
         self.port = int(said.split()[1])

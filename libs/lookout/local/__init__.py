@@ -2,7 +2,7 @@
 
 from lookout.local.fleet import Fleet, FleetAddress, Service, running_fleets
 from lookout.local.kafka import KafkaServer
-from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
+from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
 from lookout.local.redis import RedisServer
 from lookout.local.topics import create_topics
 
@@ -17,5 +17,6 @@ __all__ = [
     "Service",
     "create_topics",
     "free_ports",
+    "guarded",
     "running_fleets",
 ]

@@ -37,6 +37,11 @@ class PortTakenError(LocalError):
     """Another process holds a port this part wanted."""
 
 
+def guarded(command: Sequence[str | Path]) -> list[str]:
+    """A command line that runs `command` until the thread that started it ends, however it ends."""
+    return [sys.executable, "-c", _GUARD, str(os.getpid()), *map(str, command)]
+
+
 class Child:
     """A process in its own group, with its output in a log file, that dies with its parent.
 
@@ -60,7 +65,7 @@ class Child:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _GUARD, str(os.getpid()), *map(str, command)],
+                guarded(command),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -49,9 +49,17 @@ def tensor_ref(camera: str, epoch: int, index: int, tokens: int) -> TensorRef:
 
 
 def block_record(
-    camera: str, index: int, *, epoch: int = 0, empty: bool = False, model: str = ""
+    camera: str,
+    index: int,
+    *,
+    epoch: int = 0,
+    empty: bool = False,
+    model: str = "",
+    still: bool = False,
+    luma: int = 100,
 ) -> TokensRecord:
-    """One stride block; `empty`: a hole in the stream."""
+    """One stride block; `empty`: a hole in the stream; `still`: nothing moves in it, and its anchor looks as
+    in every still block but for its `luma`."""
     block = Block(
         index=index,
         start_us=index * STRIDE_US,
@@ -63,6 +71,8 @@ def block_record(
     )
     if not empty:
         keep = keep_masks(camera, epoch, index)
+        if still:
+            keep[1:] = False
         for number, mask in enumerate(keep):
             time_us = index * STRIDE_US + number * STRIDE_US // SAMPLES
             block.frames.append(BlockFrame(time_us=time_us, sample=index * SAMPLES + number, row=number))
@@ -75,7 +85,8 @@ def block_record(
                     label_us=time_us,
                 )
             )
-        block.embeddings.CopyFrom(tensor_ref(camera, epoch, index, int(keep.sum())))
+        block.embeddings.CopyFrom(tensor_ref(camera, epoch, -1 if still else index, int(keep.sum())))
+        block.anchor_luma = bytes([luma]) * (4 * GRID * GRID)
         block.patches_total = SAMPLES * GRID * GRID * 4
         block.patches_encoded = int(keep.sum()) * 4
         block.flops_vision_dense = 1000 * block.patches_total

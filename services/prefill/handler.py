@@ -27,6 +27,7 @@ from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import Block, Planner, WindowError, WindowPlan
 from lookout.wire import TOKENS, WireError, from_bytes
 from services.prefill.blocks import check_block, empty_block, load_block, stream_name
+from services.prefill.idle import Answered
 from services.prefill.settings import PrefillSettings
 from services.prefill.verdicts import DIGITS, Span, cost_of, evidence_of, outcome, output, show_activity
 from services.prefill.watches import Active, Watches
@@ -69,7 +70,8 @@ class Held:
 
 @dataclass(slots=True)
 class CameraState:
-    """The open window of one camera. `last` is the newest window decided in `epoch`."""
+    """The open window of one camera. `last` is the newest window decided in `epoch`; `answered` what idle
+    windows may repeat (it is not kept over a takeover)."""
 
     camera: str
     epoch: int = 0
@@ -77,6 +79,7 @@ class CameraState:
     last: int | None = None
     watches_offset: int = 0
     watermark_us: int = 0
+    answered: Answered | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class _LostError(Exception):
 
 
 class PrefillHandler(Handler[CameraState]):
-    """Decides window k when block k arrives; every window is computed in full.
+    """Decides window k when block k arrives; every window that is asked is computed in full.
 
     A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
     the last, and the epoch's state is dropped. Late events and records of what was decided already give
@@ -195,7 +198,10 @@ class PrefillHandler(Handler[CameraState]):
             return Result()
         check_block(block)
         window = self._window(state, record, message)
-        active, outputs = self._decide(window, record)
+        if state.answered is not None:
+            calm = message.epoch == state.epoch
+            state.answered = state.answered.after(block, self._settings.samples) if calm else None
+        active, outputs = self._decide(state, window, record)
         self._advance(state, message, window, block.index)
         state.watches_offset, state.watermark_us = active.offset, block.end_us
         return Result(outputs, self._checkpoint(state))
@@ -212,23 +218,54 @@ class PrefillHandler(Handler[CameraState]):
             return window[-1:]  # blocks are missing: the window starts anew
         return window
 
-    def _decide(self, window: list[Held], record: Record) -> tuple[Active, list[Output]]:
+    def _decide(self, state: CameraState, window: list[Held], record: Record) -> tuple[Active, list[Output]]:
         span = _span_of(window)
         active = self._watches.active(span.camera, span.start_wall_ms)
         if not active.watches:
             self.counts["unwatched"] += 1
             return active, []
+        verdicts = self._idle(state, span, window, active)
+        if verdicts is None:
+            verdicts = self._asked(span, window, active, record)
+            state.answered = self._remembered(window, verdicts)
+        for verdict in verdicts:
+            verdict.coverage = self._coverage(window)
+            verdict.model_digest = self._model_digest
+        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
+        return active, [output(verdict) for verdict in verdicts]
+
+    def _idle(
+        self, state: CameraState, span: Span, window: list[Held], active: Active
+    ) -> list[verdicts_pb2.Verdict] | None:
+        """The last answers once more, where nothing has changed since."""
+        age, newest = self._settings.idle_age_s, window[-1].record.block
+        if age is None or state.answered is None or self._is_foreign(newest):
+            return None
+        verdicts = state.answered.again(span, active.watches, newest, age)
+        if verdicts is not None:
+            self.counts["idle"] += len(verdicts)
+        return verdicts
+
+    def _remembered(self, window: list[Held], verdicts: list[verdicts_pb2.Verdict]) -> Answered | None:
+        """What the windows behind this one may repeat."""
+        settings, blocks = self._settings, [held.record.block for held in window]
+        whole = len(blocks) == settings.blocks and not any(held.lost for held in window)
+        answered = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
+        if settings.idle_age_s is None or not whole or not answered:
+            return None
+        return Answered.of(blocks, verdicts, settings.samples, settings.idle_luma)
+
+    def _asked(
+        self, span: Span, window: list[Held], active: Active, record: Record
+    ) -> list[verdicts_pb2.Verdict]:
+        """The window's outcomes, computed, or why there is no answer."""
         lost = self._unanswerable(window[-1].record.block, record)
         if lost is None:
             shed = self._is_older(record, self._settings.shed_after_s)
             verdicts, lost = self._answer(span, window, active, 0 if shed else self._settings.describe_tokens)
         if lost is not None:
             verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
-        for verdict in verdicts:
-            verdict.coverage = self._coverage(window)
-            verdict.model_digest = self._model_digest
-        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
-        return active, [output(verdict) for verdict in verdicts]
+        return verdicts
 
     def _unanswerable(self, newest: tokens_pb2.Block, record: Record) -> _Lost | None:
         """Why a window is not even tried."""
@@ -240,10 +277,15 @@ class PrefillHandler(Handler[CameraState]):
         if newest.index % 2 and self._is_older(record, settings.thin_after_s):
             why = f"overload: older than {settings.thin_after_s:g} s, every second window"
             return _Lost(Verdict.OUTCOME_SKIPPED, why)
-        if newest.model_digest and self._model_digest and newest.model_digest != self._model_digest:
+        if self._is_foreign(newest):
             models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
             return _Lost(Verdict.OUTCOME_DEGRADED, models)
         return None
+
+    def _is_foreign(self, block: tokens_pb2.Block) -> bool:
+        """Whether another model encoded the block."""
+        ours = self._model_digest
+        return bool(block.model_digest and ours and block.model_digest != ours)
 
     def _is_older(self, record: Record, limit: float | None) -> bool:
         return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit
@@ -360,6 +402,8 @@ class PrefillHandler(Handler[CameraState]):
         state.epoch, state.last = message.epoch, decided
         keep = self._settings.blocks - 1
         state.window = window[-keep:] if keep else []
+        if not window:
+            state.answered = None
 
     def _checkpoint(self, state: CameraState) -> Checkpoint:
         return Checkpoint(

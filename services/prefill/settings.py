@@ -40,6 +40,14 @@ class PrefillSettings(ServiceSettings):
     skip_after_s: float | None = Field(
         None, gt=0, description="overload: windows older than this are skipped; none: all are answered"
     )
+    idle_age_s: float | None = Field(
+        None,
+        gt=0,
+        description="windows in which nothing changes repeat an answer up to so old; none: never",
+    )
+    idle_luma: int = Field(
+        6, ge=0, le=255, description="grey levels by which a patch may differ between idle anchors"
+    )
     store: StoreSettings = Field(
         default_factory=StoreSettings, description="tokens of the open windows, and how they are fetched"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.codec import Basis
-from lookout.pruning import Sample, TemporalMask, pack_mask, spread, unpack_mask
+from lookout.pruning import Sample, TemporalMask, luma, pack_mask, patch_luma, spread, unpack_mask
 from lookout.runtime import BadRecordError
 from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
@@ -138,9 +138,13 @@ def inputs_of(
 
 
 def describe(
-    block: tokens_pb2.Block, chosen: Sequence[Member], masks: Sequence[TemporalMask], grid: Grid
+    block: tokens_pb2.Block,
+    chosen: Sequence[Member],
+    pixels: Sequence[npt.NDArray[np.uint8]],
+    masks: Sequence[TemporalMask],
+    grid: Grid,
 ) -> None:
-    """Write frames, masks and patch counts into a block."""
+    """Write frames, masks, patch counts and the anchors' luma into a block."""
     inputs: list[RecordRef] = []
     for member in chosen:
         if member.held.ref not in inputs:
@@ -166,3 +170,5 @@ def describe(
         block.patches_encoded += int(spread(mask.keep, grid).sum())
     block.patches_total = grid.rows * grid.cols * len(masks)
     block.group_rows, block.group_cols = grid.group_rows, grid.group_cols
+    whole = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
+    block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in whole)

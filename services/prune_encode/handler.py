@@ -231,7 +231,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
         pixels, chosen = self._pixels(chosen)
         samples = [sample_of(m, p, self._grid) for m, p in zip(chosen, pixels, strict=True)]
         masks, carry = prune_block(samples, self._grid, self._policy, carry)
-        describe(block, chosen, masks, self._grid)
+        describe(block, chosen, pixels, masks, self._grid)
         segments = [member.held.record.segment.segment for member in chosen]
         tags = self._encode(record, pixels, segments, source) if masks else []
         made.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))

@@ -22,7 +22,7 @@ class TokensRecord(_message.Message):
     def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "last", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense")
+    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "last", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]
     END_US_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class Block(_message.Message):
     PATCHES_ENCODED_FIELD_NUMBER: _ClassVar[int]
     FLOPS_VISION_FIELD_NUMBER: _ClassVar[int]
     FLOPS_VISION_DENSE_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_LUMA_FIELD_NUMBER: _ClassVar[int]
     index: int
     start_us: int
     end_us: int
@@ -55,7 +56,8 @@ class Block(_message.Message):
     patches_encoded: int
     flops_vision: int
     flops_vision_dense: int
-    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., last: _Optional[bool] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ...) -> None: ...
+    anchor_luma: bytes
+    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., last: _Optional[bool] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ..., anchor_luma: _Optional[bytes] = ...) -> None: ...
 
 class BlockFrame(_message.Message):
     __slots__ = ("time_us", "sample", "input", "row", "key", "corrupt")

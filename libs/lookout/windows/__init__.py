@@ -1,5 +1,6 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
+from lookout.windows.idle import Calm, Look
 from lookout.windows.layout import LAYOUT_FILE, load_layout
 from lookout.windows.planner import Planner, WindowSettings, seal
 from lookout.windows.rotary import Rotary
@@ -30,8 +31,10 @@ __all__ = [
     "VISUAL",
     "Block",
     "BlockFrame",
+    "Calm",
     "LabelStyle",
     "Layout",
+    "Look",
     "Planner",
     "Policy",
     "PositionRangeError",

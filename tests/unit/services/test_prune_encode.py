@@ -381,3 +381,16 @@ def test_frames_of_several_cameras_share_a_batch() -> None:
         shared.close()
     with pytest.raises(RuntimeError, match="closed"):
         shared.encode(frames[0])
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_a_block_says_how_bright_the_patches_of_its_anchor_were(family: str) -> None:
+    world = World(family)
+    first, *_ = (record for segment in world.stream() for record in world.send(segment))
+    grid, [anchor] = world.grid, [patch for patch in first.block.patches if patch.anchor]
+    told = np.frombuffer(first.block.anchor_luma, np.uint8).reshape(-1, grid.rows, grid.cols)
+    assert len(told) == len(set(anchor.frames)) == grid.temporal
+    for frame, seen in zip(anchor.frames, told, strict=True):
+        grey = picture(frame, grid.height, grid.width) @ np.array([0.299, 0.587, 0.114])
+        wanted = grey.reshape(grid.rows, grid.patch, grid.cols, grid.patch).mean((1, 3))
+        assert np.abs(seen - wanted).max() < 1.5

@@ -1,0 +1,52 @@
+"""Idle windows: nothing was seen to change since a window was answered, so its answer still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Luma = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What one block shows of change. `quiet`: it was seen whole and nothing but its anchors was kept.
+    `luma`: mean grey levels of its anchors' patches."""
+
+    index: int
+    quiet: bool
+    luma: Luma
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calm:
+    """Consecutive quiet blocks up to `last` whose anchors all agree: patch by patch none differs from another
+    by more than `tolerance` grey levels, so slow drift ends a calm as a sudden change does."""
+
+    tolerance: int
+    last: int
+    low: Luma
+    high: Luma
+
+    @classmethod
+    def of(cls, looks: Iterable[Look], tolerance: int) -> Self | None:
+        """The calm of the blocks of one window; None where something changed in them."""
+        found: Self | None = None
+        for number, look in enumerate(looks):
+            if number == 0:
+                found = cls(tolerance, look.index - 1, look.luma, look.luma)
+            found = found and found.after(look)
+        return found
+
+    def after(self, look: Look) -> Self | None:
+        """The calm with the next block; None where that block ends it."""
+        if not look.quiet or look.index != self.last + 1 or look.luma.shape != self.low.shape:
+            return None
+        low, high = np.minimum(self.low, look.luma), np.maximum(self.high, look.luma)
+        if not low.size or int((high - low).max()) > self.tolerance:
+            return None
+        return type(self)(self.tolerance, look.index, low, high)

@@ -1,0 +1,71 @@
+"""Idle gating: while nothing changes, a window repeats the last answer instead of being asked again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from lookout.v1 import tokens_pb2, verdicts_pb2
+from lookout.v1.watches_pb2 import Watch
+from lookout.windows import Calm, Look
+from services.prefill.verdicts import Span, evidence_of, outcome, show_activity
+
+__all__ = ["Answered", "look_of"]
+
+Verdict = verdicts_pb2.Verdict
+
+
+def look_of(block: tokens_pb2.Block, samples: int) -> Look:
+    """What a block of `samples` samples shows of change."""
+    whole = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
+    moved = any(patch.kept for patch in block.patches if not patch.anchor)
+    return Look(block.index, whole and not moved, np.frombuffer(block.anchor_luma, np.uint8))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """The last window that was answered, and the calm since its first block."""
+
+    end_us: int
+    calm: Calm
+    verdicts: Mapping[tuple[str, int], Verdict]
+
+    @classmethod
+    def of(
+        cls, blocks: Sequence[tokens_pb2.Block], verdicts: Sequence[Verdict], samples: int, tolerance: int
+    ) -> Self | None:
+        """A window just answered, if it was calm and all of it was seen."""
+        calm = Calm.of([look_of(block, samples) for block in blocks], tolerance)
+        if calm is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
+            return None
+        known = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
+        return cls(verdicts[0].end_us, calm, known)
+
+    def after(self, block: tokens_pb2.Block, samples: int) -> Self | None:
+        """The same behind one more block; None where that block ends the calm."""
+        calm = self.calm.after(look_of(block, samples))
+        return None if calm is None else replace(self, calm=calm)
+
+    def again(
+        self, span: Span, watches: Sequence[Watch], newest: tokens_pb2.Block, age_s: float
+    ) -> list[Verdict] | None:
+        """The last answers for another window; None where one is missing, or they are older than `age_s`."""
+        if span.end_us - self.end_us > age_s * 1_000_000:
+            return None
+        said = [self.verdicts.get((watch.id, watch.version)) for watch in watches]
+        known = [(watch, one) for watch, one in zip(watches, said, strict=True) if one is not None]
+        if len(known) < len(watches):
+            return None
+        return [_repeated(span, watch, one, newest) for watch, one in known]
+
+
+def _repeated(span: Span, watch: Watch, before: Verdict, newest: tokens_pb2.Block) -> Verdict:
+    verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
+    verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
+    verdict.cost.CopyFrom(before.cost)
+    verdict.cost.flops_prefill = verdict.cost.flops_question = 0
+    verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
+    verdict.evidence.extend(evidence_of(newest))
+    show_activity(verdict, newest)
+    return verdict

@@ -41,6 +41,7 @@ _SILENCE_S = 4.0  # after so much silence a camera's last window closes
 _CLOSING_S = 20.0
 _STALL_S = 300.0
 _TEND_EVERY_S = 1.0
+_NAMED = 6  # cameras
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def demo(
                     f"[green]✓[/] fleet is up: Kafka {fleet.bootstrap}, Redis, {len(fleet.services)} services"
                 )
                 sources = [*rendered_sources(status.update), *footage_sources(files)]
-                console.print(f"[green]✓[/] {len(sources)} cameras: {', '.join(each.id for each in sources)}")
+                console.print(f"[green]✓[/] {len(sources)} cameras: {_names(sources)}")
                 watches = product_watches()
                 write_watches(fleet.bootstrap, watches)
                 console.print(
@@ -157,6 +158,11 @@ def slug_of_file(path: Path) -> str:
     """A camera id from a file's name."""
     kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in path.stem)
     return kept.strip("-.")[:60] or "camera"
+
+
+def _names(sources: Sequence[Source]) -> str:
+    names = ", ".join(source.id for source in sources[:_NAMED])
+    return names if len(sources) <= _NAMED else f"{names} and {len(sources) - _NAMED} more"
 
 
 def product_watches() -> list[Watch]:
@@ -315,7 +321,7 @@ def _summary(outcome: Outcome) -> None:
             outcome.notices.append(f"{source.path.name} could not be cut: {source.error}")
             console.print(f"[yellow]✗[/] {source.path.name}: {source.error}")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("camera")
+    table.add_column("camera", overflow="fold")
     for name in ("seconds", "windows", "incidents", "patches never computed", "tokens never computed"):
         table.add_column(name, justify="right")
     for camera in sorted(outcome.run.cameras.values(), key=lambda each: each.id):

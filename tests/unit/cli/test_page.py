@@ -120,6 +120,21 @@ def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
     assert len(shots[0]["keep"]) == shots[0]["rows"] * shots[0]["cols"] == 16
 
 
+def test_a_long_list_of_incidents_unfolds_and_leads_to_its_cameras() -> None:
+    run = Run()
+    for number in range(30):
+        for message in camera_records(f"cam-{number}", 20, {"someone-lying": (4.0, 12.0)}):
+            run.take(message)  # type: ignore[arg-type]
+    data = page_data(run, None, FACTS)
+    text = render(data, FACTS)
+    assert len(data["incidents"]) == 30
+    assert re.findall(r"<summary>(.*?)</summary>", text) == ["6 more, less sure"]
+    links = re.findall(r'<a href="#(cam-\d+)" data-camera="(.*?)"', text)
+    assert {camera for _, camera in links} == set(run.cameras)
+    for place, camera in links:
+        assert re.search(rf'id="{place}" [^>]*>\s*<div class="head">\s*<h3>{camera}</h3>', text)
+
+
 def test_what_a_camera_says_cannot_end_the_script() -> None:
     run = example_run()
     run.questions["someone-lying"] = "</script><script>alert(1)</script>"

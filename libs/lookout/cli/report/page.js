@@ -200,7 +200,6 @@
 
   for (const link of document.querySelectorAll(".incidents a")) {
     const index = page.cameras.findIndex((camera) => camera.id === link.dataset.camera);
-    link.href = `#cam-${index}`;
     const thumb = link.querySelector(".thumb"), shot = page.cameras[index]?.shots[thumb.dataset.shot];
     if (shot && thumb.dataset.shot !== "") thumb.style.backgroundImage = `url("${shot.filmed ?? shot.seen}")`;
     link.addEventListener("click", () => {

@@ -21,6 +21,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 Span = tuple[float, float]
 
 SHOTS = 14
+_INCIDENTS_SHOWN = 24  # the others unfold
 _INCIDENT_SHOTS = 8
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
@@ -76,6 +77,8 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return template.render(
         page=data,
+        places={camera["id"]: place for place, camera in enumerate(data["cameras"])},
+        first=_INCIDENTS_SHOWN,
         facts=facts,
         payload=payload,
         style=folder.joinpath("page.css").read_text(encoding="utf-8"),

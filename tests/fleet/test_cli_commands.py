@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -16,7 +17,7 @@ from lookout.cli.app import app
 from lookout.cli.connect import Position, Reader, reading
 from lookout.local import KafkaServer, create_topics
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, to_json
+from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, all_topics, to_json
 from lookout.wire.headers import CAPTURED_AT, text
 
 pytestmark = pytest.mark.fleet
@@ -144,12 +145,25 @@ def test_reading_until_now_passes_transaction_marks(broker: str) -> None:
     reader.close()
 
 
-def test_doctor_names_what_is_missing_and_ends_with_1() -> None:
+def test_doctor_names_what_is_missing_or_set_otherwise_and_ends_with_1() -> None:
     with KafkaServer() as bare:
-        code, said = lookout("doctor", "--json", "-b", bare.bootstrap)
-    findings = {row["about"]: row for row in map(json.loads, said.strip().splitlines())}
+        missing = ask_doctor(bare.bootstrap)
+        by_producers_clocks = replace(SEGMENTS, broker_time=False)
+        create_topics(
+            bare.bootstrap, topics=[by_producers_clocks, *(each for each in all_topics() if each != SEGMENTS)]
+        )
+        wrong = ask_doctor(bare.bootstrap)
+    assert missing["Kafka"]["state"] == "ok"
+    assert missing["topics"]["state"] == "bad"
+    assert "camera.segments.v1" in missing["topics"]["found"]
+    assert missing["topics"]["advice"]
+    assert "topics" not in wrong
+    assert wrong["topic settings"]["state"] == "bad"
+    said = wrong["topic settings"]["found"]
+    assert said == "camera.segments.v1 message.timestamp.type=CreateTime, needs LogAppendTime"
+
+
+def ask_doctor(bootstrap: str) -> dict[str, dict[str, str]]:
+    code, said = lookout("doctor", "--json", "-b", bootstrap)
     assert code == 1
-    assert findings["topics"]["state"] == "bad"
-    assert "camera.segments.v1" in findings["topics"]["found"]
-    assert findings["topics"]["advice"]
-    assert findings["Kafka"]["state"] == "ok"
+    return {row["about"]: row for row in map(json.loads, said.strip().splitlines())}

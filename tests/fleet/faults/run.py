@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -24,6 +24,7 @@ MODEL = ROOT / "libs/watchbench/weights/tolerant"
 QUESTIONS = ("Is a person in view?", "Is anyone lying on the ground?")
 STRIDE_S, WINDOW_S = 2.0, 10.0
 SETTLE_S = 3.0
+WALL_MS = 1_700_000_000_000  # when the cameras begin, in every run
 
 Tell = Callable[[str], None]
 
@@ -37,7 +38,6 @@ class Plan:
     seed: int = 1
     pace: float = 1.0
     patience_s: float = 600.0
-    wall_ms: int = field(default_factory=lambda: round(time.time() * 1000))  # recent: retention looks at it
 
     @property
     def expected(self) -> int:
@@ -48,9 +48,8 @@ class Plan:
 class Publisher:
     """Plays all cameras on a thread; with `pace` None as fast as it can. Each segment counts once."""
 
-    def __init__(self, bootstrap: str, film: Sequence[Piece], wall_ms: int, pace: float | None) -> None:
+    def __init__(self, bootstrap: str, film: Sequence[Piece], pace: float | None) -> None:
         self._film = sorted(film, key=lambda piece: (piece.start_s, piece.camera))
-        self._wall_ms = wall_ms
         self._pace = pace
         self._producer = Producer(
             {
@@ -79,12 +78,11 @@ class Publisher:
         for piece in self._film:
             if self._pace is not None:
                 time.sleep(max(0.0, begun + piece.start_s / self._pace - time.monotonic()))
-            at = self._wall_ms + round(piece.start_s * 1000)
+            at = WALL_MS + round(piece.start_s * 1000)
             self._producer.produce(
                 SEGMENTS.name,
                 piece.data,
                 key=piece.camera,
-                timestamp=at,
                 headers={"captured-at": str(at)},
                 on_delivery=self._delivered,
             )
@@ -133,7 +131,7 @@ def calm(plan: Plan, segments: Sequence[Piece], folder: Path, tell: Tell) -> out
     with fleet(folder) as running:
         tell("the undisturbed fleet is up")
         _watch(running.bootstrap)
-        publisher = Publisher(running.bootstrap, segments, plan.wall_ms, None)
+        publisher = Publisher(running.bootstrap, segments, None)
         publisher.start()
         return _await(running, publisher, plan, tell)
 
@@ -146,7 +144,7 @@ def stormy(
     with fleet(folder) as running:
         tell("the other fleet is up")
         _watch(running.bootstrap)
-        publisher = Publisher(running.bootstrap, segments, plan.wall_ms, plan.pace)
+        publisher = Publisher(running.bootstrap, segments, plan.pace)
         publisher.start()
         pause = plan.seconds / plan.pace / (len(faults) + 1)
         for fault in chance.sample(list(faults), len(faults)):

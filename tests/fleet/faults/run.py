@@ -104,7 +104,7 @@ def film(plan: Plan) -> list[Piece]:
     ]
 
 
-def fleet(folder: Path) -> Fleet:
+def fleet(folder: Path, engine: str = "transformers") -> Fleet:
     """A fleet of its own Kafka and Redis, with short sessions and leases; silence never ends a stream."""
     model = folder / "model"
     shutil.copytree(MODEL, model)
@@ -121,14 +121,16 @@ def fleet(folder: Path) -> Fleet:
         stage_settings={
             Stage.DECODE: {"silence_s": "86400", **store},
             Stage.PRUNE_ENCODE: store,
-            Stage.PREFILL: store,
+            Stage.PREFILL: {"engine": engine, **store},
         },
     )
 
 
-def calm(plan: Plan, segments: Sequence[Piece], folder: Path, tell: Tell) -> outcomes.Committed:
+def calm(
+    plan: Plan, segments: Sequence[Piece], folder: Path, tell: Tell, engine: str = "transformers"
+) -> outcomes.Committed:
     """The outcomes of a fleet that is left alone."""
-    with fleet(folder) as running:
+    with fleet(folder, engine) as running:
         tell("the undisturbed fleet is up")
         _watch(running.bootstrap)
         publisher = Publisher(running.bootstrap, segments, None)

@@ -109,7 +109,7 @@ class Clip:
     kept: dict[tuple[Rule, Accumulation], float]
     stale: dict[tuple[Rule, Accumulation], float]
     masks: list[Mask]
-    long_shares: list[float]  # groups kept per frame with an anchor every LONG frames
+    long_shares: dict[Accumulation, list[float]]  # groups kept per frame with an anchor every LONG frames
 
     @property
     def changed(self) -> float:
@@ -157,7 +157,7 @@ def measure(path: Path, size: int) -> Clip:
                 counts[k] += [(found & truth).sum(), found.sum(), truth.sum(), truth.size]
     kept, stale = {}, {}
     masks: list[Mask] = []
-    long_shares: list[float] = []
+    long_shares: dict[Accumulation, list[float]] = {}
     for rule in Rule:
         for accumulation in Accumulation:
             samples = [
@@ -173,8 +173,9 @@ def measure(path: Path, size: int) -> Clip:
             kept[rule, accumulation], stale[rule, accumulation] = result.kept, result.stale
             if (rule, accumulation) == (DEFAULT_RULE, Accumulation.SINCE_ANCHOR):
                 masks = result.masks
+            if rule is DEFAULT_RULE:
                 long = prune(samples, planes, grid, policy, LONG)
-                long_shares = [round(float(mask.mean()), 4) for mask in long.masks]
+                long_shares[accumulation] = [round(float(mask.mean()), 4) for mask in long.masks]
     facts = decoded.facts
     small = min(facts.width, facts.height) < SMALLEST
     return Clip(path.stem, small, len(planes), vectors, steps, kept, stale, masks, long_shares)
@@ -317,25 +318,32 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
 
 
 def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
-    """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion.
+    """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion,
+    with either accumulation.
 
     An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of
     the fixed cameras.
     """
+
+    def kept(clip: Clip, accumulation: Accumulation) -> list[float]:
+        whole = clip.long_shares[accumulation][: clip.samples // LONG * LONG]
+        return (whole * (frames // len(whole) + 1))[:frames]
+
+    default = Accumulation.SINCE_ANCHOR
     chosen = [c for c in clips if c.counts and c.samples > LONG]
-    ranked = sorted(chosen, key=lambda c: float(np.mean(c.long_shares[: c.samples // LONG * LONG])))
+    ranked = sorted(chosen, key=lambda c: float(np.mean(c.long_shares[default][: c.samples // LONG * LONG])))
     out: dict[str, object] = {}
     for level, third in zip(
         ("low", "middle", "high"), np.array_split(np.arange(len(ranked)), 3), strict=True
     ):
         clip = ranked[third[len(third) // 2]]
-        whole = clip.long_shares[: clip.samples // LONG * LONG]
-        keep = (whole * (frames // len(whole) + 1))[:frames]
+        keep = kept(clip, default)
         out[level] = {
             "clip": clip.name,
             "rule": DEFAULT_RULE.value,
             "mean": round(float(np.mean(keep)), 4),
             "keep": keep,
+            "since_encoded": kept(clip, Accumulation.SINCE_ENCODED),
         }
     return out
 

@@ -9,8 +9,13 @@ and 3 label rows a frame for 98 and 9, and a feed-forward so wide that attention
 in a 7B model. Beside the FLOPs of that run stand those of the same plans at full size (98 tokens a frame,
 Qwen2.5-7B), without and with InternVL's vision tower (full recompute encodes every frame of every window).
 
+Every figure is the mean over one cycle of the clip (five windows): strides differ in how much moves in them.
+Beside the default stand two settings that spend less: `since-encoded` (prune-encode's LOOKOUT_ACCUMULATION: a
+patch is kept only where it changed since it was last encoded), and with it only the oldest anchor refreshed
+(`WindowSettings.anchors` = 1).
+
 The last line is JSON: per motion level the speed-up over full recompute and the share of FLOPs saved, pruning
-and refresh together.
+and refresh together, of the default and of those two.
 """
 
 from __future__ import annotations
@@ -57,13 +62,19 @@ QUESTION = Question("q", "Is anyone lying?")
 
 @dataclass(frozen=True)
 class Spent:
-    """One policy: CPU seconds and FLOPs of a steady window, the seconds its plan took; FLOPs at full size."""
+    """One policy: mean CPU seconds and costs of steady windows, the seconds a plan took; mean FLOPs at full
+    size."""
 
     seconds: float
-    cost: Cost
+    costs: list[Cost]
     planning: float
-    language: int = 0
-    vision: int = 0
+    language: float = 0.0
+    vision: float = 0.0
+
+    @property
+    def flops(self) -> float:
+        """Of a window, on average."""
+        return statistics.fmean(cost.total_flops for cost in self.costs)
 
 
 SHAPES = {
@@ -123,10 +134,15 @@ def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> 
 
 
 def measure(
-    engine: TransformersEngine, keep: list[float], policies: Sequence[Policy], windows: int
+    engine: TransformersEngine,
+    keep: list[float],
+    policies: Sequence[Policy],
+    windows: int,
+    anchors: int | None = None,
 ) -> dict[Policy, Spent]:
-    """Every policy from the same key window, over `windows` steady windows; medians."""
-    planner, grid = Planner(engine.layout, WindowSettings(BLOCKS, key_every=10_000)), grid_of(engine)
+    """Every policy from the same key window, over `windows` steady windows; means."""
+    settings = WindowSettings(BLOCKS, key_every=10_000, anchors=anchors)
+    planner, grid = Planner(engine.layout, settings), grid_of(engine)
     blocks = [block(index, keep, engine.model.hidden, grid) for index in range(BLOCKS + windows)]
     key = planner.plan(blocks[:BLOCKS], key=True)
     engine.run([WindowRequest(key, blocks[:BLOCKS], [QUESTION])])[0].unwrap()
@@ -137,7 +153,7 @@ def measure(
         held.keys, held.values = [part.clone() for part in keys], [part.clone() for part in values]
         held.digest, held.rows = key.digest, key.rows
         spent = slide(engine, planner, blocks, key, policy)
-        language, vision = full_size(engine.layout, keep, policy)
+        language, vision = full_size(engine.layout, keep, policy, settings, windows)
         out[policy] = replace(spent, language=language, vision=vision)
     engine.close_stream("bench/0")
     return out
@@ -147,7 +163,7 @@ def slide(
     engine: TransformersEngine, planner: Planner, blocks: list[Block], plan: WindowPlan, policy: Policy
 ) -> Spent:
     """The windows behind `plan`, one block at a time."""
-    seconds, planning = [], []
+    seconds, planning, costs = [], [], []
     for last in range(BLOCKS + 1, len(blocks) + 1):
         window = blocks[last - BLOCKS : last]
         start = time.process_time()
@@ -157,19 +173,28 @@ def slide(
         start = now(engine.model.device)
         answer = engine.run([request])[0].unwrap()
         seconds.append(now(engine.model.device) - start)
-    return Spent(statistics.median(seconds), answer.cost, statistics.median(planning))
+        costs.append(answer.cost)
+    return Spent(statistics.fmean(seconds), costs, statistics.median(planning))
 
 
-def full_size(layout: Layout, keep: list[float], policy: Policy) -> tuple[int, int]:
-    """FLOPs of the same steady window at full size, language model and vision tower."""
-    planner = Planner(replace(labelled(layout, 6), layers=QWEN_7B["layers"]), WindowSettings(BLOCKS, policy))
-    blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + 1)]
-    first = planner.plan(blocks[:-1], key=True)
-    plan = planner.plan(blocks[1:], first, key=False)
-    seen = blocks[1:] if policy in WHOLE_WINDOWS else blocks[-1:]
-    patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
-    vision = sum(VIT_LAYERS * (2 * VIT_LINEAR * n + 4 * VIT_HIDDEN * n * n) for n in patches)
-    return window_cost(plan, [12], kv_bytes=0, **QWEN_7B).total_flops, vision
+def full_size(
+    layout: Layout, keep: list[float], policy: Policy, settings: WindowSettings, windows: int
+) -> tuple[float, float]:
+    """Mean FLOPs of the same steady windows at full size, language model and vision tower."""
+    planner = Planner(
+        replace(labelled(layout, 6), layers=QWEN_7B["layers"]), replace(settings, policy=policy)
+    )
+    blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + windows)]
+    plan = planner.plan(blocks[:BLOCKS], key=True)
+    language, vision = [], []
+    for last in range(BLOCKS + 1, len(blocks) + 1):
+        window = blocks[last - BLOCKS : last]
+        plan = planner.plan(window, plan, key=False)
+        seen = window if policy in WHOLE_WINDOWS else window[-1:]
+        patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
+        vision.append(sum(VIT_LAYERS * (2 * VIT_LINEAR * n + 4 * VIT_HIDDEN * n * n) for n in patches))
+        language.append(window_cost(plan, [12], kv_bytes=0, **QWEN_7B).total_flops)
+    return statistics.fmean(language), statistics.fmean(vision)
 
 
 def questions(engine: TransformersEngine, keep: list[float]) -> dict[str, float]:
@@ -198,10 +223,10 @@ def grid_of(engine: TransformersEngine) -> tuple[int, int]:
     return WHOLE if engine.model.hidden > 1024 else SMALL
 
 
-def levels(path: Path) -> dict[str, list[float]]:
-    """The keep ratios per frame of the three levels."""
+def levels(path: Path, kind: str) -> dict[str, list[float]]:
+    """The keep ratios per frame of the three levels, with the accumulation of that `kind`."""
     told = json.loads(path.read_text())
-    return {level: [float(share) for share in told[level]["keep"]] for level in LEVELS}
+    return {level: [float(share) for share in told[level][kind]] for level in LEVELS}
 
 
 def main() -> None:
@@ -212,13 +237,13 @@ def main() -> None:
     parser.add_argument("--shape", choices=tuple(SHAPES), default="small", help="7b wants an accelerator")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default=None, help="float32 on cpu, else bfloat16")
-    parser.add_argument("--windows", type=int, default=2, help="steady windows per policy")
+    parser.add_argument("--windows", type=int, default=5, help="steady windows per policy")
     parser.add_argument("--motion", type=Path, default=Path(__file__).with_name("motion.json"))
     parser.add_argument("--no-peers", action="store_true", help="leave the peer policies out")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    shares = levels(options.motion)
-    out: dict[str, dict[str, float]] = {}
+    shares, sparse = (levels(options.motion, kind) for kind in ("keep", "since_encoded"))
+    out: dict[str, dict[str, dict[str, float]]] = {}
     device = torch.device(options.device)
     dtype = options.dtype or ("float32" if device.type == "cpu" else "bfloat16")
     engine = model(options.shape, device, getattr(torch, dtype))
@@ -237,13 +262,24 @@ def main() -> None:
             name, rate = torch.cuda.get_device_name(device), STRIDE_S / both.seconds
             print(f"{name}: {level}: {full.seconds * 1e3:.0f} ms full, {both.seconds * 1e3:.0f} ms ours; "
                   f"{STRIDE_S / full.seconds:.0f} and {rate:.0f} live streams one by one")  # fmt: skip
-        out[level] = {
-            "speedup": round(full.seconds / both.seconds, 2),
-            "flops": round(1 - both.cost.total_flops / full.cost.total_flops, 4),
-        }
+        out[level] = {"default": saved(both, full)}
+        for name, anchors in (("since-encoded", None), ("one anchor", 1)):
+            spent = measure(engine, sparse[level], [Policy.REFRESH], options.windows, anchors)[Policy.REFRESH]
+            show(level, name, spent, full)
+            out[level][name] = saved(spent, full)
     print("questions, as shares of a full pruned window (low):", rounded(questions(engine, shares["low"])))
     engine.close()
     print(json.dumps(out))
+
+
+def saved(spent: Spent, full: Spent) -> dict[str, float]:
+    """What the JSON line says of a setting."""
+    return {
+        "speedup": round(full.seconds / spent.seconds, 2),
+        "flops": round(1 - spent.flops / full.flops, 4),
+        "flops_7b": round(1 - (spent.language + spent.vision) / (full.language + full.vision), 4),
+        "planning": round(spent.planning / spent.seconds, 4),
+    }
 
 
 def header() -> None:
@@ -254,11 +290,12 @@ def header() -> None:
 
 def show(level: str, name: str, spent: Spent, full: Spent) -> None:
     """One row of the table; everything against full recompute of the dense window."""
-    cost = spent.cost
-    computed = cost.tokens_new + cost.tokens_refreshed
+    computed = statistics.fmean(cost.tokens_new + cost.tokens_refreshed for cost in spent.costs)
+    kept = statistics.fmean(cost.tokens_kept for cost in spent.costs)
+    layers = statistics.fmean(cost.token_layers for cost in spent.costs)
     print(
-        f"{level:8} {name:14} {computed:6d} {cost.tokens_kept:6d} {cost.token_layers:12d} "
-        f"{full.seconds / spent.seconds:9.2f} {1 - cost.total_flops / full.cost.total_flops:12.1%} "
+        f"{level:8} {name:14} {computed:6.0f} {kept:6.0f} {layers:12.0f} "
+        f"{full.seconds / spent.seconds:9.2f} {1 - spent.flops / full.flops:12.1%} "
         f"{1 - spent.language / full.language:8.1%} "
         f"{1 - (spent.language + spent.vision) / (full.language + full.vision):9.1%} "
         f"{spent.planning / spent.seconds:9.2%}",

@@ -39,7 +39,8 @@ class WindowSettings:
     """`blocks` strides make a window (w/s); every `key_every` strides a window is computed in full.
 
     `compact` numbers the kept tokens of a 1-D model consecutively instead of leaving gaps where tokens
-    were dropped. `seed` draws the rows of `RANDOM_K`.
+    were dropped. `anchors` bounds how many of the remaining anchors `REFRESH` computes again, oldest first
+    (None: all): the oldest stands nearest to what was evicted. `seed` draws the rows of `RANDOM_K`.
     """
 
     blocks: int = 5
@@ -47,8 +48,11 @@ class WindowSettings:
     key_every: int = 15
     compact: bool = False
     seed: int = 0
+    anchors: int | None = None
 
     def __post_init__(self) -> None:
+        if self.anchors is not None and self.anchors < 1:
+            raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
 
@@ -206,7 +210,9 @@ class Planner:
         fresh = np.flatnonzero(plan.source < 0)
         evicted = base.blocks[0] != plan.blocks[0]
         held = {block for block in base.blocks if block in plan.blocks}
-        anchors = [s for s in plan.segments if s.anchor and s.block in held] if evicted else []
+        anchors = [s for s in plan.segments if s.anchor and s.block in held][: self.settings.anchors]
+        if not evicted:
+            anchors = []
         budget = sum(s.stop - s.start for s in anchors)
         first = plan.segments[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first

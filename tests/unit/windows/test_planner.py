@@ -132,6 +132,15 @@ def test_refresh_computes_anchors_and_the_new_block() -> None:
     assert rows_of(growing.compute).min() == next(s for s in growing.segments if s.block == 1).start
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_refresh_may_stop_at_the_oldest_anchors(most: int) -> None:
+    plan = chain(Planner(PLAIN, WindowSettings(4, key_every=1000, anchors=most)), 6, 4)[-1]
+    want = [s for s in plan.segments[1:] if s.block == 5 or (s.anchor and s.block < 2 + most)]
+    assert rows_of(plan.compute).tolist() == rows_of([Run(s.start, s.stop) for s in want]).tolist()
+    with pytest.raises(WindowError, match="reuse-all refreshes none"):
+        WindowSettings(anchors=0)
+
+
 def test_labels_restart_at_key_windows_only() -> None:
     plans = chain(Planner(PLAIN, WindowSettings(2, key_every=4)), 12, 2)
     keys = [plan.window for plan in plans if plan.key]

@@ -26,8 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
 
 
-def eventually(what: Callable[[], object], seconds: float = 60.0, every: float = 0.05) -> Any:
-    """The first true answer of `what`; fails after `seconds` (a bound against hanging, not a measurement)."""
+def eventually(what: Callable[[], object], seconds: float = 240.0, every: float = 0.05) -> Any:
+    """The first true answer of `what`; fails after `seconds`: a bound against hanging, not a measurement.
+
+    On a machine that has no time for it Kafka alone takes a minute to come back.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := what():

@@ -38,7 +38,7 @@ def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
     log = tmp_path / "toy.log"
     each = 40
     send(bench, 1, each, sleep=0.02)
-    kills = 0
+    kills = before = 0
     worker = process(settings, log)
     try:
         while not bench.counted(CAMERAS, each):
@@ -48,7 +48,9 @@ def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
                 worker.send_signal(signal.SIGKILL)
                 worker.wait()
                 kills += 1
+                before = log.stat().st_size
                 worker = process(settings, log)
+        eventually(lambda: b"partition taken over" in log.read_bytes()[before:])  # it hears signals now
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0
     finally:

@@ -46,6 +46,7 @@ class Transaction:
     step: Step = Step.PRODUCE
     begun: bool = False
     started: float = field(default_factory=time.monotonic)
+    watched: float = field(default_factory=time.monotonic)  # since when Kafka could have answered
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
@@ -120,6 +121,7 @@ class Committer:
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
+        self._ghosts = 0  # clients of ours that were left behind: each may still fence its successor, once
         self.identity = f"{group}.{settings.instance}"
         self.poison: dict[tuple[int, int], DeadLetter] = {}
         self._producer = self._start(settings.start_timeout_s)
@@ -143,6 +145,7 @@ class Committer:
         """
         self._log.warning("a transaction hangs: starting anew", step=transaction.step.name)
         self._work = SimpleQueue()
+        self._ghosts += 1
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
@@ -184,7 +187,7 @@ class Committer:
         transaction = unknown
         try:
             if unknown is not None:
-                self._renew()
+                self._renew(turn)
                 self._say(turn, Ended(unknown, Outcome.UNKNOWN))
             while turn == self._turns:
                 try:
@@ -195,8 +198,11 @@ class Committer:
                 if transaction is None:
                     return
                 if self._stale:
-                    self._renew()
-                self._say(turn, Ended(transaction, self._end(transaction)))
+                    self._renew(turn)
+                outcome = self._end(transaction, turn)
+                if outcome is Outcome.COMMITTED:
+                    self._ghosts = 0
+                self._say(turn, Ended(transaction, outcome))
         except Exception as error:
             if transaction is not None:
                 self._say(turn, Ended(transaction, Outcome.UNKNOWN, error))
@@ -205,12 +211,14 @@ class Committer:
         if turn == self._turns:
             self._ended(ended)
 
-    def _renew(self) -> None:
+    def _renew(self, turn: int) -> None:
         """A new client of the same identity: its first act is to abort what the old one left open."""
         self._stale = False
-        self._producer = self._start(float("inf"))
+        producer = self._start(float("inf"))
+        if turn == self._turns:  # a thread that was left behind may come round this late
+            self._producer = producer
 
-    def _end(self, transaction: Transaction) -> Outcome:
+    def _end(self, transaction: Transaction, turn: int) -> Outcome:
         """Bring it to its end. Raises FencedError."""
         while not self._stop.is_set():
             try:
@@ -222,7 +230,7 @@ class Committer:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
             if transaction.doubtful:
                 self._log.warning("Kafka went away in a transaction", why=transaction.why)
-                self._renew()
+                self._renew(turn)
                 return Outcome.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
 
@@ -253,6 +261,9 @@ class Committer:
         transaction.why = transaction.abandoned or error.str()
         lasted = time.monotonic() - transaction.started
         if error.fatal() or error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
+            if self._ghosts:
+                self._ghosts -= 1
+                transaction.doubtful = True
             if not transaction.doubtful and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "

@@ -419,7 +419,7 @@ class Worker:
     def _watch(self, transaction: Transaction) -> None:
         """A client that hangs although Kafka is there is replaced."""
         patience = HANG_S + (transaction.replaced + 1) * self._settings.transaction_timeout_s
-        if self._kafka_up and time.monotonic() - transaction.started > patience:
+        if self._kafka_up and time.monotonic() - transaction.watched > patience:
             transaction.replaced += 1
             self._committer.replace(transaction)
 
@@ -704,6 +704,8 @@ class Worker:
         if up:
             for partition in self._partitions.values():
                 partition.next_tick = time.monotonic() + CATCH_UP_S
+            if self._transaction is not None:
+                self._transaction.watched = time.monotonic()
             self._health.clear("kafka")
             self._log.info("Kafka is back")
         else:

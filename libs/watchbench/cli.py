@@ -82,9 +82,12 @@ def train(
     steps2: Annotated[int, typer.Option(help="Steps on windows and questions.")] = 8000,
     threads: Annotated[int, typer.Option(help="Threads for learning; drawing has one of its own.")] = 1,
     seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 1,
+    begin: Annotated[
+        str | None, typer.Option(help="Begin with these weights: a committed name, or a checkpoint folder.")
+    ] = None,
 ) -> None:
-    """Train from scratch and install the result as committed weights; resumable; mixes in footage if there
-    is any."""
+    """Train and install the result as committed weights; resumable; mixes in footage if there is any."""
+    from watchbench import model as vlm
     from watchbench.footage import folder as footage_folder
     from watchbench.training import Plan, Trainer
 
@@ -100,7 +103,9 @@ def train(
         drop=0.5 if name == "tolerant" else 0.0,
         footage=str(where) if where else None,
     )
-    trainer = Trainer(plan, folder / f"{name}-{seed}")
+    named = Path(begin) if begin else None
+    initial = vlm.weights(begin) if begin and named and not named.is_dir() else named
+    trainer = Trainer(plan, folder / f"{name}-{seed}", initial)
     trainer.run()
     print(trainer.install(name))
 

@@ -338,8 +338,8 @@ class Pasted(Protocol):
 
     real_people: Tensor
 
-    def ground(self, drawn: Tensor) -> Tensor:
-        """Backgrounds [B, S, S, 3], some replaced."""
+    def ground(self, drawn: Tensor, frames: int) -> Tensor:
+        """Backgrounds [B, S, S, 3], some replaced: [B, frames, S, S, 3]."""
 
     def draw(self, canvas: Tensor, now: Moment) -> None:
         """Paste people into canvas [B, T, S, S, 3]."""
@@ -358,9 +358,8 @@ def render(  # noqa: PLR0917
     now = now or observe(scene, times)
     b, frames = scene.size, now.foot_x.shape[-1]
     back = background(scene, size) if backdrop is None else backdrop
-    if pasted is not None:
-        back = pasted.ground(back)
-    canvas = back[:, None].expand(-1, frames, -1, -1, -1).contiguous().view(b * frames, size, size, 3)
+    grounds = back[:, None].expand(-1, frames, -1, -1, -1) if pasted is None else pasted.ground(back, frames)
+    canvas = grounds.contiguous().view(b * frames, size, size, 3)
     pen = _Pen(canvas, scene, frames)
     seconds = times.expand(b, -1).float()
     _draw_slow(pen, scene, seconds)

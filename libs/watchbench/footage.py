@@ -1,4 +1,5 @@
-"""Real backgrounds and real people cut from footage, mixed into training scenes when footage is at hand.
+"""Other backgrounds than the drawn ones, invented or real, and real people cut from footage, mixed into
+training scenes; what is real only when footage is at hand.
 
 Clips used for scoring (:data:`watchbench.sight.CLIPS`) are never opened here.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from watchbench import clutter
 from watchbench.scenes import Dice, Moment, Scene
 
 # Clips of the training side. People are cut by their difference to the empty scene.
@@ -28,10 +31,12 @@ BACKDROP_CLIPS = (
     "fixed/zamba_ir_tree_1fps.avi",
     "fixed/zamba_ir_exposure_1fps.avi",
     "fixed/zamba_baboons_1fps.avi",
-    "moving/openh264_flower_handheld_720p.264",
-    "moving/androidx_rooftop_320x240_60fps.mp4",
-    "fixed/cvrecipes_carcans_1s_1080p.mp4",
 )
+# Cameras that move: every picture is another backdrop, from where (a share of the clip) no vehicle is seen.
+MOVING_CLIPS = {
+    "moving/openh264_flower_handheld_720p.264": 0.0,
+    "moving/androidx_rooftop_320x240_60fps.mp4": 0.45,
+}
 SPRITE = 96
 
 
@@ -67,6 +72,10 @@ def load(where: Path) -> Footage | None:
         backdrops.append(_shrink(empty, 160))
         if name in PEOPLE_CLIPS:
             people += _cut(pictures, empty)
+    for name, begin in MOVING_CLIPS.items():
+        if (where / name).is_file():
+            pictures = _pictures(where / name, 12)
+            backdrops += [_shrink(picture, 160) for picture in pictures[round(begin * len(pictures)) :]]
     if not backdrops:
         return None
     return Footage(torch.stack(backdrops), tuple(people))
@@ -124,37 +133,59 @@ def _cut(pictures: NDArray[np.uint8], empty: NDArray[np.uint8]) -> list[tuple[Te
     return [tuple(run[2:-2]) for run in runs if len(run) >= 8]
 
 
+@lru_cache(maxsize=1)
+def _invented() -> Tensor:
+    return clutter.pictures(256)
+
+
 class Composite:
-    """Some scenes of a batch on real backgrounds, and in some the people replaced by people cut from
-    footage."""
+    """Some scenes of a batch on invented or real backgrounds, a few of them seen by a camera that pans, and
+    in some the people replaced by people cut from footage."""
 
-    def __init__(self, footage: Footage, scene: Scene, share: float = 0.4) -> None:
+    def __init__(
+        self, footage: Footage | None, scene: Scene, share: float = 0.3, invented: float = 0.2
+    ) -> None:
         d = Dice(scene.seed ^ 0xF007)
-        self.footage, self.scene = footage, scene
-        self.real_ground = d.chance(share, scene.size)
-        self.real_people = d.chance(share, scene.size) & torch.tensor(bool(footage.people))
-        self.which = d.whole(0, max(1, len(footage.people)), *scene.people["x"].shape)
-        self.first = d.whole(0, 1000, *scene.people["x"].shape)
-        self.flip = d.chance(0.5, *scene.people["x"].shape)
-        self.tint = d(*scene.people["x"].shape, 3, low=0.6, high=1.3) * d(
-            *scene.people["x"].shape, 1, low=0.7, high=1.2
-        )
-        self.lift = d(*scene.people["x"].shape, 1, low=0.0, high=0.35)
-        self.dice = d
+        self.scene, self.dice = scene, d
+        self.people = footage.people if footage else ()
+        self.pictures = (footage.backdrops if footage else None, _invented())
+        draw = d(scene.size)
+        self.source = torch.full((scene.size,), -1)
+        self.source[draw < invented + share] = 0 if footage else -1
+        self.source[draw < invented] = 1
+        self.real_people = d.chance(share, scene.size) & torch.tensor(bool(self.people))
+        shape = scene.people["x"].shape
+        self.which = d.whole(0, max(1, len(self.people)), *shape)
+        self.first = d.whole(0, 1000, *shape)
+        self.flip = d.chance(0.5, *shape)
+        self.tint = d(*shape, 3, low=0.6, high=1.3) * d(*shape, 1, low=0.7, high=1.2)
+        self.lift = d(*shape, 1, low=0.0, high=0.35)
 
-    def ground(self, drawn: Tensor) -> Tensor:
-        """Backgrounds [B, S, S, 3] with some replaced by crops of real ones."""
-        size, d = drawn.shape[1], self.dice
-        for i in self.real_ground.nonzero()[:, 0].tolist():
-            picture = self.footage.backdrops[int(d.whole(0, len(self.footage.backdrops), 1))]
-            side = int(d.whole(70, picture.shape[1] + 1, 1))
-            y, x = (int(d.whole(0, picture.shape[1] - side + 1, 1)) for _ in range(2))
-            crop = picture[None, :, y : y + side, x : x + side]
-            image = functional.interpolate(crop, (size, size), mode="bilinear", antialias=side > size)[0]
-            if d.chance(0.5, 1):
-                image = image.flip(2)
-            drawn[i] = (image * d(3, 1, 1, low=0.75, high=1.2)).clamp(0, 1).permute(1, 2, 0)
-        return drawn
+    def ground(self, drawn: Tensor, frames: int) -> Tensor:
+        """Backgrounds [B, S, S, 3], some replaced, for every frame: [B, frames, S, S, 3]."""
+        out = drawn[:, None].expand(-1, frames, -1, -1, -1).contiguous()
+        for i in (self.source >= 0).nonzero()[:, 0].tolist():
+            out[i] = self._backdrop(int(self.source[i]), drawn.shape[1], frames)
+        return out
+
+    def _backdrop(self, source: int, size: int, frames: int) -> Tensor:
+        """A crop of one picture [frames, S, S, 3]; one in four drifts over it."""
+        d, stock = self.dice, self.pictures[source]
+        assert stock is not None
+        picture = stock[int(d.whole(0, len(stock), 1))]
+        if d.chance(0.5, 1):
+            picture = picture.flip(2)
+        picture = (picture * d(3, 1, 1, low=0.75, high=1.2)).clamp(0, 1)
+        pans = bool(d.chance(0.25, 1)) and frames > 1
+        side = int(d.whole(70, 120 if pans else picture.shape[1] + 1, 1))
+        free = picture.shape[1] - side
+        begin, end = d.whole(0, free + 1, 2), d.whole(0, free + 1, 2)
+        stops = torch.linspace(0, 1, frames if pans else 1)[:, None] * (end - begin) + begin
+        crops = torch.stack(
+            [picture[:, y : y + side, x : x + side] for y, x in stops.round().long().tolist()]
+        )
+        image = functional.interpolate(crops, (size, size), mode="bilinear", antialias=side > size)
+        return image.permute(0, 2, 3, 1).expand(frames, -1, -1, -1)
 
     def draw(self, canvas: Tensor, now: Moment) -> None:
         """Paste people into canvas [B, T, S, S, 3], in place, the far ones first."""
@@ -168,7 +199,7 @@ class Composite:
                         self._paste(canvas[i, k], i, k, who, box[i, k, who], bool(lying[i, k, who]))
 
     def _paste(self, picture: Tensor, i: int, k: int, who: int, box: Tensor, lying: bool) -> None:  # noqa: PLR0917
-        run = self.footage.people[int(self.which[i, who])]
+        run = self.people[int(self.which[i, who])]
         sprite = run[(int(self.first[i, who]) + k) % len(run)]
         size = picture.shape[0]
         x0, y0, x1, y1 = (round(float(v) * size) for v in box)

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +115,15 @@ def build(shape: Shape | None = None) -> Any:
     return InternVLForConditionalGeneration(config)
 
 
-def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1).
+def patches(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
+    """The tower's last states [frames, 64, width] of pixels [frames, 3, 112, 112] (RGB 0..1).
 
     ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are masked out as
     keys, as the pruned tower never sees them (their rows of the result mean nothing).
     """
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
-    x = (pixels - mean) / std
-    inner = model.model
-    tower = inner.vision_tower
-    h = tower.embeddings(x)
+    tower = model.model.vision_tower
+    h = tower.embeddings((pixels - mean) / std)
     mask = None
     if keep is not None:
         grid = keep.view(-1, CELLS, CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
@@ -133,10 +131,40 @@ def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     for layer in tower.encoder.layer:
         h = h + layer.lambda_1 * layer.attention(layer.layernorm_before(h), mask)[0]
         h = h + layer.lambda_2 * layer.mlp(layer.layernorm_after(h))
-    h = tower.layernorm(h)[:, 1:]
-    side = SIZE // PATCH
-    h = inner.pixel_shuffle(h.reshape(len(h), side, side, -1), scale_factor=0.5)
+    return tower.layernorm(h)[:, 1:]  # type: ignore[no-any-return]
+
+
+def gather(model: Any, states: Tensor) -> Tensor:
+    """Tokens [frames, 16, hidden] of the tower's states [frames, 64, width]."""
+    inner, side = model.model, SIZE // PATCH
+    h = inner.pixel_shuffle(states.reshape(len(states), side, side, -1), scale_factor=0.5)
     return inner.multi_modal_projector(h.reshape(len(h), TOKENS, -1))  # type: ignore[no-any-return]
+
+
+def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Tokens [frames, 16, hidden] of pixels [frames, 3, 112, 112] (RGB 0..1); ``keep`` as in
+    :func:`patches`."""
+    return gather(model, patches(model, pixels, keep))
+
+
+@lru_cache(maxsize=1)
+def _split_attention() -> str:
+    """Registers attention in two parts: rows of the clip see what came before them (in their order, so that
+    no mask is read), rows of questions what the mask [B, 1, question rows, all] says."""
+    from transformers import AttentionInterface
+
+    def attend(  # noqa: PLR0917
+        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **_: Any
+    ) -> tuple[Tensor, None]:
+        k, v = (x.repeat_interleave(module.num_key_value_groups, 1) for x in (k, v))
+        rows = q.shape[2] - mask.shape[2]
+        sdpa = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling)
+        clip = sdpa(q[:, :, :rows], k[:, :, :rows], v[:, :, :rows], is_causal=True)
+        asked = sdpa(q[:, :, rows:], k, v, attn_mask=mask)
+        return torch.cat([clip, asked], 2).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("watchbench_split", attend)
+    return "watchbench_split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +175,25 @@ class Asked:
     after: int
 
 
-def answer(
-    model: Any, tokens: Tensor, asked: list[Asked], keep: Tensor | None = None, first_label: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Logits (yes/no [B, questions, 2], all [B, questions, vocabulary]) of questions blind to one another.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Logits of every question: ``answers`` yes/no [B, questions, 2], ``words`` [B, questions, vocabulary];
+    and the states [B, T, hidden] of the token that closes each frame, after each of the layers asked for."""
+
+    answers: Tensor
+    words: Tensor
+    frames: tuple[Tensor, ...]
+
+
+def answer(  # noqa: PLR0917
+    model: Any,
+    tokens: Tensor,
+    asked: list[Asked],
+    keep: Tensor | None = None,
+    first_label: int = 1,
+    layers: tuple[int, ...] = (),
+) -> Reading:
+    """Answers to questions that are blind to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
     """
@@ -181,22 +224,23 @@ def answer(
     q_start = torch.tensor([ends[asked[n].after] for n in q_of.tolist()])
     q_pos = q_start + torch.tensor([i for text in texts for i in range(len(text))])
     last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
-    rows, cols = h.shape[1], len(q_ids)
-    causal = (position[:, :, None] >= position[:, None]) & valid[:, None]
     past = (q_start[None, :, None] > position[:, None]) & valid[:, None]
     own = (q_of[:, None] == q_of[None]) & (q_pos[:, None] >= q_pos[None])
-    mask = torch.zeros(b, rows + cols, rows + cols, dtype=torch.bool)
-    mask[:, :rows, :rows], mask[:, rows:, :rows], mask[:, rows:, rows:] = causal, past, own
-    mask |= torch.eye(rows + cols, dtype=torch.bool)
-    out = lm(
+    usual, lm.config._attn_implementation = lm.config._attn_implementation, _split_attention()
+    states = lm(
         inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1),
-        attention_mask=mask[:, None],
+        attention_mask=torch.cat([past, own.expand(b, -1, -1)], 2)[:, None],
         position_ids=torch.cat([position, q_pos.expand(b, -1)], 1),
         use_cache=False,
-    ).last_hidden_state[:, rows + last]
-    logits = model.lm_head(out).float()
+        output_hidden_states=bool(layers),
+    )
+    lm.config._attn_implementation = usual
+    logits = model.lm_head(states.last_hidden_state[:, h.shape[1] + last]).float()
     table = _table()
-    return logits[..., [table[YES], table[NO]]], logits
+    closed = torch.tensor(ends)[:, None] - 1
+    row = ((position[:, None] < closed) & valid[:, None]).sum(2)[..., None].expand(-1, -1, h.shape[-1])
+    frames = tuple(states.hidden_states[layer].gather(1, row) for layer in layers)
+    return Reading(logits[..., [table[YES], table[NO]]], logits, frames)
 
 
 def layout() -> dict[str, object]:
@@ -309,6 +353,22 @@ def load(folder: Path) -> Any:
     from transformers import InternVLForConditionalGeneration
 
     return InternVLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def inherited(folder: Path) -> dict[str, Tensor]:
+    """Weights of a checkpoint folder to go on from, as a state of :func:`build`'s model; words are matched by
+    their text, so that the vocabulary may have grown. New words start as ``<unk>``."""
+    old = load(folder)
+    known: dict[str, int] = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    state: dict[str, Tensor] = old.state_dict()
+    fresh = build(shape_of(old)).state_dict()
+    for name, value in state.items():
+        if value.shape != fresh[name].shape or name.endswith(("embed_tokens.weight", "lm_head.weight")):
+            rows = torch.tensor([known.get(word, known["<unk>"]) for word in vocabulary()])
+            fresh[name][: len(rows)] = value[rows]
+        else:
+            fresh[name] = value
+    return dict(fresh)
 
 
 def weights(name: str = "tolerant") -> Path:

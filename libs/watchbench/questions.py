@@ -32,21 +32,67 @@ class Question:
 
 
 QUESTIONS: tuple[Question, ...] = (
-    Question("person", "seen", ("Is a person in view?", "Is anyone in view?", "Is there a person?"), True),
     Question(
-        "lying",
-        "lying",
-        ("Is anyone lying on the ground?", "Is a person lying on the ground?", "Has someone fallen?"),
+        "person",
+        "seen",
+        (
+            "Is a person in view?",
+            "Is anyone in view?",
+            "Is there a person?",
+            "Is somebody there?",
+            "Can you see a person?",
+            "Is there someone in the picture?",
+        ),
         True,
     ),
-    Question("vehicle", "seen", ("Is a vehicle in view?", "Is there a vehicle?", "Is a car in view?"), True),
     Question(
-        "many", "crowd", ("Are there many people?", "Are many people in view?", "Is there a crowd?"), True
+        "lying",
+        "lying",
+        (
+            "Is anyone lying on the ground?",
+            "Is a person lying on the ground?",
+            "Has someone fallen?",
+            "Is there a person lying on the floor?",
+            "Did somebody fall down?",
+            "Is anybody on the floor?",
+        ),
+        True,
+    ),
+    Question(
+        "vehicle",
+        "seen",
+        (
+            "Is a vehicle in view?",
+            "Is there a vehicle?",
+            "Is a car in view?",
+            "Can you see a car or a van?",
+            "Is there a car in the picture?",
+        ),
+        True,
+    ),
+    Question(
+        "many",
+        "crowd",
+        (
+            "Are there many people?",
+            "Are many people in view?",
+            "Is there a crowd?",
+            "Are there five or more people?",
+            "Is it crowded?",
+        ),
+        True,
     ),
     Question(
         "left",
         "left-behind",
-        ("Has an object been left behind?", "Was an object left behind?", "Is there an abandoned object?"),
+        (
+            "Has an object been left behind?",
+            "Was an object left behind?",
+            "Is there an abandoned object?",
+            "Has someone left a bag?",
+            "Is there a suitcase left alone?",
+            "Was something put down and left?",
+        ),
         True,
     ),
     Question("now_person", "now", ("Is a person in view now?",)),
@@ -104,8 +150,8 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
         "now_vehicle": (car, car_hint),
         "seen_person": (before(person, short), ever(person_hint)),
         "seen_vehicle": (before(car, short), ever(car_hint)),
-        "count": _distinct(truth.vehicle_share, ever),
-        "people": _distinct(truth.person_share, ever),
+        "count": _distinct(truth.vehicle_share, truth.twin),
+        "people": _distinct(truth.person_share, torch.zeros_like(truth.twin)),
         "novel": _novel(car, car_hint, ever),
         "return": _returns(truth, ever),
         "dwell": _dwell(truth, step),
@@ -125,18 +171,19 @@ def answers(truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def _left(truth: Truth, short: int) -> tuple[Tensor, Tensor]:
-    """Set down after the window began, at least a second ago, and still there."""
-    there = truth.object_there
-    fresh = there & ~there[:, :1]
-    settled = torch.zeros_like(fresh)
-    settled[:, short:] = fresh[:, : fresh.shape[1] - short] if short < fresh.shape[1] else False
-    return (fresh & settled).any(2), fresh.any(2)
+    """Set down after the window began, still there, and in sight for a second at least."""
+    fresh = truth.object_there & ~truth.object_there[:, :1]
+    clear = fresh & (truth.object_share >= 0.5)
+    return (fresh & (clear.cumsum(1) > short)).any(2), fresh.any(2)
 
 
-def _distinct(share: Tensor, ever: object) -> tuple[Tensor, Tensor]:
+def _distinct(share: Tensor, twin: Tensor) -> tuple[Tensor, Tensor]:
+    """At least two of a kind; twins (one vehicle that comes back, for all one sees) must be there
+    together."""
     seen = (share >= IN_VIEW).cummax(1).values.sum(2)
+    together = (share >= IN_VIEW).sum(2).ge(2).cummax(1).values
     hint = (share > HARDLY).cummax(1).values.sum(2)
-    return seen >= 2, hint >= 2
+    return torch.where(twin[:, None], together, seen >= 2), hint >= 2
 
 
 def _novel(car: Tensor, hint: Tensor, ever: object) -> tuple[Tensor, Tensor]:
@@ -172,8 +219,8 @@ def _dwell(truth: Truth, step: float) -> tuple[Tensor, Tensor]:
 
 
 def _static(truth: Truth) -> tuple[Tensor, Tensor]:
-    old = truth.object_there[:, :1] & (truth.placed_at[:, None] <= -FOREVER / 2)
-    return (old & truth.object_there).any(2), (old & truth.object_there).any(2)
+    old = truth.object_there & truth.object_there[:, :1] & (truth.placed_at[:, None] <= -FOREVER / 2)
+    return (old & (truth.object_share >= 0.5).cummax(1).values).any(2), old.any(2)
 
 
 def _slow(truth: Truth, b: int, t: int, step: float) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ PEOPLE, VEHICLES, OBJECTS, FURNITURE = 8, 2, 3, 7
 KINDS = ("room", "carpark", "doorway", "shelf", "pole")
 FOREVER = 1e6
 PERSON_HEIGHT = 1.7
+BODY, HULL = 0.8, 0.95  # how much of its box a person, a vehicle fills
 
 
 @dataclass(slots=True)
@@ -438,7 +439,8 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
 @dataclass(slots=True)
 class Truth:
     """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in unit
-    coordinates."""
+    coordinates. A share is the part of a thing that can be seen: inside the picture, and not behind somebody
+    nearer."""
 
     times: Tensor
     person_share: Tensor
@@ -448,6 +450,7 @@ class Truth:
     vehicle_share: Tensor
     vehicle_box: Tensor
     object_there: Tensor
+    object_share: Tensor
     object_box: Tensor
     placed_at: Tensor
     twin: Tensor
@@ -481,6 +484,46 @@ def _share(box: Tensor) -> Tensor:
     return seen / area.clamp(min=1e-6)
 
 
+def _uncovered(box: Tensor, by: Tensor, nearer: Tensor, solid: float) -> Tensor:
+    """The share [B, n, T] of boxes [B, n, T, 4] left over by boxes [B, m, T, 4] where ``nearer``
+    [B, n, m, T]; ``solid``: how much of its own box a body fills."""
+    low = torch.maximum(box[:, :, None, :, :2], by[:, None, :, :, :2])
+    high = torch.minimum(box[:, :, None, :, 2:], by[:, None, :, :, 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    area = (box[..., 2:] - box[..., :2]).prod(-1).clamp(min=1e-6)[:, :, None]
+    return (1 - solid * (shared / area).clamp(max=1) * nearer).prod(2)
+
+
+def _hide(people: Tensor, box: Tensor, y: Tensor, cars: Tensor, car_box: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares [B, n, T] of people (who stand at y) and vehicles less what is behind somebody nearer, as drawn:
+    people in front of the first vehicle, or behind them all."""
+    on_foot, driving, ground = people > 0, cars > 0, car_box[..., 3]
+    line = torch.where(driving, ground, torch.full_like(ground, 9.0)).amin(1, keepdim=True)
+    ahead = (y[:, None] > y[:, :, None]) & on_foot[:, None]
+    behind = (y < line)[:, :, None] & driving[:, None]
+    before = (ground[:, None] > ground[:, :, None]) & driving[:, None]
+    people = people * _uncovered(box, box, ahead, BODY) * _uncovered(box, car_box, behind, HULL)
+    return people, cars * _uncovered(car_box, car_box, before, HULL)
+
+
+def _drive(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Vehicles at times [B, 1, T]: middle [B, n, T], box [B, n, T, 4], share inside the picture [B, n, T]."""
+    v, sq = scene.vehicles, scene.squash[:, None, None]
+    go, out = _along(t, v["begin"], v["walk"]), _along(t, v["depart"], v["walk_out"])
+    car_x = v["start_x"][..., None] + (v["x"] - v["start_x"])[..., None] * go
+    car_x = car_x + (v["end_x"] - v["x"])[..., None] * out
+    m = metre(scene, v["y"])[..., None]
+    length = (v["length"] * v["stretch"])[..., None]
+    turned = v["tilt"][..., None].sin().abs()
+    half = torch.where(v["above"][..., None], length / 2 * (1 - 0.6 * turned), length / 2) * m * sq
+    car_h = torch.where(v["van"], 2.2, 1.45)[..., None]
+    car_h = torch.where(v["above"][..., None], 1.9 + 2.2 * turned, car_h) * m
+    cy = v["y"][..., None].expand_as(car_x)
+    car_box = torch.stack([car_x - half, cy - car_h, car_x + half, cy], -1)
+    car_seen = v["there"][..., None] & (t >= v["arrive"][..., None]) & (t < v["vanish"][..., None])
+    return car_x, car_box, _share(car_box) * car_seen
+
+
 def observe(scene: Scene, times: Tensor) -> Moment:
     """Evaluate the scenes at ``times`` [T] or [B, T] (seconds)."""
     t = times.expand(scene.size, -1)[:, None, :].float()
@@ -507,19 +550,7 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     flat = torch.stack([x - wide, y - high - 0.1 * unit, x + wide, y + high - 0.1 * unit], -1)
     box = torch.where((drop > 0.5)[..., None], flat, upright)
     share = _share(box) * seen
-    v = scene.vehicles
-    go, out = _along(t, v["begin"], v["walk"]), _along(t, v["depart"], v["walk_out"])
-    car_x = v["start_x"][..., None] + (v["x"] - v["start_x"])[..., None] * go
-    car_x = car_x + (v["end_x"] - v["x"])[..., None] * out
-    m = metre(scene, v["y"])[..., None]
-    length = (v["length"] * v["stretch"])[..., None]
-    turned = v["tilt"][..., None].sin().abs()
-    half = torch.where(v["above"][..., None], length / 2 * (1 - 0.6 * turned), length / 2) * m * sq
-    car_h = torch.where(v["van"], 2.2, 1.45)[..., None]
-    car_h = torch.where(v["above"][..., None], 1.9 + 2.2 * turned, car_h) * m
-    cy = v["y"][..., None].expand_as(car_x)
-    car_box = torch.stack([car_x - half, cy - car_h, car_x + half, cy], -1)
-    car_seen = v["there"][..., None] & (t >= v["arrive"][..., None]) & (t < v["vanish"][..., None])
+    car_x, car_box, car_share = _drive(scene, t)
     o = scene.objects
     there = o["there"][..., None] & (t >= o["from"][..., None]) & (t < o["until"][..., None])
     om = metre(scene, o["y"]) * o["size"]
@@ -527,9 +558,14 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     object_box = torch.stack([o["x"] - ow, o["y"] - oh, o["x"] + ow, o["y"]], -1)
     placed = torch.where(o["there"], o["from"], FOREVER)
     s = scene.slow
+    things = torch.stack([o["x"] - ow, o["y"] - oh, o["x"] + ow, o["y"]], -1)[:, :, None]
+    clear = _uncovered(things, box, share[:, None] > 0, BODY) * _uncovered(
+        things, car_box, car_share[:, None] > 0, HULL
+    )
+    share, car_share = _hide(share, box, y, car_share, car_box)
     person_share, person_box = _time_major(share, box)
     lying, falling = _time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8))
-    vehicle_share, vehicle_box = _time_major(_share(car_box) * car_seen, car_box)
+    vehicle_share, vehicle_box = _time_major(car_share, car_box)
     truth = Truth(
         times=times.expand(scene.size, -1),
         person_share=person_share,
@@ -539,9 +575,10 @@ def observe(scene: Scene, times: Tensor) -> Moment:
         vehicle_share=vehicle_share,
         vehicle_box=vehicle_box,
         object_there=there.transpose(1, 2),
+        object_share=(clear * there).transpose(1, 2),
         object_box=object_box[:, None].expand(-1, t.shape[-1], -1, -1),
         placed_at=placed,
-        twin=v["twin"],
+        twin=scene.vehicles["twin"],
         slow_moves=s["moves"],
         slow_from=s["start"],
     )
@@ -564,7 +601,7 @@ def dense_labels(truth: Truth, cells: int = 4) -> Tensor:
     out[..., 0] = _covered(truth.person_box, up, cells)
     out[..., 1] = _covered(truth.person_box, lying, cells)
     out[..., 2] = _covered(truth.vehicle_box, truth.vehicle_share.ge(0.25), cells)
-    out[..., 3] = _covered(truth.object_box, truth.object_there, cells)
+    out[..., 3] = _covered(truth.object_box, truth.object_share.ge(0.4), cells)
     centre = (truth.person_box[..., :2] + truth.person_box[..., 2:]) / 2
     cell = (centre * cells).long().clamp(0, cells - 1)
     count = torch.zeros(b, t, cells * cells)

@@ -136,8 +136,8 @@ def ask(
     """p(yes) [ends, questions] after frames ``ends`` of one clip [T, 3, 112, 112]; ``keep`` bool [T, 16]."""
     tokens = vlm.see(model, pixels, keep)
     asked = [vlm.Asked(BY_NAME[name].text, end) for end in ends for name in names]
-    logits, _ = vlm.answer(model, tokens[None], asked, None if keep is None else keep[None])
-    return logits[0].softmax(-1)[:, 0].view(len(ends), len(names))
+    reading = vlm.answer(model, tokens[None], asked, None if keep is None else keep[None])
+    return reading.answers[0].softmax(-1)[:, 0].view(len(ends), len(names))
 
 
 def rendered_clips(count: int, folder: Path) -> Iterator[tuple[Path, scenes.Scene]]:

@@ -23,8 +23,12 @@ from watchbench.footage import load as load_footage
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
 
 STEP_S = 0.5
-DENSE = 8
+DENSE, FACTS = 8, 9
 DENSE_WEIGHT = (2.0, 6.0, 2.0, 3.0, 2.0, 4.0, 6.0, 6.0)
+GRIDS = (vlm.CELLS, vlm.SIZE // vlm.PATCH)  # tokens, patches
+
+
+Labels = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,13 @@ class Plan:
     frozen: float = 0.3
     sighted: float = 0.5
     dense: float = 0.5
+    frame: float = 0.7
     drop: float = 0.5
     prefixes: int = 3
     questions: int = 6
     threads: int = 1
     painters: int = 1
+    compiled: bool = True
     footage: str | None = None
 
 
@@ -86,9 +92,66 @@ def update(
         opt.step()
 
 
-def dense_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Every class in every cell, rare ones weighing more."""
-    return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=torch.tensor(DENSE_WEIGHT))
+class Heads(nn.Module):
+    """What training alone reads, so that every layer knows what it is for: what is in every token's and every
+    patch's cell; from the token that closes a frame, early, what is in that frame, and later the answers to
+    all questions about the window so far."""
+
+    def __init__(self, shape: vlm.Shape) -> None:
+        super().__init__()
+        self.tokens, self.patches = nn.Linear(shape.text, DENSE), nn.Linear(shape.vision, DENSE)
+        self.facts, self.so_far = nn.Linear(shape.text, FACTS), nn.Linear(shape.text, len(NAMES))
+        self.layers = (max(1, shape.text_layers // 3), max(1, 2 * shape.text_layers // 3))
+
+    def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth) -> Tensor:
+        """Of states [B, T, hidden] after :attr:`layers`; what is a matter of taste is left out."""
+        early, late = frames
+        return _known_loss(self.facts(early), *frame_facts(truth)) + _known_loss(
+            self.so_far(late), *answers(truth)
+        )
+
+    def loss(self, tokens: Tensor, states: Tensor, labels: Labels, keep: Tensor | None = None) -> Tensor:
+        """Every class in every kept cell, rare ones weighing more; ``keep`` bool [frames, 16]."""
+        coarse, fine = self.tokens(tokens), self.patches(states)
+        of_tokens, of_patches = labels
+        if keep is not None:
+            grid = (
+                keep.view(-1, vlm.CELLS, vlm.CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
+            )
+            coarse, of_tokens, fine, of_patches = coarse[keep], of_tokens[keep], fine[grid], of_patches[grid]
+        weight = torch.tensor(DENSE_WEIGHT)
+        bce = functional.binary_cross_entropy_with_logits
+        return bce(coarse, of_tokens, pos_weight=weight) + bce(fine, of_patches, pos_weight=weight)
+
+
+def _known_loss(logits: Tensor, yes: Tensor, known: Tensor) -> Tensor:
+    loss = functional.binary_cross_entropy_with_logits(logits, yes.float(), reduction="none")
+    return (loss * known).sum() / known.sum().clamp(min=1)
+
+
+def frame_facts(truth: scenes.Truth) -> tuple[Tensor, Tensor]:
+    """(fact, known) bool [B, T, 9] of every frame: one to five people, one and two vehicles, an object,
+    somebody lying."""
+
+    def count(share: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        number = torch.arange(1, most + 1)
+        return (share >= 0.5).sum(2, keepdim=True) >= number, (share > 0.08).sum(2, keepdim=True) >= number
+
+    down = (truth.lying & (truth.person_share >= 0.5)).any(2, keepdim=True)
+    hint = ((truth.lying | truth.falling) & (truth.person_share > 0.08)).any(2, keepdim=True)
+    pairs = [
+        count(truth.person_share, 5),
+        count(truth.vehicle_share, 2),
+        count(truth.object_share, 1),
+        (down, hint),
+    ]
+    yes, could = (torch.cat(part, 2) for part in zip(*pairs, strict=True))
+    return yes, yes == could
+
+
+def cell_labels(truth: scenes.Truth) -> Labels:
+    """What is in each token's and each patch's cell: float [B, T, 16, 8], [B, T, 64, 8]."""
+    return scenes.dense_labels(truth, GRIDS[0]), scenes.dense_labels(truth, GRIDS[1])
 
 
 def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> Tensor:
@@ -134,27 +197,44 @@ def _start_painter(footage: str | None, _: int) -> None:
     use_footage(Path(footage) if footage else None)
 
 
+def mirrored(pixels: Tensor, labels: Labels, seed: int) -> tuple[Tensor, Labels]:
+    """Frames seen in a mirror, in other light: another picture for the eye, at no cost of drawing."""
+    g = torch.Generator().manual_seed(seed)
+    tint = 0.75 + 0.5 * torch.rand(len(pixels), 3, 1, 1, generator=g)
+    grid = [(part, part.view(len(part), n, n, -1)) for part, n in zip(labels, GRIDS, strict=True)]
+    coarse, fine = (cells.flip(2).reshape(part.shape) for part, cells in grid)
+    return (pixels.flip(3) * tint).clamp(0, 1), (coarse, fine)
+
+
+def _batches(drawn: tuple[Tensor, Labels], count: int) -> list[tuple[Tensor, Labels]]:
+    pixels, (coarse, fine) = drawn
+    parts = zip(pixels.chunk(count), coarse.chunk(count), fine.chunk(count), strict=True)
+    return [(picture, (tokens, patches)) for picture, tokens, patches in parts]
+
+
 class Drawn(Dataset[Any]):
     """Batch i of a stage is a function of the seed and i alone."""
 
     def __init__(self, plan: Plan, stage: int, begin: int) -> None:
         self.plan, self.stage, self.begin = plan, stage, begin
-        self.group, self.stock = -1, list[tuple[Tensor, Tensor]]()
+        self.group, self.stock = -1, list[tuple[Tensor, Labels]]()
 
     def __len__(self) -> int:
         return (self.plan.steps1 if self.stage == 1 else self.plan.steps2) - self.begin
 
     def __getitem__(self, i: int) -> tuple[Any, Any]:
         number, seed = self.begin + i, self.plan.seed * 10**7
-        # Four batches are drawn at once: that costs hardly more than one.
-        if number // 4 != self.group:
-            self.group = number // 4
+        # Drawing costs as much as learning: four batches at once, and all of them again in the mirror.
+        if number // 8 != self.group:
+            self.group = number // 8
             drawn = single_frames(4 * self.plan.batch1, seed + (self.stage - 1) * 2 * 10**6 + self.group)
-            self.stock = list(zip(*(part.chunk(4) for part in drawn), strict=True))
-        cells = self.stock[number % 4]
+            self.stock = [*_batches(drawn, 4), *_batches(mirrored(*drawn, self.group), 4)]
+        cells = self.stock[number % 8]
         if self.stage == 1:
             return cells
-        return cells, windows(self.plan.batch2, self.plan.frames, seed + 5 * 10**6 + number)
+        part = 1 + number % 2  # whole windows, then twice as many half as long: more scenes for the same rows
+        clips, frames = self.plan.batch2 * part, self.plan.frames // part
+        return cells, windows(clips, frames, seed + 5 * 10**6 + number)
 
 
 class Trainer:
@@ -165,7 +245,7 @@ class Trainer:
         torch.manual_seed(plan.seed)
         self.plan, self.folder = plan, folder
         self.model = vlm.build()
-        self.head = nn.Linear(self.model.config.text_config.hidden_size, DENSE)
+        self.heads = Heads(vlm.shape_of(self.model))
         self.stage, self.step = 1, 0
         self.resume: dict[str, Any] | None = None
         path = folder / "state.pt"
@@ -173,23 +253,17 @@ class Trainer:
             self.resume = torch.load(path, weights_only=False)
             self.stage, self.step = self.resume["stage"], self.resume["step"]
         elif initial is not None:
-            start = torch.load(initial, weights_only=False)
-            own = self.model.state_dict()
-            fits = {k: v for k, v in start["model"].items() if v.shape == own[k].shape}
-            if start["stage"] == 1:  # the language model has learnt nothing yet
-                fits = {k: v for k, v in fits.items() if "language_model" not in k and "lm_head" not in k}
-            self.model.load_state_dict(fits, strict=False)
-            self.head.load_state_dict(start["head"])
+            self.model.load_state_dict(vlm.inherited(initial))
             self.stage = 2 if plan.steps1 == 0 else 1
         if self.resume:
             self.model.load_state_dict(self.resume["model"])
-            self.head.load_state_dict(self.resume["head"])
+            self.heads.load_state_dict(self.resume["heads"])
         inner = self.model.model
         inner.language_model.embed_tokens.weight.is_table = True
         self.vision = [
             *inner.vision_tower.parameters(),
             *inner.multi_modal_projector.parameters(),
-            *self.head.parameters(),
+            *self.heads.parameters(),
         ]
         self.text = list(inner.language_model.parameters())
 
@@ -200,7 +274,7 @@ class Trainer:
             "stage": self.stage,
             "step": self.step,
             "model": self.model.state_dict(),
-            "head": self.head.state_dict(),
+            "heads": self.heads.state_dict(),
             "opts": [opt.state_dict() for opt in opts],
             "plan": asdict(self.plan),
         }
@@ -232,10 +306,11 @@ class Trainer:
     def _cells(self) -> None:
         plan, opts = self.plan, optimisers([(self.vision, self.plan.rate1)])
         begin = self._begin(opts, 1)
+        look = torch.compile(self._cell_loss) if plan.compiled else self._cell_loss
         mean = 0.0
         bar = tqdm(range(begin, plan.steps1), initial=begin, total=plan.steps1, desc="cells", mininterval=10)
         for step, (pixels, labels) in zip(bar, self._ahead(1, begin), strict=True):
-            loss = dense_loss(self.head(vlm.see(self.model, pixels)), labels)
+            loss = look(pixels, labels)
             update(loss, opts, self.vision, step / plan.steps1)
             self.step = step + 1
             mean = loss.item() if mean == 0 else 0.98 * mean + 0.02 * loss.item()
@@ -245,10 +320,15 @@ class Trainer:
                 self.save(opts)
         self.save(opts)
 
+    def _cell_loss(self, pixels: Tensor, labels: Labels) -> Tensor:
+        states = vlm.patches(self.model, pixels)
+        return self.heads.loss(vlm.gather(self.model, states), states, labels)
+
     def _questions(self) -> None:
         plan = self.plan
         opts = optimisers([(self.vision, plan.rate_vision), (self.text, plan.rate_text)])
         begin = self._begin(opts, 2)
+        look = torch.compile(self._cell_loss) if plan.compiled else self._cell_loss
         mean = 0.0
         bar = tqdm(
             range(begin, plan.steps2), initial=begin, total=plan.steps2, desc="questions", mininterval=10
@@ -260,7 +340,7 @@ class Trainer:
             sighted = moves and torch.rand(1, generator=g).item() < plan.sighted
             loss, asked = self._question_loss(pixels, truth, g, sighted)
             if moves:  # the eye goes on learning from many scenes, not only from the few of this step's clips
-                loss = loss + plan.dense * dense_loss(self.head(vlm.see(self.model, cells[0])), cells[1])
+                loss = loss + plan.dense * look(*cells)
             update(loss, opts, self.vision + self.text, done)
             self.step = step + 1
             mean = asked if mean == 0 else 0.98 * mean + 0.02 * asked
@@ -292,18 +372,19 @@ class Trainer:
         drops = torch.rand(1, generator=g).item() < plan.drop
         keep = drop_mask(pixels, g) if drops else None
         with torch.set_grad_enabled(sighted):
-            tokens = vlm.see(
-                self.model, pixels.flatten(0, 1), keep.flatten(0, 1) if keep is not None else None
-            )
-        asked, which = choose(plan, g)
+            kept = keep.flatten(0, 1) if keep is not None else None
+            states = vlm.patches(self.model, pixels.flatten(0, 1), kept)
+            tokens = vlm.gather(self.model, states)
+        asked, which = choose(plan, pixels.shape[1], g)
         yes, known = answers(truth)
         after = torch.tensor([a.after for a in asked])
         target, sure = yes[:, after, which], known[:, after, which].float()
         first = (
             1 if torch.rand(1, generator=g).item() < 0.5 else int(torch.randint(1, 100, (1,), generator=g))
         )
-        shaped = tokens.view(plan.batch2, plan.frames, vlm.TOKENS, -1)
-        two, every = vlm.answer(self.model, shaped, asked, keep, first)
+        shaped = tokens.view(*pixels.shape[:2], vlm.TOKENS, -1)
+        reading = vlm.answer(self.model, shaped, asked, keep, first, self.heads.layers)
+        two, every = reading.answers, reading.words
         table = vlm.vocabulary()
         said = torch.where(target, table[vlm.YES], table[vlm.NO])
         ce = functional.cross_entropy(two.flatten(0, 1), (~target).flatten().long(), reduction="none")
@@ -311,25 +392,23 @@ class Trainer:
         weight = sure.flatten() / sure.sum().clamp(min=1)
         loss = (ce * weight).sum()
         asked_loss = loss.item()
-        loss = loss + 0.1 * (full * weight).sum()
+        loss = loss + 0.1 * (full * weight).sum() + plan.frame * self.heads.frame_loss(reading.frames, truth)
         if sighted and plan.dense:
-            labels = scenes.dense_labels(truth).flatten(0, 1)
-            logits = self.head(tokens)
-            if keep is None:
-                loss = loss + plan.dense * dense_loss(logits, labels)
-            else:
-                kept = keep.flatten(0, 1)
-                loss = loss + plan.dense * dense_loss(logits[kept], labels[kept])
+            coarse, fine = cell_labels(truth)
+            labels = coarse.flatten(0, 1), fine.flatten(0, 1)
+            loss = loss + plan.dense * self.heads.loss(tokens, states, labels, kept)
         return loss, asked_loss
 
 
-def choose(plan: Plan, g: torch.Generator) -> tuple[list[Asked], Tensor]:
-    """Questions after several prefixes of a clip: product questions twice as often as others; wordings
-    vary."""
-    t = plan.frames
+def choose(plan: Plan, t: int, g: torch.Generator) -> tuple[list[Asked], Tensor]:
+    """Questions after several prefixes of a clip of ``t`` frames: product questions twice as often as others;
+    wordings vary."""
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
     odds = torch.tensor(
-        [{"left": 5.0, "lying": 5.0, "many": 3.0}.get(n, 2.0 if n in PRODUCT else 1.0) for n in NAMES]
+        [
+            {"left": 5.0, "lying": 4.0, "many": 4.0, "count": 2.0}.get(n, 2.0 if n in PRODUCT else 1.0)
+            for n in NAMES
+        ]
     )
     asked, which = [], []
     for end in ends:
@@ -355,10 +434,9 @@ def use_footage(where: Path | None) -> bool:
     return _footage["now"] is not None
 
 
-def composite(scene: scenes.Scene) -> Composite | None:
-    """What is pasted into a batch, if footage is in use."""
-    footage = _footage.get("now")
-    return Composite(footage, scene) if footage else None
+def composite(scene: scenes.Scene) -> Composite:
+    """What is pasted into a batch: invented backgrounds and, if footage is in use, real ones and people."""
+    return Composite(_footage.get("now"), scene)
 
 
 def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
@@ -371,22 +449,28 @@ def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
     return pixels.permute(0, 1, 4, 2, 3).contiguous(), now.truth
 
 
-def single_frames(batch: int, seed: int) -> tuple[Tensor, Tensor]:
-    """One frame of each of ``batch`` scenes with its dense labels: [B, 3, 112, 112], [B, 16, 8]."""
+def single_frames(batch: int, seed: int, moments: int = 4) -> tuple[Tensor, Labels]:
+    """``moments`` frames of each of ``batch / moments`` scenes with what is in their cells: [B, 3, 112, 112],
+    and :func:`cell_labels` without the time."""
     g = torch.Generator().manual_seed(seed)
-    scene = scenes.sample(batch, 10.0, seed)
-    times = torch.rand(batch, 1, generator=g) * 10
+    scene = scenes.sample(batch // moments, 10.0, seed)
+    times = torch.rand(batch // moments, moments, generator=g).sort(1).values * 10
     now = scenes.observe(scene, times)
     pixels = drawing.render(scene, times, vlm.SIZE, now, pasted=composite(scene))
-    return pixels[:, 0].permute(0, 3, 1, 2).contiguous(), scenes.dense_labels(now.truth)[:, 0]
+    coarse, fine = cell_labels(now.truth)
+    order = torch.randperm(batch, generator=g)
+    return (
+        pixels.permute(0, 1, 4, 2, 3).flatten(0, 1)[order].contiguous(),
+        (coarse.flatten(0, 1)[order], fine.flatten(0, 1)[order]),
+    )
 
 
 __all__ = [
     "BY_NAME",
     "Plan",
     "Trainer",
+    "cell_labels",
     "choose",
-    "dense_loss",
     "drop_mask",
     "replace",
     "single_frames",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_packed_questions_equal_one_prompt_each(folder: Path) -> None:
     ]
     table = vlm.vocabulary()
     with torch.no_grad():
-        packed, _ = vlm.answer(model, vlm.see(model, pixels)[None], asked)
+        packed = vlm.answer(model, vlm.see(model, pixels)[None], asked).answers
         for i, question in enumerate(asked):
             shown = question.after + 1
             frames = "".join(f"Frame{k + 1:03d} <img>{vlm.IMAGE_TOKEN * 16}</img>\n" for k in range(shown))
@@ -85,6 +86,18 @@ def test_dropped_tokens_leave_no_trace(folder: Path) -> None:
     assert not torch.allclose(answers[0], sight.ask(model, pixels, ("person", "left"), (3,)))
 
 
+def test_frames_are_read_at_the_token_that_closes_them(folder: Path) -> None:
+    model = vlm.load(folder)
+    pixels = torch.rand(4, 3, 112, 112)
+    keep = torch.rand(4, 16, generator=torch.Generator().manual_seed(2)) > 0.6
+    asked = [vlm.Asked(QUESTIONS[0].text, 3)]
+    with torch.no_grad():
+        reading = vlm.answer(model, vlm.see(model, pixels, keep)[None], asked, keep[None], layers=(0, 2))
+    close = model.model.language_model.embed_tokens.weight[vlm.vocabulary()["</img>"]]
+    assert torch.equal(reading.frames[0], close.expand(1, 4, -1))
+    assert reading.frames[1].shape == (1, 4, 96)
+
+
 def test_the_fleet_reads_the_same_layout(folder: Path) -> None:
     from lookout.windows.layout import load_layout
 
@@ -104,10 +117,47 @@ def test_committed_weights() -> None:
         vlm.weights("no-such")
 
 
+def test_training_goes_on_from_weights_with_a_smaller_vocabulary(folder: Path, tmp_path: Path) -> None:
+    """Every word keeps its row, wherever it stood; a new one starts as the unknown word."""
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    saved = json.loads((old / "tokenizer.json").read_text())
+    words = [word for word in saved["model"]["vocab"] if word != "crowded"]
+    saved["model"]["vocab"] = {word: row for row, word in enumerate(words)}
+    (old / "tokenizer.json").write_text(json.dumps(saved))
+    table, rows = vlm.vocabulary(), vlm.load(old).model.language_model.embed_tokens.weight
+    state = vlm.inherited(old)
+    got = state["model.language_model.embed_tokens.weight"]
+    for word, row in saved["model"]["vocab"].items():
+        assert torch.equal(got[table[word]], rows[row])
+    assert torch.equal(got[table["crowded"]], rows[saved["model"]["vocab"]["<unk>"]])
+    name = next(name for name in state if "vision_tower" in name)
+    assert torch.equal(state[name], vlm.load(old).state_dict()[name])
+
+
+def test_mirrored_pictures_have_mirrored_labels() -> None:
+    pixels, labels = training.single_frames(16, 3)
+    turned, (coarse, fine) = training.mirrored(pixels, labels, 1)
+    assert torch.equal(coarse.view(16, 4, 4, -1).flip(2), labels[0].view(16, 4, 4, -1))
+    assert torch.equal(fine.view(16, 8, 8, -1).flip(2), labels[1].view(16, 8, 8, -1))
+    ratio = turned.mean((2, 3)) / pixels.mean((2, 3))
+    assert ratio.min() > 0.7
+    assert ratio.max() < 1.3
+
+
 def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Stopped and resumed equals never stopped."""
     plan = training.Plan(
-        steps1=2, steps2=2, batch1=4, batch2=1, painters=0, frames=4, prefixes=2, questions=2, frozen=0.0
+        steps1=2,
+        steps2=2,
+        batch1=4,
+        batch2=1,
+        painters=0,
+        frames=4,
+        prefixes=2,
+        questions=2,
+        frozen=0.0,
+        compiled=False,
     )
 
     class StoppedError(Exception):
@@ -138,8 +188,8 @@ def test_scores() -> None:
 
 @pytest.mark.footage
 def test_no_scored_clip_is_trained_on(footage: Path) -> None:
-    from watchbench.footage import BACKDROP_CLIPS, PEOPLE_CLIPS
+    from watchbench.footage import BACKDROP_CLIPS, MOVING_CLIPS, PEOPLE_CLIPS
 
     scored = {clip.path for clip in sight.CLIPS}
-    assert not scored & {*BACKDROP_CLIPS, *PEOPLE_CLIPS}
+    assert not scored & {*BACKDROP_CLIPS, *MOVING_CLIPS, *PEOPLE_CLIPS}
     assert all((footage / path).is_file() for path in scored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from watchbench import cameras, drawing, scenes
+from watchbench.footage import Composite
 from watchbench.questions import NAMES, answers
 
 TIMES = torch.arange(20) * 0.5
@@ -104,3 +105,52 @@ def test_dense_labels_mark_the_cells_of_a_lying_person() -> None:
     assert not labels[0, :, 1].any()
     assert labels[-1, :, 1].any()
     assert not labels[-1, :, 0].any()
+
+
+def test_who_is_behind_a_van_is_not_in_view() -> None:
+    scene = scenes.scripted_empty()
+    cameras.place(scene.people, 0, cameras.Actor(0.5, 0.6))
+    free = scenes.observe(scene, TIMES[:1]).truth.person_share[0, 0, 0]
+    cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.7))
+    scene.vehicles["van"][0, 0], scene.vehicles["above"][0, 0] = True, False
+    truth = scenes.observe(scene, TIMES[:1]).truth
+    assert free == 1
+    assert truth.person_share[0, 0, 0] < 0.15
+    assert truth.vehicle_share[0, 0, 0] > 0.9
+    cameras.place(scene.people, 0, cameras.Actor(0.5, 0.8))  # before it
+    assert scenes.observe(scene, TIMES[:1]).truth.person_share[0, 0, 0] == 1
+
+
+def test_a_bag_nobody_can_see_is_not_asked_for() -> None:
+    left = NAMES.index("left")
+    scene = scenes.scripted_empty()
+    for name, value in {"there": True, "x": 0.5, "y": 0.8, "from": 2.0}.items():
+        scene.objects[name][0, 0] = value
+    answer, known = answers(scenes.observe(scene, TIMES).truth)
+    assert answer[0, -1, left]
+    assert known[0, -1, left]
+    cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.85))
+    assert not answers(scenes.observe(scene, TIMES).truth)[1][0, -1, left]
+
+
+def test_a_vehicle_that_comes_back_is_not_counted_twice() -> None:
+    count = NAMES.index("count")
+    scene = scenes.scripted_empty()
+    cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.8, leaves=2.0, takes=1))
+    cameras.place(scene.vehicles, 1, cameras.Actor(0.5, 0.8, enters=6.0, takes=1))
+    answer, known = answers(scenes.observe(scene, TIMES).truth)
+    assert answer[0, -1, count]
+    assert known[0, -1, count]
+    scene.vehicles["twin"][:] = True
+    assert not answers(scenes.observe(scene, TIMES).truth)[1][0, -1, count]
+
+
+def test_some_backdrops_are_invented_and_some_drift() -> None:
+    scene = scenes.sample(40, 10, 2)
+    drawn = drawing.background(scene, 56)
+    ground = Composite(None, scene).ground(drawn, 4)
+    replaced = (ground[:, 0] != drawn).flatten(1).any(1)
+    drifts = (ground[:, 0] != ground[:, -1]).flatten(1).any(1)
+    assert 2 <= int(replaced.sum()) <= 16
+    assert 1 <= int(drifts.sum()) < int(replaced.sum())
+    assert torch.equal(ground[~replaced], drawn[~replaced][:, None].expand(-1, 4, -1, -1, -1))

@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import functools
 import json
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,8 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+
+from lookout.local.processes import remove_scratch, scratch_folder
 
 FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision")
 # Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
@@ -323,8 +323,8 @@ def build(
 
 @functools.cache
 def _root() -> Path:
-    root = Path(tempfile.mkdtemp(prefix="lookout-tiny-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    root = scratch_folder("tiny")  # one whose process was killed goes with the next one's coming
+    atexit.register(remove_scratch, root)
     return root
 
 

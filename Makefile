@@ -46,7 +46,7 @@ demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 test-faults: setup  ## ten cameras while every process is killed, frozen and fenced; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
 
-bench-%: setup  ## bench-decode, -motion, -vision, -windows, -engines: ratios, then one line of JSON
+bench-%: setup  ## bench-decode, -motion, -vision, -windows, -windows_fidelity, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
 
 eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and real

@@ -103,8 +103,12 @@ def train(
         drop=0.5 if name == "tolerant" else 0.0,
         footage=str(where) if where else None,
     )
-    named = Path(begin) if begin else None
-    initial = vlm.weights(begin) if begin and named and not named.is_dir() else named
+    initial = None
+    if begin is not None:
+        try:
+            initial = Path(begin) if Path(begin).is_dir() else vlm.weights(begin)
+        except FileNotFoundError as error:
+            raise typer.BadParameter(str(error), param_hint="--begin") from None
     trainer = Trainer(plan, folder / f"{name}-{seed}", initial)
     trainer.run()
     print(trainer.install(name))

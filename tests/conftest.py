@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
+# tests of tiny models took twenty times as long beside another program.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
 
@@ -16,6 +21,15 @@ def pytest_configure() -> None:
     """`kill` and a closed terminal end a run as Ctrl-C does: fixtures end what they started."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _ordinary_priority() -> Iterator[None]:
+    """No test leaves this thread with another priority: a real-time one starves brokers, engines and the
+    rest."""
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before, "the test left its thread with another scheduling policy"
 
 
 def find_footage() -> Path | None:

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -40,6 +42,17 @@ def scene(index: int, width: int, height: int, speed: int) -> U8:
     return np.repeat(picture[:, :, None], 3, axis=2)
 
 
+@contextmanager
+def own_priority() -> Iterator[None]:
+    """SVT-AV1, run by root, makes the thread that opens it a real-time one and leaves it so: everything that
+    runs there later, and all threads it starts, would starve the machine."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+
+
 def encode(
     container: str = "mp4",
     codec: str = "libx264",
@@ -57,7 +70,7 @@ def encode(
     """Bytes of a clip. `pts`: milliseconds per frame instead of a fixed rate."""
     buffer = io.BytesIO()
     fragmented = {"movflags": "frag_keyframe+empty_moov+default_base_moof"} if container == "fmp4" else {}
-    with av.open(buffer, "w", format=FORMATS[container], options=fragmented) as out:
+    with own_priority(), av.open(buffer, "w", format=FORMATS[container], options=fragmented) as out:
         settings = {"g": str(gop), "bf": str(bframes), **(options or {})}
         if codec == "libx264":
             settings = {"preset": "veryfast", "sc_threshold": "0", **settings}

@@ -14,9 +14,9 @@ import psutil
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from lookout.local import KafkaServer, LocalError, PortTakenError, RedisServer, create_topics
+from lookout.local import KafkaServer, LocalError, PortTakenError, RedisServer, create_topics, mend_topics
 from lookout.local.processes import remove_orphans
 from lookout.wire import SEGMENTS, WATCHES, all_topics
 
@@ -138,3 +138,25 @@ def test_every_topic_of_the_table_is_created_once(own_kafka: KafkaServer) -> Non
     found = AdminClient({"bootstrap.servers": own_kafka.bootstrap}).list_topics(timeout=10).topics
     assert len(found[SEGMENTS.name].partitions) == 3
     assert len(found[WATCHES.name].partitions) == 1
+
+
+def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: KafkaServer) -> None:
+    old = [
+        replace(SEGMENTS, broker_time=False, max_message_bytes=1024, retention_ms=90 * 60_000),
+        replace(WATCHES, broker_time=False, keep_replaced_ms=0),
+    ]
+    create_topics(own_kafka.bootstrap, topics=old)
+    admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
+    while not {topic.name for topic in old} <= set(admin.list_topics(timeout=10).topics):
+        time.sleep(0.05)
+    wrong = mend_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
+    assert [phrase.split("=", 1)[0] for phrase in wrong] == [
+        "camera.segments.v1 message.timestamp.type",
+        "camera.segments.v1 max.message.bytes",
+        "watches.v1 message.timestamp.type",
+        "watches.v1 min.compaction.lag.ms",
+    ]
+    assert mend_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES]) == []
+    resource = ConfigResource(ResourceType.TOPIC, SEGMENTS.name)
+    [found] = admin.describe_configs([resource]).values()
+    assert found.result()["retention.ms"].value == str(90 * 60_000)  # its owner's choice

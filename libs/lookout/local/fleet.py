@@ -31,8 +31,8 @@ from lookout.local.processes import (
 )
 from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer
-from lookout.local.topics import create_topics
-from lookout.wire import Stage
+from lookout.local.topics import create_topics, mend_topics
+from lookout.wire import Stage, all_topics
 
 Progress = Callable[[str], None]
 
@@ -250,7 +250,9 @@ class Fleet:
         if self._kafka:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()
-        create_topics(self.bootstrap, self._partitions)
+        created = create_topics(self.bootstrap, self._partitions)
+        if self._kafka:  # a broker of one's own; another's topics are changed by whoever keeps them
+            mend_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
         (self.folder / "tmp").mkdir(exist_ok=True)
         self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
         for service in self.services:

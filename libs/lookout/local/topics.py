@@ -1,11 +1,19 @@
-"""Create the wire's topics on a broker, as the topic table says."""
+"""Create the wire's topics on a broker, as the topic table says, and keep old ones to it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from lookout.local.processes import LocalError
 from lookout.wire import Topic, all_topics
@@ -50,6 +58,59 @@ def create_topics(
     except KafkaException as error:
         raise LocalError(f"cannot create topics on {bootstrap}: {error.args[0].str()}") from error
     return created
+
+
+def mend_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
+    """Bring topics that an older release created up to the table; returns what was wrong, a phrase each.
+
+    Retention stays as it is: that is its owner's choice.
+
+    Args:
+        bootstrap: the broker's address.
+        topics: which; they must exist.
+
+    Raises:
+        LocalError: the broker refused; its reason is in the message.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    by_name = {topic.name: topic for topic in topics}
+    if not by_name:
+        return []
+    try:
+        if wrong := _complaints(admin, by_name):
+            changes = [_table_settings(topic) for topic in wrong]
+            for done in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
+                done.result()
+            deadline = time.monotonic() + _TIMEOUT_S
+            while _complaints(admin, by_name):  # the broker agrees first and knows it a moment later
+                if time.monotonic() > deadline:
+                    raise LocalError(
+                        f"{bootstrap} does not apply the new settings of {', '.join(t.name for t in wrong)}"
+                    )
+                time.sleep(0.05)
+    except KafkaException as error:
+        raise LocalError(f"cannot change topics on {bootstrap}: {error.args[0].str()}") from error
+    return [phrase for found in wrong.values() for phrase in found]
+
+
+def _complaints(admin: AdminClient, topics: Mapping[str, Topic]) -> dict[Topic, list[str]]:
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    found = {}
+    for resource, answer in admin.describe_configs(asked, request_timeout=_TIMEOUT_S).items():
+        topic = topics[resource.name]
+        actual = {name: entry.value for name, entry in answer.result().items()}
+        if wrong := topic.complaints(actual):
+            found[topic] = wrong
+    return found
+
+
+def _table_settings(topic: Topic) -> ConfigResource:
+    settings = {name: value for name, value in topic.config().items() if name != "retention.ms"}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    return ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=entries)
 
 
 def _created(name: str, error: BaseException | None) -> bool:

@@ -12,6 +12,7 @@ import os
 import pickle
 import tempfile
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
 
 _RECORDS = ("Basis", "Decoded", "FrameInfo", "Motion", "Picture", "SampledFrame", "Segment", "SegmentFacts")
@@ -23,6 +24,13 @@ RESULT_CLASSES = frozenset(
     + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]
     + [(f"{core}.multiarray", "_reconstruct") for core in _NUMPY]
 )
+
+
+class _ResultPickler(pickle.Pickler):
+    """Enumerations go by value: Python up to 3.11.3 names them through `getattr`, which nobody may send."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return (type(obj), (obj.value,)) if isinstance(obj, Enum) else NotImplemented
 
 
 class _ResultUnpickler(pickle.Unpickler):
@@ -88,7 +96,9 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
 def store_result(fd: int, result: object) -> Reply:
     """Put an object into the shared file, arrays as they are."""
     buffers: list[pickle.PickleBuffer] = []
-    body = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+    packed = io.BytesIO()
+    _ResultPickler(packed, protocol=5, buffer_callback=buffers.append).dump(result)
+    body = packed.getvalue()
     os.ftruncate(fd, 0)
     write_all(fd, body)
     offset, sizes = len(body), []

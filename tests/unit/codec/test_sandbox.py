@@ -11,15 +11,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from pathlib import Path
 
 import psutil
 import pytest
 
 from lookout.codec import (
+    Basis,
     CodecError,
+    Decoded,
     DecodeRequest,
     Limits,
+    Picture,
     Reason,
     SandboxError,
     SandboxPool,
@@ -55,6 +59,25 @@ def test_the_sandbox_gives_what_the_decoder_gives(pool: SandboxPool) -> None:
     assert [s.info for s in there.frames] == [s.info for s in here.frames]
     assert (there.pixels == here.pixels).all()
     there.pixels[:] = 0  # the caller's own
+
+
+def test_results_travel_alike_from_every_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_name(self: Enum, _protocol: int) -> tuple[object, ...]:  # as Python up to 3.11.3 pickles them
+        return getattr, (type(self), self.name)
+
+    result = SoftwareDecoder().decode(CLIP, DecodeRequest(28, 28))
+    monkeypatch.setattr(Enum, "__reduce_ex__", by_name)
+    for each in (Basis, Picture):
+        monkeypatch.setattr(each, "__reduce_ex__", by_name)
+    fd = shared_file()
+    try:
+        again = load_result(fd, store_result(fd, result))
+    finally:
+        os.close(fd)
+    assert isinstance(again, Decoded)
+    assert again.facts == result.facts
+    assert isinstance(again.facts.fallback, Basis)
+    assert [sample.info for sample in again.frames] == [sample.info for sample in result.frames]
 
 
 def test_one_worker_serves_many_segments(pool: SandboxPool) -> None:

@@ -65,6 +65,11 @@ class Outcome:
     watches: list[Watch]
     notices: list[str] = field(default_factory=list)
 
+    @property
+    def answered(self) -> int:
+        """Windows that the model saw, of all cameras."""
+        return sum(len(camera.costs) for camera in self.run.cameras.values())
+
 
 def demo(
     footage: Annotated[
@@ -86,7 +91,7 @@ def demo(
 
     Brings up Kafka, Redis and the four services, asks the product's questions of every camera, publishes
     everything as fast as it goes, prints each incident with its score, and writes one page that needs nothing
-    but a browser.
+    but a browser. Fails if no window was answered.
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     chosen = find_model(model)
@@ -118,7 +123,13 @@ def demo(
         finally:
             with console.status("ending the fleet"):
                 fleet.close()
+    if not outcome.answered:
+        console.print(
+            "[bold red]No window of any camera was answered[/]: the reasons stand above and on the page."
+        )
     console.print(str(page), soft_wrap=True)
+    if not outcome.answered:
+        raise typer.Exit(1)
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[Source]:

@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app, main
 from lookout.cli.connect import CliError, find_bootstrap
-from lookout.cli.demo import footage_sources, product_watches
+from lookout.cli.demo import Outcome, footage_sources, product_watches
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
+from lookout.cli.report import Run
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import parse_span, parse_zone, rule_text, slug
+from lookout.v1.verdicts_pb2 import Cost
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import Stage
 
@@ -138,6 +140,14 @@ def test_the_demo_asks_the_products_questions() -> None:
     watches = product_watches()
     assert len({watch.id for watch in watches}) == len(watches) == 5
     assert "Is anyone lying on the ground?" in {watch.question for watch in watches}
+
+
+def test_a_demo_that_saw_nothing_knows_it() -> None:
+    outcome = Outcome(Run(), [], [])
+    camera = outcome.run.camera("gate")
+    assert outcome.answered == 0
+    camera.costs[0, 0] = camera.costs[0, 1] = Cost()
+    assert outcome.answered == 2
 
 
 def test_the_model_that_comes_along_is_found() -> None:

@@ -187,7 +187,8 @@ def test_one_peer_gets_no_more_than_its_share(fleet_of: Callable[..., Fleet]) ->
     pod = fleet.pod("a")
     big = np.random.default_rng(0).integers(0, 255, (4, 1 << 20), dtype=np.uint8)
     filled = pod.store.put(ref("x"), big)
-    with grpc.insecure_channel(pod.address) as channel:
+    # A window that does not grow: else the whole tensor may fit into it, and the slow reader holds nothing.
+    with grpc.insecure_channel(pod.address, options=[("grpc.http2.bdp_probe", 0)]) as channel:
         stub = tensors_pb2_grpc.TensorServiceStub(channel)  # type: ignore[no-untyped-call]
         from lookout.v1.tensors_pb2 import GetTensorRequest
 

@@ -406,7 +406,7 @@ def choose(plan: Plan, t: int, g: torch.Generator) -> tuple[list[Asked], Tensor]
     ends = [t - 1, *(1 + torch.randperm(t - 2, generator=g)[: plan.prefixes - 1]).tolist()]
     odds = torch.tensor(
         [
-            {"left": 5.0, "lying": 4.0, "many": 4.0, "count": 2.0}.get(n, 2.0 if n in PRODUCT else 1.0)
+            {"left": 6.0, "lying": 4.0, "many": 5.0, "count": 2.0}.get(n, 2.0 if n in PRODUCT else 1.0)
             for n in NAMES
         ]
     )

@@ -51,8 +51,20 @@ class Transaction:
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
     replaced: int = 0  # clients that hung in it
+    releases: int | None = None  # a partition whose offsets a dead broker holds for pending, see `releasing`
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
+
+    @classmethod
+    def releasing(cls, partition: int, metadata: object) -> Transaction:
+        """One that writes nothing and is aborted.
+
+        A broker that is killed while it ends a transaction can go on holding that client's offsets for
+        pending (seen with Kafka 4.3): the transaction is over, its mark never reached the offsets, and who
+        asks for them gets UNSTABLE_OFFSET_COMMIT for ever, whatever is started again. The mark of the same
+        client's next transaction with offsets, of any partition, releases them.
+        """
+        return cls([], metadata, releases=partition)
 
     def give_up(self, why: str) -> None:
         """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
@@ -60,6 +72,8 @@ class Transaction:
 
     def offsets(self, topic: str) -> list[TopicPartition]:
         """Next unread offsets."""
+        if self.releases is not None:
+            return [TopicPartition(topic, self.releases, 0)]
         found = []
         for partition, slots in self.batch:
             records = [slot.record for slot in slots if slot.record is not None]
@@ -247,6 +261,8 @@ class Committer:
             offsets = transaction.offsets(self._topics.source)
             if offsets:
                 self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
+            if transaction.releases is not None:
+                transaction.abandoned = "it only releases offsets that Kafka held for pending"
             if not transaction.abandoned:
                 transaction.step = Step.COMMIT
         if transaction.step is Step.OFFSETS:

@@ -54,12 +54,18 @@ class StateReader:
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
         self._log = logs.get("checkpoints")
-        self.pending_since: float | None = None  # Kafka holds the offsets back: a transaction seems open
+        self.taking_since: float | None = None
 
     def take(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
         """Everything of one partition; tries until Kafka answers. None: `wanted` said no meanwhile."""
+        self.taking_since = time.monotonic()
+        try:
+            return self._try(partition, wanted)
+        finally:
+            self.taking_since = None
+
+    def _try(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
         tries = 0
-        self.pending_since = None
         while wanted():
             try:
                 return self._take(self._open(), partition, wanted)
@@ -98,13 +104,7 @@ class StateReader:
         return self._consumer
 
     def _take(self, consumer: Consumer, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
-        try:
-            (committed,) = consumer.committed([TopicPartition(self._source, partition)], timeout=3.0)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._TIMED_OUT and self.pending_since is None:
-                self.pending_since = time.monotonic()
-            raise
-        self.pending_since = None
+        (committed,) = consumer.committed([TopicPartition(self._source, partition)], timeout=3.0)
         if committed.error:
             raise KafkaException(committed.error)
         end = self._end(partition)

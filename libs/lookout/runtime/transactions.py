@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -51,20 +51,20 @@ class Transaction:
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
     replaced: int = 0  # clients that hung in it
-    releases: int | None = None  # a partition whose offsets a dead broker holds for pending, see `releasing`
+    releases: tuple[int, ...] = ()  # partitions that a dead broker holds for pending, see `releasing`
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
 
     @classmethod
-    def releasing(cls, partition: int, metadata: object) -> Transaction:
-        """One that writes nothing and is aborted.
+    def releasing(cls, partitions: Iterable[int], metadata: object) -> Transaction:
+        """One that is aborted: it writes nothing that anybody sees.
 
-        A broker that is killed while it ends a transaction can go on holding that client's offsets for
-        pending (seen with Kafka 4.3): the transaction is over, its mark never reached the offsets, and who
-        asks for them gets UNSTABLE_OFFSET_COMMIT for ever, whatever is started again. The mark of the same
-        client's next transaction with offsets, of any partition, releases them.
+        A broker that is killed while it ends a transaction can leave parts of it open for ever (seen with
+        Kafka 4.3): the transaction is over, its mark never reached some of its partitions. Who asks for the
+        offsets gets UNSTABLE_OFFSET_COMMIT, who reads the state never comes to its end, whatever is started
+        again. The mark of the same client's next transaction over them closes them.
         """
-        return cls([], metadata, releases=partition)
+        return cls([], metadata, releases=tuple(sorted(partitions)))
 
     def give_up(self, why: str) -> None:
         """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
@@ -72,8 +72,8 @@ class Transaction:
 
     def offsets(self, topic: str) -> list[TopicPartition]:
         """Next unread offsets."""
-        if self.releases is not None:
-            return [TopicPartition(topic, self.releases, 0)]
+        if self.releases:
+            return [TopicPartition(topic, number, 0) for number in self.releases]
         found = []
         for partition, slots in self.batch:
             records = [slot.record for slot in slots if slot.record is not None]
@@ -252,6 +252,8 @@ class Committer:
         if transaction.step is Step.PRODUCE:
             self._producer.begin_transaction()
             transaction.begun = True
+            for number in transaction.releases:
+                self._producer.produce(self._topics.state, key=OWNER_KEY.encode(), partition=number)
             for partition, slots in transaction.batch:
                 for slot in slots:
                     self._write(transaction, partition, slot)
@@ -261,8 +263,8 @@ class Committer:
             offsets = transaction.offsets(self._topics.source)
             if offsets:
                 self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
-            if transaction.releases is not None:
-                transaction.abandoned = "it only releases offsets that Kafka held for pending"
+            if transaction.releases:
+                transaction.abandoned = "it only closes what Kafka left open"
             if not transaction.abandoned:
                 transaction.step = Step.COMMIT
         if transaction.step is Step.OFFSETS:

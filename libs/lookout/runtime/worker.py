@@ -411,10 +411,10 @@ class Worker:
         if self._transaction is not None:
             self._watch(self._transaction)
             return
-        if self._partitions and self._offsets_are_forgotten():
-            self._reader.pending_since = None
+        if self._partitions and self._transactions_are_forgotten():
+            self._reader.taking_since = time.monotonic()
             metadata = self._consumer.consumer_group_metadata()
-            self._transaction = Transaction.releasing(min(self._partitions), metadata)
+            self._transaction = Transaction.releasing(self._partitions, metadata)
             self._committer.submit(self._transaction)
             return
         batch = [(each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))]
@@ -423,9 +423,9 @@ class Worker:
             self._transaction = Transaction(batch, metadata, doubtful=not self._kafka_up)
             self._committer.submit(self._transaction)
 
-    def _offsets_are_forgotten(self) -> bool:
-        """Whether Kafka holds offsets back for longer than any transaction may last."""
-        since, patience = self._reader.pending_since, self._settings.transaction_timeout_s + FORGOTTEN_S
+    def _transactions_are_forgotten(self) -> bool:
+        """Whether taking a partition over waits for longer than any transaction may last."""
+        since, patience = self._reader.taking_since, self._settings.transaction_timeout_s + FORGOTTEN_S
         return self._kafka_up and since is not None and time.monotonic() - since > patience
 
     def _watch(self, transaction: Transaction) -> None:

@@ -195,19 +195,6 @@ def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer
     bench.assert_counted(CAMERAS, 200)
 
 
-def test_closing_what_kafka_left_open_leaves_no_trace(bench: Bench) -> None:
-    """A broker cannot be made to forget a mark on demand: here the worker only believes it has."""
-    with running(bench.settings()) as worker:
-        send(bench, 1, 100)
-        eventually(lambda: worker.count("records_total") > 10)
-        worker.worker._reader.taking_since = float("-inf")
-        eventually(lambda: worker.count("transactions_total", outcome="aborted") >= 1)
-        send(bench, 101, 200)
-        eventually(lambda: bench.counted(CAMERAS, 200))
-        assert worker.error is None
-    bench.assert_counted(CAMERAS, 200)
-
-
 def test_a_changed_configuration_is_refused_or_starts_anew(bench: Bench) -> None:
     bench.send("cam", 1, partition=0)
     bench.flush()

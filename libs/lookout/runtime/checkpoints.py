@@ -54,17 +54,9 @@ class StateReader:
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
         self._log = logs.get("checkpoints")
-        self.taking_since: float | None = None
 
     def take(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
         """Everything of one partition; tries until Kafka answers. None: `wanted` said no meanwhile."""
-        self.taking_since = time.monotonic()
-        try:
-            return self._try(partition, wanted)
-        finally:
-            self.taking_since = None
-
-    def _try(self, partition: int, wanted: Callable[[], bool]) -> Takeover | None:
         tries = 0
         while wanted():
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -31,7 +31,6 @@ STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
 class Step(Enum):
     """What the transaction has to do next."""
 
-    SWEEP = auto()
     PRODUCE = auto()
     OFFSETS = auto()
     COMMIT = auto()
@@ -44,7 +43,7 @@ class Transaction:
 
     batch: list[tuple[Partition, list[Slot]]]
     metadata: object  # of the group, when the batch was taken: a later generation must not vouch for it
-    step: Step = Step.SWEEP
+    step: Step = Step.PRODUCE
     begun: bool = False
     started: float = field(default_factory=time.monotonic)
     watched: float = field(default_factory=time.monotonic)  # since when Kafka could have answered
@@ -52,14 +51,8 @@ class Transaction:
     outputs: list[str] = field(default_factory=list)  # topics, one each
     doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
     replaced: int = 0  # clients that hung in it
-    releases: tuple[int, ...] = ()  # partitions whose takeover waits for what a dead broker left open
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
-
-    @classmethod
-    def releasing(cls, partitions: Iterable[int], metadata: object) -> Transaction:
-        """One that only sweeps."""
-        return cls([], metadata, releases=tuple(sorted(partitions)))
 
     def give_up(self, why: str) -> None:
         """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
@@ -132,7 +125,6 @@ class Committer:
         self.identity = f"{group}.{settings.instance}"
         self.poison: dict[tuple[int, int], DeadLetter] = {}
         self._producer = self._start(settings.start_timeout_s)
-        self._swept: set[tuple[str, int]] = set()  # by this producer
         self._stale = False
         self._thread = self._begin(None)
 
@@ -224,7 +216,7 @@ class Committer:
         self._stale = False
         producer = self._start(float("inf"))
         if turn == self._turns:  # a thread that was left behind may come round this late
-            self._producer, self._swept = producer, set()
+            self._producer = producer
 
     def _end(self, transaction: Transaction, turn: int) -> Outcome:
         """Bring it to its end. Raises FencedError."""
@@ -242,49 +234,7 @@ class Committer:
                 return Outcome.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
 
-    def _sweep(self, transaction: Transaction) -> None:
-        """Abort an empty transaction over all that this one will write to and this client has not yet.
-
-        A broker that is killed while it ends a transaction can leave parts of it open for ever (seen with
-        Kafka 4.3): the transaction is over, its mark never reached some of its partitions. Who asks for the
-        offsets gets UNSTABLE_OFFSET_COMMIT, who reads the state never comes to its end, and the next commit
-        of this client lets what was aborted pass for committed. The mark of an abort closes them.
-        """
-        wanted = self._written_to(transaction) - self._swept
-        if not wanted:
-            return
-        self._producer.begin_transaction()
-        transaction.begun = True
-        for topic, number in sorted(wanted):
-            self._producer.produce(topic, key=OWNER_KEY.encode(), partition=number)
-        offsets = [TopicPartition(self._topics.source, number, 0) for number in {each for _, each in wanted}]
-        self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
-        if self._producer.flush(STEP_S):  # an abort withdraws what is not sent yet
-            raise KafkaException(
-                KafkaError(KafkaError._TIMED_OUT, "the sweep is not delivered", retriable=True)
-            )
-        self._producer.abort_transaction(STEP_S)
-        transaction.begun = False
-        self._swept |= wanted
-
-    def _written_to(self, transaction: Transaction) -> set[tuple[str, int]]:
-        """Topic and partition."""
-        found = {(self._topics.state, number) for number in transaction.releases}
-        for partition, slots in transaction.batch:
-            found.add((self._topics.state, partition.number))
-            for slot in slots:
-                assert slot.result is not None
-                found |= {(output.topic, partition.number) for output in slot.result.outputs}
-                if slot.result.dead_letter is not None:
-                    found.add((self._topics.dead_letters, partition.number))
-        return found
-
     def _advance(self, transaction: Transaction) -> None:
-        if transaction.step is Step.SWEEP:
-            self._sweep(transaction)
-            transaction.step = Step.PRODUCE
-            if transaction.releases:
-                transaction.step, transaction.why = Step.ABORT, "it only closes what Kafka left open"
         if transaction.step is Step.PRODUCE:
             self._producer.begin_transaction()
             transaction.begun = True

@@ -41,7 +41,6 @@ from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.transactions import Committer, Ended, Outcome, Topics, Transaction
 from lookout.v1.state_pb2 import Checkpoint
 
-FORGOTTEN_S = 15.0  # Kafka ends a transaction whose time ran out within ten
 MOST_SLOTS = 500  # of one partition in one transaction
 IDLE_S = 0.1
 BUSY_S = 0.01
@@ -411,22 +410,11 @@ class Worker:
         if self._transaction is not None:
             self._watch(self._transaction)
             return
-        if self._partitions and self._transactions_are_forgotten():
-            self._reader.taking_since = time.monotonic()
-            metadata = self._consumer.consumer_group_metadata()
-            self._transaction = Transaction.releasing(self._partitions, metadata)
-            self._committer.submit(self._transaction)
-            return
         batch = [(each, slots) for each in self._partitions.values() if (slots := each.finished(MOST_SLOTS))]
         if any(_written(slot) for _, slots in batch for slot in slots):
             metadata = self._consumer.consumer_group_metadata()
             self._transaction = Transaction(batch, metadata, doubtful=not self._kafka_up)
             self._committer.submit(self._transaction)
-
-    def _transactions_are_forgotten(self) -> bool:
-        """Whether taking a partition over waits for longer than any transaction may last."""
-        since, patience = self._reader.taking_since, self._settings.transaction_timeout_s + FORGOTTEN_S
-        return self._kafka_up and since is not None and time.monotonic() - since > patience
 
     def _watch(self, transaction: Transaction) -> None:
         """A client that hangs although Kafka is there is replaced."""

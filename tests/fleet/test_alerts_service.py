@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
+from lookout.cli.connect import make_producer
 from lookout.local import KafkaServer, create_topics, guarded
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import ALERTS, VERDICTS, WATCHES, to_json
@@ -121,7 +122,7 @@ def test_killed_at_random_moments(own_kafka: KafkaServer, redis_url: str, tmp_pa
     create_topics(own_kafka.bootstrap, 2)
     draw = random.Random(3)
     log = tmp_path / "alerts.log"
-    producer = Producer({"bootstrap.servers": own_kafka.bootstrap})
+    producer = make_producer(own_kafka.bootstrap)  # idempotent: a retry would change the order of the windows
     producer.produce(WATCHES.name, to_json(watches_pb2.Watch(id="fall", version=1)), "fall")
     pending = verdicts()
     while pending:

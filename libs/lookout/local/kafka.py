@@ -21,12 +21,14 @@ from lookout.local.processes import Child, LocalError, PortTakenError, free_port
 from lookout.local.server import HOST, LocalServer
 
 _START_S = 120.0
+_FENCE_S = 10.0  # a broker that is gone is found out in one; more where the machine is busy
 _QUIET = logging.getLogger("lookout.local.kafka")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
-# One node needs the replication settings; short sessions let a killed broker come back in two seconds instead
-# of twelve; quick cleaning and transaction expiry let tests see compaction and abandoned transactions.
+# One node needs the replication settings; a long session, since a starved broker must not be taken for dead
+# (the end of a killed one's is not waited for: see `_end_session`); quick cleaning and transaction expiry let
+# tests see compaction and abandoned transactions.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -40,8 +42,8 @@ _PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "auto.create.topics.enable": "false",
-    "broker.session.timeout.ms": "1500",
-    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "30000",
+    "broker.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
@@ -77,21 +79,46 @@ class KafkaServer(LocalServer):
         return f"{HOST}:{self.port}"
 
     @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
     def _meta(self) -> Path:
-        return self.folder / "data" / "meta.properties"
+        return self._data / "meta.properties"
 
     def _launch(self) -> Child:
         config = self._write_config()
         if not self._meta.is_file():
             self._format(self._jvm, config)
+        elif not (self._data / ".kafka_cleanshutdown").is_file():
+            self._end_session()
         return Child([*self._jvm, "kafka.Kafka", str(config)], self.log)
 
     @cached_property
     def _jvm(self) -> list[str]:
         """How Java is called; looked up once, so that a restart needs nothing but the broker itself."""
-        java = find_java()
-        flags = _jvm_flags(java, self.folder / "tmp", self._heap_mb)
-        return [str(java.path), *flags, "-cp", kafka_class_path()]
+        return _jvm(find_java(), self.folder / "tmp", self._heap_mb)
+
+    def _end_session(self) -> None:
+        """Let the controller alone take note that a killed broker is gone, before it comes back.
+
+        A broker that starts on metadata in which it still leads goes on with the transactions it was ending,
+        and is told in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache, leader -1)
+        then takes their partitions for deleted and skips the marks: what was committed stays open for good.
+        """
+        config = self._write_config(
+            "fence.properties", {"process.roles": "controller", "broker.session.timeout.ms": "300"}
+        )
+        log = self.folder / "fence.log"
+        log.unlink(missing_ok=True)
+        controller = Child([*self._jvm, "-Dlog4j2.level=INFO", "kafka.Kafka", str(config)], log)
+        try:
+            if _await_line(controller, "Becoming the active controller", _START_S):
+                _await_line(controller, "Fencing broker", _FENCE_S)  # unless it was killed before it began
+            if not controller.alive:
+                raise _why_it_died(controller)
+        finally:
+            controller.stop()
 
     def _format(self, jvm: Sequence[str], config: Path) -> None:
         # A random base64 id may start with '-', which the tool takes for an option.
@@ -105,18 +132,22 @@ class KafkaServer(LocalServer):
         if done.returncode:
             raise LocalError(f"cannot prepare Kafka's folder {self.folder}: {done.stderr or done.stdout}")
 
-    def _write_config(self) -> Path:
+    def _write_config(self, name: str = "server.properties", more: Mapping[str, str] | None = None) -> Path:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         (controller,) = free_ports(1, HOST)
         properties = {
             **_PROPERTIES,
             "controller.quorum.voters": f"1@{HOST}:{controller}",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
-            "log.dirs": str(self.folder / "data"),
+            "log.dirs": str(self._data),
             **self._properties,
+            **(more or {}),
         }
-        path = self.folder / "server.properties"
+        listeners = {"CONTROLLER": controller}
+        if "broker" in properties["process.roles"]:
+            listeners["PLAINTEXT"] = self.port
+            properties["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self.port}"
+        properties["listeners"] = ",".join(f"{each}://{HOST}:{port}" for each, port in listeners.items())
+        path = self.folder / name
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return path
 
@@ -145,8 +176,19 @@ def _why_it_died(child: Child) -> LocalError:
     return LocalError(f"Kafka ended with code {child.exit_code} while starting; its log ends:\n{said}")
 
 
-def _jvm_flags(java: Java, scratch: Path, heap_mb: int) -> list[str]:
+def _await_line(child: Child, words: str, patience: float) -> bool:
+    """Whether its log says so before it ends or patience does."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline and child.alive:
+        if words in child.log.read_text(errors="replace"):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
     return [
+        str(java.path),
         f"-Xmx{heap_mb}m",
         # One collector thread and the quick compiler only: a broker this small starts twice as fast.
         "-XX:+UseSerialGC",
@@ -155,6 +197,8 @@ def _jvm_flags(java: Java, scratch: Path, heap_mb: int) -> list[str]:
         f"-Djava.io.tmpdir={scratch}",
         "-Dlog4j2.level=WARN",
         *(["--sun-misc-unsafe-memory-access=allow"] if java.major >= 23 else []),
+        "-cp",
+        kafka_class_path(),
     ]
 
 

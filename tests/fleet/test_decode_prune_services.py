@@ -112,7 +112,7 @@ def committed(kafka: str, topic: str) -> list[Message]:
     found: list[Message] = []
     ended = 0
     while ended < PARTITIONS:
-        message = consumer.poll(10.0)
+        message = consumer.poll(60.0)
         assert message is not None, f"{topic} cannot be read"
         if message.error() is None:
             found.append(message)

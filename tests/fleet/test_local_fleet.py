@@ -38,7 +38,7 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert service.ready()
         (found,) = running_fleets()
         assert (found.bootstrap, found.pid) == (fleet.bootstrap, os.getpid())
-        topics = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(timeout=10).topics
+        topics = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(timeout=60).topics
         assert {topic.name for topic in all_topics()} <= set(topics)
 
         first = service.pid

@@ -79,7 +79,7 @@ def test_kafka_takes_a_full_segment(kafka: str, prefix: str) -> None:
 def test_two_brokers_run_at_once(kafka: str, own_kafka: KafkaServer) -> None:
     assert own_kafka.bootstrap != kafka
     create(own_kafka.bootstrap, "only-here")
-    assert "only-here" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
+    assert "only-here" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=60).topics
 
 
 def test_redis_comes_back_empty_at_the_same_address(own_redis: RedisServer) -> None:
@@ -135,7 +135,7 @@ def test_every_topic_of_the_table_is_created_once(own_kafka: KafkaServer) -> Non
     names = {topic.name for topic in all_topics()}
     assert set(create_topics(own_kafka.bootstrap, 3)) == names
     assert create_topics(own_kafka.bootstrap, 3) == []
-    found = AdminClient({"bootstrap.servers": own_kafka.bootstrap}).list_topics(timeout=10).topics
+    found = AdminClient({"bootstrap.servers": own_kafka.bootstrap}).list_topics(timeout=60).topics
     assert len(found[SEGMENTS.name].partitions) == 3
     assert len(found[WATCHES.name].partitions) == 1
 
@@ -147,7 +147,7 @@ def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: Kafka
     ]
     create_topics(own_kafka.bootstrap, topics=old)
     admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
-    while not {topic.name for topic in old} <= set(admin.list_topics(timeout=10).topics):
+    while not {topic.name for topic in old} <= set(admin.list_topics(timeout=60).topics):
         time.sleep(0.05)
     wrong = mend_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
     assert [phrase.split("=", 1)[0] for phrase in wrong] == [

@@ -218,7 +218,7 @@ def test_answers_and_says_that_it_is_well(kafka: str, redis_url: str, tmp_path: 
             address = "127.0.0.1:" + json.loads(line)["grpc"].rpartition(":")[2]
             with grpc.insecure_channel(address) as channel:
                 stub = health_pb2_grpc.HealthStub(channel)
-                answer = stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=20)
+                answer = stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=120)
     ours = [kind for kind, _ in reader.found.values()]
     assert ours.count("OUTCOME_ANSWERED") >= 3 * len(CAMERAS) * len(WATCHES_ASKED), log.read_text()[-4000:]
     assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -49,12 +49,12 @@ class Topics:
         """To both, in a log segment of its own."""
         for name in (self.topic, self.twin):
             self._producer.produce(name, value, key=key, timestamp=timestamp)
-        assert self._producer.flush(10.0) == 0
+        assert self._producer.flush(60.0) == 0
         time.sleep(0.15)
 
     def first(self, name: str) -> int:
         """The lowest offset that is left."""
-        return int(self._reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10.0)[0])
+        return int(self._reader.get_watermark_offsets(TopicPartition(name, 0), timeout=60.0)[0])
 
     def versions(self, name: str, key: str) -> tuple[bytes, ...]:
         """What a service that starts now reads."""

@@ -115,12 +115,12 @@ def _values(bootstrap: str, topic: str) -> Iterable[bytes]:
             "enable.auto.commit": False,
         }
     )
-    partitions = consumer.list_topics(topic, timeout=10.0).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=60.0).topics[topic].partitions
     consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
     ended: set[int] = set()
     try:
         while len(ended) < len(partitions):
-            message = consumer.poll(15.0)
+            message = consumer.poll(60.0)
             if message is None:
                 raise TimeoutError(f"{topic} cannot be read to its end")
             error = message.error()

@@ -210,7 +210,7 @@ def test_closing_ends_a_decode_at_work() -> None:
     time.sleep(0.3)
     pids = pool.pids()
     pool.close()
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()
     assert [error.reason for error in caught] == [Reason.CLOSED]
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -237,7 +237,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    psutil.wait_procs([worker], timeout=20)
+    psutil.wait_procs([worker], timeout=120)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from .conftest import Fleet, data, ref
 
 
-def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something another thread or Redis's clock will do."""
     end = time.monotonic() + seconds
     while not true():

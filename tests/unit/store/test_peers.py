@@ -192,10 +192,10 @@ def test_one_peer_gets_no_more_than_its_share(fleet_of: Callable[..., Fleet]) ->
         stub = tensors_pb2_grpc.TensorServiceStub(channel)  # type: ignore[no-untyped-call]
         from lookout.v1.tensors_pb2 import GetTensorRequest
 
-        slow = stub.GetTensor(GetTensorRequest(ref=filled), timeout=20)
+        slow = stub.GetTensor(GetTensorRequest(ref=filled), timeout=120)
         next(slow)
         with pytest.raises(grpc.RpcError) as refused:
-            list(stub.GetTensor(GetTensorRequest(ref=filled), timeout=20))
+            list(stub.GetTensor(GetTensorRequest(ref=filled), timeout=120))
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert sum(len(part.chunk) for part in slow) == big.nbytes
     peers = Peers(fleet.settings)  # waits for its turn instead

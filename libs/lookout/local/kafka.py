@@ -107,7 +107,12 @@ class KafkaServer(LocalServer):
         then takes their partitions for deleted and skips the marks: what was committed stays open for good.
         """
         config = self._write_config(
-            "fence.properties", {"process.roles": "controller", "broker.session.timeout.ms": "300"}
+            "fence.properties",
+            {
+                "process.roles": "controller",
+                "broker.session.timeout.ms": "300",
+                "metadata.max.idle.interval.ms": "50",
+            },
         )
         log = self.folder / "fence.log"
         log.unlink(missing_ok=True)
@@ -115,10 +120,23 @@ class KafkaServer(LocalServer):
         try:
             if _await_line(controller, "Becoming the active controller", _START_S):
                 _await_line(controller, "Fencing broker", _FENCE_S)  # unless it was killed before it began
+                self._await_metadata(controller, writes=4)  # it says so before it has written it
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
             controller.stop()
+
+    def _await_metadata(self, controller: Child, writes: int) -> None:
+        """Until so many more batches are in the metadata log: an idle controller writes one every interval."""
+        deadline = time.monotonic() + _START_S
+        size = self._metadata_bytes()
+        while writes > 0 and controller.alive and time.monotonic() < deadline:
+            time.sleep(0.02)
+            if (now := self._metadata_bytes()) != size:
+                writes, size = writes - 1, now
+
+    def _metadata_bytes(self) -> int:
+        return sum(each.stat().st_size for each in (self._data / "__cluster_metadata-0").glob("*.log"))
 
     def _format(self, jvm: Sequence[str], config: Path) -> None:
         # A random base64 id may start with '-', which the tool takes for an option.

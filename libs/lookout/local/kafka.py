@@ -127,7 +127,7 @@ class KafkaServer(LocalServer):
             controller.stop()
 
     def _await_metadata(self, controller: Child, writes: int) -> None:
-        """Until so many more batches are in the metadata log: an idle controller writes one every interval."""
+        """Until so many more writes of the metadata log; an idle controller makes one every interval."""
         deadline = time.monotonic() + _START_S
         size = self._metadata_bytes()
         while writes > 0 and controller.alive and time.monotonic() < deadline:

@@ -334,7 +334,7 @@ def _summary(outcome: Outcome) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("camera", overflow="fold")
     for name in ("seconds", "windows", "incidents", "patches never computed", "tokens never computed"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", max_width=9)
     for camera in sorted(outcome.run.cameras.values(), key=lambda each: each.id):
         table.add_row(
             camera.id,

@@ -9,7 +9,7 @@ import numpy as np
 
 from lookout.store import Array
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
-from lookout.v1.tokens_pb2 import Block, BlockFrame, TemporalPatch, TokensRecord
+from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 
 STRIDE_US = 2_000_000
 SAMPLES = 4
@@ -60,7 +60,7 @@ def block_record(
 ) -> TokensRecord:
     """One stride block; `empty`: a hole in the stream; `still`: nothing moves in it, and its anchor looks as
     in every still block but for its `luma`."""
-    block = Block(
+    block = StrideBlock(
         index=index,
         start_us=index * STRIDE_US,
         end_us=(index + 1) * STRIDE_US,
@@ -91,7 +91,7 @@ def block_record(
         block.patches_encoded = int(keep.sum()) * 4
         block.flops_vision_dense = 1000 * block.patches_total
         block.flops_vision = 1000 * block.patches_encoded
-    return TokensRecord(camera=camera, epoch=epoch, epoch_wall_us=WALL_US + epoch * 10**9, block=block)
+    return TokensRecord(camera=camera, epoch=epoch, wall_offset_us=WALL_US + epoch * 10**9, block=block)
 
 
 def event_record(
@@ -104,7 +104,7 @@ def event_record(
 ) -> TokensRecord:
     """An event of a stream at the start of stride `at`."""
     event = StreamEvent(kind=kind, start_us=at * STRIDE_US, end_us=at * STRIDE_US, reason=reason)
-    return TokensRecord(camera=camera, epoch=epoch, epoch_wall_us=WALL_US + epoch * 10**9, event=event)
+    return TokensRecord(camera=camera, epoch=epoch, wall_offset_us=WALL_US + epoch * 10**9, event=event)
 
 
 def stream(camera: str, blocks: int, *, epoch: int = 0, holes: Sequence[int] = ()) -> list[TokensRecord]:

@@ -133,8 +133,8 @@ def frame_facts(truth: scenes.Truth) -> tuple[Tensor, Tensor]:
     """(fact, known) bool [B, T, 9] of every frame: one to five people, one and two vehicles, an object,
     somebody lying."""
 
-    def count(share: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        number = torch.arange(1, most + 1)
+    def count(share: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        number = torch.arange(1, limit + 1)
         return (share >= 0.5).sum(2, keepdim=True) >= number, (share > 0.08).sum(2, keepdim=True) >= number
 
     down = (truth.lying & (truth.person_share >= 0.5)).any(2, keepdim=True)

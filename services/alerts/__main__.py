@@ -1,13 +1,13 @@
-"""`python -m services.alerts`: verdicts.v1 in, alerts.v1 out."""
+"""`python -m lookout.services.alerts`: verdicts.v1 in, alerts.v1 out."""
 
 from __future__ import annotations
 
 import time
 
 from lookout.runtime import Context, ServiceSettings, main
+from lookout.services.alerts.handler import AlertsHandler
 from lookout.v1 import watches_pb2
 from lookout.wire import WATCHES, Stage, WireError, from_json
-from services.alerts.handler import AlertsHandler
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, time
 
 from lookout.rules import (
     Activity,
-    Answer,
     Coverage,
+    EventKind,
     Incident,
     IncidentEvent,
-    Kind,
     Outcome,
     Rule,
     RuleError,
-    Span,
+    ScheduleEntry,
+    Verdict,
     WatchState,
     Zone,
 )
@@ -29,9 +29,9 @@ _OUTCOMES = {
     verdicts_pb2.Verdict.OUTCOME_DEGRADED: Outcome.DEGRADED,
 }
 _KINDS = {
-    Kind.OPENED: alerts_pb2.Alert.KIND_OPENED,
-    Kind.UPDATED: alerts_pb2.Alert.KIND_UPDATED,
-    Kind.CLOSED: alerts_pb2.Alert.KIND_CLOSED,
+    EventKind.OPENED: alerts_pb2.Alert.KIND_OPENED,
+    EventKind.UPDATED: alerts_pb2.Alert.KIND_UPDATED,
+    EventKind.CLOSED: alerts_pb2.Alert.KIND_CLOSED,
 }
 
 
@@ -48,22 +48,22 @@ def rule(message: watches_pb2.Rule) -> Rule:
     )
 
 
-def _span(message: watches_pb2.Span) -> Span:
+def _span(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
     try:
         start, end = time.fromisoformat(message.start), time.fromisoformat(message.end)
     except ValueError as error:
         raise RuleError(f"schedule: {message.start!r} to {message.end!r} are not times like 22:00") from error
-    return Span(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
+    return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
 
 
-def answer(verdict: verdicts_pb2.Verdict) -> Answer:
+def answer(verdict: verdicts_pb2.Verdict) -> Verdict:
     """A verdict as the rules see it. Raises RuleError for an outcome or rule that cannot be followed."""
     outcome = _OUTCOMES.get(verdict.outcome)
     if outcome is None:
         raise RuleError(f"verdict {verdict.id}: outcome {verdict.outcome} is unknown")
     if outcome is Outcome.ANSWERED and verdict.basis == "idle":
         outcome = Outcome.IDLE
-    return Answer(
+    return Verdict(
         camera=verdict.camera,
         epoch=verdict.epoch,
         window=verdict.window,

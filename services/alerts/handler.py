@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from lookout import rules
 from lookout.rules import IncidentEvent, RuleError, WatchState
-from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, Stored
+from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
 from lookout.runtime.settings import digest
+from lookout.services.alerts import convert
 from lookout.v1 import state_pb2, verdicts_pb2
 from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, from_json, incident_id, to_json
-from services.alerts import convert
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 1
@@ -43,7 +43,7 @@ class AlertsHandler(Handler[CameraState]):
         self._is_watched = is_watched
         self.tick_every = tick_every
 
-    def load(self, camera: str, stored: Stored | None) -> CameraState:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The states as the last owner left them."""
         watches = stored.checkpoint.alerts.watches if stored else ()
         return CameraState(

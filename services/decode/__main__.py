@@ -1,13 +1,13 @@
-"""`python -m services.decode`: camera.segments.v1 in, frames.v1 out."""
+"""`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
 from lookout.codec import SandboxPool, SandboxSettings
 from lookout.runtime import Context, main, traced
+from lookout.services.decode.handler import DecodeHandler
+from lookout.services.decode.metrics import Numbers
+from lookout.services.decode.settings import DecodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import Stage
-from services.decode.handler import DecodeHandler
-from services.decode.metrics import Numbers
-from services.decode.settings import DecodeSettings
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:

@@ -49,7 +49,7 @@ class UriFetcher:
     schemes: Sequence[str]
     hosts: Sequence[str]
     networks: Sequence[str] = ()
-    most: int = 16 << 20
+    limit: int = 16 << 20
     timeout_s: float = 20.0
     resolver: Resolver = field(default=resolve)
 
@@ -137,13 +137,13 @@ class UriFetcher:
         if answer.status_code != 200:
             raise BadRecordError("uri-status", f"status {answer.status_code}")
         length = answer.headers.get("content-length", "")
-        if length.isdigit() and int(length) > self.most:
-            raise BadRecordError("too-many-bytes", f"{length} bytes exceed the limit of {self.most}")
+        if length.isdigit() and int(length) > self.limit:
+            raise BadRecordError("too-many-bytes", f"{length} bytes exceed the limit of {self.limit}")
 
     def _body(self, answer: httpx.Response) -> bytes:
         body = bytearray()
         for chunk in answer.iter_raw():
             body += chunk
-            if len(body) > self.most:
-                raise BadRecordError("too-many-bytes", f"more than the limit of {self.most} bytes")
+            if len(body) > self.limit:
+                raise BadRecordError("too-many-bytes", f"more than the limit of {self.limit} bytes")
         return bytes(body)

@@ -10,7 +10,7 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
-from lookout.codec import CodecError, Decoded, DecodeRequest, Expected, Fit, Reason, Tail
+from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Expected, Fit, Reason, Tail
 from lookout.pruning import MotionGather
 from lookout.runtime import (
     BadRecordError,
@@ -19,18 +19,18 @@ from lookout.runtime import (
     Record,
     RecordsGoneError,
     Result,
-    Stored,
+    StoredCheckpoint,
     TransientError,
     digest,
 )
-from lookout.store import Array, KeepsTensors, LineageBrokenError, StoreFullError, TensorStore, Unread
+from lookout.services.decode.fetch import UriFetcher, uri_of
+from lookout.services.decode.records import event_record, fill_segment
+from lookout.services.decode.settings import DecodeSettings
+from lookout.store import Array, LineageBrokenError, StoreFullError, StoreLifecycle, TensorStore, Unread
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint, DecodeState
 from lookout.wire import FRAMES, Stage, headers, tensor_id
-from services.decode.fetch import UriFetcher, uri_of
-from services.decode.records import event_record, fill_segment
-from services.decode.settings import DecodeSettings
 
 __all__ = ["CameraState", "DecodeHandler"]
 
@@ -41,19 +41,19 @@ _WATCHED_S = 2.0
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
-_log = structlog.get_logger(__name__)
+_records = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):
     """What decodes a segment (`lookout.codec.SandboxPool`)."""
 
-    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Errors: CodecError."""
         ...
 
 
-class Log(Protocol):
-    """Where records are read again (`lookout.runtime.Rereader`)."""
+class RecordSource(Protocol):
+    """Where records are read again (`lookout.runtime.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         """Errors: RecordsGoneError, TransientError."""
@@ -92,7 +92,7 @@ class CameraState:
     ticked_at: float | None = None
 
 
-class DecodeHandler(KeepsTensors, Handler[CameraState]):
+class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     """camera.segments.v1 -> frames.v1; pixels go to the store.
 
     A segment that begins within a window after the last one's end continues the epoch; one that lies before
@@ -107,10 +107,10 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         settings: DecodeSettings,
         decoder: Decoder,
         store: TensorStore,
-        log: Log,
+        log: RecordSource,
     ) -> None:
         self._settings, self._decoder, self._store = settings, decoder, store
-        self._log = log
+        self._records = log
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -132,14 +132,14 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
 
     # -- state
 
-    def load(self, camera: str, stored: Stored | None) -> CameraState:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """Where the camera's stream stands."""
         if stored is None:
             return CameraState(camera, Stream())
         kept = stored.checkpoint.decode
         stream = Stream(
             epoch=kept.epoch,
-            wall_us=kept.epoch_wall_us,
+            wall_us=kept.wall_offset_us,
             watermark_us=kept.watermark_us,
             origin_us=round(kept.epoch_pts * 1e6),
             next_us=round(kept.last_pts * 1e6),
@@ -204,7 +204,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             late_us=self._settings.window_us,
         )
 
-    def _decode(self, bytes_: bytes, expected: Expected | None, first_slot: int) -> Decoded:
+    def _decode(self, bytes_: bytes, expected: Expected | None, first_slot: int) -> DecodedSegment:
         settings = self._settings
         request = DecodeRequest(
             settings.input_width,
@@ -219,7 +219,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         )
         return self._try(bytes_, request)
 
-    def _try(self, bytes_: bytes, request: DecodeRequest) -> Decoded:
+    def _try(self, bytes_: bytes, request: DecodeRequest) -> DecodedSegment:
         try:
             return self._decoder.decode(bytes_, request)
         except CodecError as error:
@@ -228,7 +228,12 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             raise BadRecordError(error.reason.value, error.detail) from error
 
     def _write(
-        self, state: CameraState, record: Record, decoded: Decoded, stream: Stream, before: list[Output]
+        self,
+        state: CameraState,
+        record: Record,
+        decoded: DecodedSegment,
+        stream: Stream,
+        before: list[Output],
     ) -> Result:
         """The record of a segment, behind what comes before it."""
         following = decoded.following()
@@ -241,7 +246,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             heard_ms=max(stream.heard_ms, _heard_ms(record, decoded)),
         )
         segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
-        message = FramesRecord(camera=state.camera, epoch=stream.epoch, epoch_wall_us=stream.wall_us)
+        message = FramesRecord(camera=state.camera, epoch=stream.epoch, wall_offset_us=stream.wall_us)
         settings = self._settings
         first = stream.watermark_us == 0
         fill_segment(message, decoded, segment, fit=settings.fit, gather=settings.gather, first=first)
@@ -256,7 +261,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
         return Result([*before, output], self._checkpoint(after))
 
-    def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: Decoded) -> TensorRef:
+    def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: DecodedSegment) -> TensorRef:
         """Put the pixels into the store. Raises TransientError while it is full."""
         body = message.segment
         at = f"{body.segment.partition}.{body.segment.offset}"
@@ -277,7 +282,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
 
     # -- events
 
-    def _late(self, state: CameraState, record: Record, decoded: Decoded) -> Result:
+    def _late(self, state: CameraState, record: Record, decoded: DecodedSegment) -> Result:
         """Everything in the segment was covered before: nothing is reopened."""
         span = decoded.facts.end_us - decoded.facts.first_us
         event = StreamEvent(
@@ -307,7 +312,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         return Checkpoint(
             decode=DecodeState(
                 epoch=stream.epoch,
-                epoch_wall_us=stream.wall_us,
+                wall_offset_us=stream.wall_us,
                 watermark_us=stream.watermark_us,
                 epoch_pts=stream.origin_us / 1e6,
                 last_pts=stream.next_us / 1e6,
@@ -328,7 +333,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
             raise LineageBrokenError(f"{ref.id}: pixels are made from a frames record with a segment")
         body, at = record.segment, record.segment.segment
         try:
-            source = self._log.read(at.topic, at.partition, [at.offset])[0]
+            source = self._records.read(at.topic, at.partition, [at.offset])[0]
             request = DecodeRequest(
                 body.picture.width,
                 body.picture.height,
@@ -346,7 +351,7 @@ class DecodeHandler(KeepsTensors, Handler[CameraState]):
         return pixels
 
 
-def _jump(stream: Stream, decoded: Decoded) -> str:
+def _jump(stream: Stream, decoded: DecodedSegment) -> str:
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
 
 
@@ -362,7 +367,7 @@ def _began_ms(record: Record) -> int:
     return record.timestamp_ms if captured is None else captured
 
 
-def _heard_ms(record: Record, decoded: Decoded) -> int:
+def _heard_ms(record: Record, decoded: DecodedSegment) -> int:
     """The end of a segment on the clock of `_began_ms`: Kafka gets a segment once it has ended."""
     captured = _captured_ms(record)
     facts = decoded.facts

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lookout.services.decode.handler import DecodeHandler
 from lookout.store import TensorStore
-from services.decode.handler import DecodeHandler
 
 __all__ = ["Numbers"]
 

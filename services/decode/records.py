@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lookout.codec import Basis, Decoded, Fit, Geometry, SampledFrame
+from lookout.codec import Basis, DecodedSegment, Fit, Geometry, SampledFrame
 from lookout.pruning import GatherSettings
 from lookout.v1 import frames_pb2
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
@@ -18,7 +18,7 @@ _BASIS = {
 
 def fill_segment(
     record: frames_pb2.FramesRecord,
-    decoded: Decoded,
+    decoded: DecodedSegment,
     segment: RecordRef,
     *,
     fit: Fit,
@@ -37,9 +37,9 @@ def fill_segment(
     body.facts.CopyFrom(_facts(decoded))
 
 
-def event_record(camera: str, epoch: int, epoch_wall_us: int, event: StreamEvent) -> frames_pb2.FramesRecord:
+def event_record(camera: str, epoch: int, wall_offset_us: int, event: StreamEvent) -> frames_pb2.FramesRecord:
     """A record of something that happened to a stream."""
-    return frames_pb2.FramesRecord(camera=camera, epoch=epoch, epoch_wall_us=epoch_wall_us, event=event)
+    return frames_pb2.FramesRecord(camera=camera, epoch=epoch, wall_offset_us=wall_offset_us, event=event)
 
 
 def _frame(sampled: SampledFrame) -> frames_pb2.Frame:
@@ -74,7 +74,7 @@ def _picture(geometry: Geometry, fit: Fit, gather: GatherSettings) -> frames_pb2
     )
 
 
-def _facts(decoded: Decoded) -> frames_pb2.SegmentFacts:
+def _facts(decoded: DecodedSegment) -> frames_pb2.SegmentFacts:
     facts = decoded.facts
     return frames_pb2.SegmentFacts(
         container=facts.container,

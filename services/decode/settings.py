@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.codec import Fit, Limits, SamplingGrid
-from lookout.pruning import DEFAULT_RULE, GatherSettings, Rule
+from lookout.pruning import DEFAULT_GATHER_METHOD, GatherMethod, GatherSettings
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
@@ -32,7 +32,7 @@ class DecodeSettings(ServiceSettings):
     input_height: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
     patch: int = Field(14, ge=1, le=256, description="pixels of a patch of the model")
     fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
-    rule: Rule = Field(DEFAULT_RULE, description="how motion between samples is gathered")
+    rule: GatherMethod = Field(DEFAULT_GATHER_METHOD, description="how motion between samples is gathered")
     residual: bool = Field(False, description="measure luma residuals too (for a pruning alpha above 0)")
 
     silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")

@@ -1,4 +1,4 @@
-"""`python -m services.prefill`: tokens.v1 in, verdicts.v1 out."""
+"""`python -m lookout.services.prefill`: tokens.v1 in, verdicts.v1 out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +8,15 @@ import transformers
 
 from lookout.engines import Engine, load_engine
 from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.handler import PrefillHandler
+from lookout.services.prefill.metrics import Numbers
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.watches import Watches
 from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner, Policy, WindowSettings
 from lookout.wire import WATCHES, Stage
-from services.prefill.batcher import Batcher
-from services.prefill.handler import PrefillHandler
-from services.prefill.metrics import Numbers
-from services.prefill.settings import PrefillSettings
-from services.prefill.watches import Watches
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:

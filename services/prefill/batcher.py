@@ -14,9 +14,9 @@ _Item = tuple[WindowRequest, "Future[WindowAnswer]"]
 class Batcher:
     """Owns the engine's thread. `answer` may be called from any thread; it waits for no batch to fill."""
 
-    def __init__(self, engine: Engine, most: int) -> None:
+    def __init__(self, engine: Engine, limit: int) -> None:
         self._engine = engine
-        self._most = most
+        self._limit = limit
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._late: list[_Item] = []
         self._closed = False
@@ -62,7 +62,7 @@ class Batcher:
             if first is None:
                 return None
             waiting.append(first)
-        while len(waiting) < self._most:
+        while len(waiting) < self._limit:
             try:
                 item = self._queue.get_nowait()
             except Empty:

@@ -10,7 +10,7 @@ from lookout.runtime import BadRecordError
 from lookout.store import Array, TensorClient
 from lookout.v1 import tokens_pb2
 from lookout.v1.lineage_pb2 import TensorRef
-from lookout.windows import Block, BlockFrame
+from lookout.windows import EncodedFrame, StrideBlock
 
 __all__ = ["Loaded", "check_block", "empty_block", "keep_mask", "load_block", "stream_name"]
 
@@ -19,7 +19,7 @@ __all__ = ["Loaded", "check_block", "empty_block", "keep_mask", "load_block", "s
 class Loaded:
     """A block with its tokens. `degraded`: some came by their lineage, the directory was away."""
 
-    block: Block
+    block: StrideBlock
     degraded: bool = False
 
 
@@ -28,7 +28,7 @@ def stream_name(record: tokens_pb2.TokensRecord) -> str:
     return f"{record.camera}/{record.epoch}"
 
 
-def check_block(block: tokens_pb2.Block) -> None:
+def check_block(block: tokens_pb2.StrideBlock) -> None:
     """Raises BadRecordError where the block contradicts itself."""
     kept = 0
     for number, patch in enumerate(block.patches):
@@ -48,7 +48,7 @@ def check_block(block: tokens_pb2.Block) -> None:
         )
 
 
-def keep_mask(block: tokens_pb2.Block, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
+def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
     """bool [group_rows, group_cols] of a patch. Raises BadRecordError where the bits do not suffice."""
     cells = block.group_rows * block.group_cols
     bits = np.unpackbits(np.frombuffer(patch.keep, np.uint8), bitorder="little")
@@ -57,9 +57,9 @@ def keep_mask(block: tokens_pb2.Block, patch: tokens_pb2.TemporalPatch) -> np.nd
     return bits[:cells].astype(bool).reshape(block.group_rows, block.group_cols)
 
 
-def empty_block(record: tokens_pb2.TokensRecord) -> Block:
+def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
     """A block that nothing is seen of."""
-    return Block(stream_name(record), record.block.index, ())
+    return StrideBlock(stream_name(record), record.block.index, ())
 
 
 def load_block(record: tokens_pb2.TokensRecord, client: TensorClient) -> Loaded:
@@ -78,7 +78,7 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient) -> Loaded:
         rows = slice(start, start + patch.kept)
         start += patch.kept
         frames.append(
-            BlockFrame(
+            EncodedFrame(
                 time_us=block.frames[patch.frames[0]].time_us,
                 anchor=patch.anchor,
                 keep=keep_mask(block, patch),
@@ -86,7 +86,7 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient) -> Loaded:
                 deepstack=None if deep is None else deep[:, rows],
             )
         )
-    return Loaded(Block(stream_name(record), block.index, tuple(frames)), degraded)
+    return Loaded(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)
 
 
 def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch.Tensor, bool]:

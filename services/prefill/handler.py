@@ -17,20 +17,28 @@ from lookout.runtime import (
     Record,
     RecordsGoneError,
     Result,
-    Stored,
+    StoredCheckpoint,
     TransientError,
     digest,
 )
+from lookout.services.prefill.blocks import check_block, empty_block, load_block, stream_name
+from lookout.services.prefill.idle import Answered
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.verdicts import (
+    DIGITS,
+    WindowTime,
+    cost_of,
+    evidence_of,
+    outcome,
+    output,
+    show_activity,
+)
+from lookout.services.prefill.watches import Active, Watches
 from lookout.store import LineageBrokenError, StoreError, TensorClient
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.windows import Block, Planner, WindowError, WindowPlan
+from lookout.windows import Planner, StrideBlock, WindowError, WindowPlan
 from lookout.wire import TOKENS, WireError, from_bytes
-from services.prefill.blocks import check_block, empty_block, load_block, stream_name
-from services.prefill.idle import Answered
-from services.prefill.settings import PrefillSettings
-from services.prefill.verdicts import DIGITS, Span, cost_of, evidence_of, outcome, output, show_activity
-from services.prefill.watches import Active, Watches
 
 __all__ = ["CameraState", "PrefillHandler"]
 
@@ -40,23 +48,23 @@ STATE_VERSION = 1
 Verdict = verdicts_pb2.Verdict
 Event = lineage_pb2.StreamEvent
 Tokens = tokens_pb2.TokensRecord
-_log = structlog.get_logger(__name__)
+_records = structlog.get_logger(__name__)
 
 
-class Log(Protocol):
-    """Where records are read again (`lookout.runtime.Rereader`)."""
+class RecordSource(Protocol):
+    """Where records are read again (`lookout.runtime.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]: ...
 
 
 class Answers(Protocol):
-    """What answers one window (`services.prefill.batcher.Batcher`)."""
+    """What answers one window (`lookout.services.prefill.batcher.Batcher`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer: ...
 
 
 @dataclass(slots=True)
-class Held:
+class WindowRecord:
     """One record of the open window. Its tokens are fetched for each window, mostly from the own store.
 
     `lost`: they can never be had again; `degraded`: some came, or were lost, out of the ordinary.
@@ -75,7 +83,7 @@ class CameraState:
 
     camera: str
     epoch: int = 0
-    window: list[Held] = field(default_factory=list)
+    window: list[WindowRecord] = field(default_factory=list)
     last: int | None = None
     watches_offset: int = 0
     watermark_us: int = 0
@@ -83,7 +91,7 @@ class CameraState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _LostTokens:
     """Why a window has no answer."""
 
     kind: "verdicts_pb2.Verdict.Outcome"
@@ -110,7 +118,7 @@ class PrefillHandler(Handler[CameraState]):
         answers: Answers,
         planner: Planner,
         *,
-        log: Log,
+        log: RecordSource,
         model_digest: str = "",
         wait_for_watches: Callable[[int], object] = lambda offset: None,
         clock: Callable[[], float] = time.time,
@@ -123,7 +131,7 @@ class PrefillHandler(Handler[CameraState]):
         self._client = client
         self._answers = answers
         self._planner = planner
-        self._log = log
+        self._records = log
         self._model_digest = model_digest
         self._wait_for_watches = wait_for_watches
         self._clock = clock
@@ -132,7 +140,7 @@ class PrefillHandler(Handler[CameraState]):
 
     # -- state
 
-    def load(self, camera: str, stored: Stored | None) -> CameraState:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The open window, read again from the records its checkpoint names."""
         if stored is None:
             return CameraState(camera)
@@ -142,12 +150,12 @@ class PrefillHandler(Handler[CameraState]):
             return CameraState(camera, kept.epoch, [], last, kept.watches_offset, kept.watermark_us)
         self._wait_for_watches(kept.watches_offset)
         try:
-            records = self._log.read(TOKENS.name, stored.partition, kept.offsets)
+            records = self._records.read(TOKENS.name, stored.partition, kept.offsets)
         except RecordsGoneError as error:
             # Outcomes stay one each; the next windows see less, and say so in their coverage.
-            _log.warning("the open window is lost", camera=camera, error=str(error))
+            _records.warning("the open window is lost", camera=camera, error=str(error))
             records = []
-        window = [Held(record.offset, from_bytes(record.value, Tokens)) for record in records]
+        window = [WindowRecord(record.offset, from_bytes(record.value, Tokens)) for record in records]
         return CameraState(camera, kept.epoch, window, last, kept.watches_offset, kept.watermark_us)
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -180,9 +188,9 @@ class PrefillHandler(Handler[CameraState]):
             return None
         if message.epoch == state.epoch and state.last is not None and message.block.index <= state.last:
             return None
-        span = _span_of([Held(record.offset, message)])
+        span = _span_of([WindowRecord(record.offset, message)])
         active = self._watches.active(span.camera, span.start_wall_ms)
-        lost = _Lost(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
+        lost = _LostTokens(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
         verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
         self._advance(state, message, [], message.block.index)
         state.watches_offset = active.offset
@@ -206,11 +214,11 @@ class PrefillHandler(Handler[CameraState]):
         state.watches_offset, state.watermark_us = active.offset, block.end_us
         return Result(outputs, self._checkpoint(state))
 
-    def _window(self, state: CameraState, record: Record, message: Tokens) -> list[Held]:
+    def _window(self, state: CameraState, record: Record, message: Tokens) -> list[WindowRecord]:
         """The records of the window that closes with this one."""
         index = message.block.index
         held = [each for each in state.window if each.record.epoch == message.epoch]
-        window = [*held, Held(record.offset, message)]
+        window = [*held, WindowRecord(record.offset, message)]
         first = max(0, index - self._settings.blocks + 1)
         window = [each for each in window if each.record.block.index >= first]
         expected = range(index - len(window) + 1, index + 1)
@@ -218,7 +226,9 @@ class PrefillHandler(Handler[CameraState]):
             return window[-1:]  # blocks are missing: the window starts anew
         return window
 
-    def _decide(self, state: CameraState, window: list[Held], record: Record) -> tuple[Active, list[Output]]:
+    def _decide(
+        self, state: CameraState, window: list[WindowRecord], record: Record
+    ) -> tuple[Active, list[Output]]:
         span = _span_of(window)
         active = self._watches.active(span.camera, span.start_wall_ms)
         if not active.watches:
@@ -235,7 +245,7 @@ class PrefillHandler(Handler[CameraState]):
         return active, [output(verdict) for verdict in verdicts]
 
     def _idle(
-        self, state: CameraState, span: Span, window: list[Held], active: Active
+        self, state: CameraState, span: WindowTime, window: list[WindowRecord], active: Active
     ) -> list[verdicts_pb2.Verdict] | None:
         """The last answers once more, where nothing has changed since."""
         age, newest = self._settings.idle_age_s, window[-1].record.block
@@ -246,7 +256,9 @@ class PrefillHandler(Handler[CameraState]):
             self.counts["idle"] += len(verdicts)
         return verdicts
 
-    def _remembered(self, window: list[Held], verdicts: list[verdicts_pb2.Verdict]) -> Answered | None:
+    def _remembered(
+        self, window: list[WindowRecord], verdicts: list[verdicts_pb2.Verdict]
+    ) -> Answered | None:
         """What the windows behind this one may repeat."""
         settings, blocks = self._settings, [held.record.block for held in window]
         whole = len(blocks) == settings.blocks and not any(held.lost for held in window)
@@ -256,7 +268,7 @@ class PrefillHandler(Handler[CameraState]):
         return Answered.of(blocks, verdicts, settings.samples, settings.idle_luma)
 
     def _asked(
-        self, span: Span, window: list[Held], active: Active, record: Record
+        self, span: WindowTime, window: list[WindowRecord], active: Active, record: Record
     ) -> list[verdicts_pb2.Verdict]:
         """The window's outcomes, computed, or why there is no answer."""
         lost = self._unanswerable(window[-1].record.block, record)
@@ -267,22 +279,22 @@ class PrefillHandler(Handler[CameraState]):
             verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
         return verdicts
 
-    def _unanswerable(self, newest: tokens_pb2.Block, record: Record) -> _Lost | None:
+    def _unanswerable(self, newest: tokens_pb2.StrideBlock, record: Record) -> _LostTokens | None:
         """Why a window is not even tried."""
         if not newest.patches:
-            return _Lost(Verdict.OUTCOME_GAP, "no frames")
+            return _LostTokens(Verdict.OUTCOME_GAP, "no frames")
         settings = self._settings
         if self._is_older(record, settings.skip_after_s):
-            return _Lost(Verdict.OUTCOME_SKIPPED, f"overload: older than {settings.skip_after_s:g} s")
+            return _LostTokens(Verdict.OUTCOME_SKIPPED, f"overload: older than {settings.skip_after_s:g} s")
         if newest.index % 2 and self._is_older(record, settings.thin_after_s):
             why = f"overload: older than {settings.thin_after_s:g} s, every second window"
-            return _Lost(Verdict.OUTCOME_SKIPPED, why)
+            return _LostTokens(Verdict.OUTCOME_SKIPPED, why)
         if self._is_foreign(newest):
             models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
-            return _Lost(Verdict.OUTCOME_DEGRADED, models)
+            return _LostTokens(Verdict.OUTCOME_DEGRADED, models)
         return None
 
-    def _is_foreign(self, block: tokens_pb2.Block) -> bool:
+    def _is_foreign(self, block: tokens_pb2.StrideBlock) -> bool:
         """Whether another model encoded the block."""
         ours = self._model_digest
         return bool(block.model_digest and ours and block.model_digest != ours)
@@ -290,7 +302,7 @@ class PrefillHandler(Handler[CameraState]):
     def _is_older(self, record: Record, limit: float | None) -> bool:
         return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit
 
-    def _load(self, held: Held) -> Block:
+    def _load(self, held: WindowRecord) -> StrideBlock:
         """A block with its tokens; without frames where they are lost. Raises TransientError and
         _LostError."""
         if held.lost:
@@ -313,10 +325,10 @@ class PrefillHandler(Handler[CameraState]):
             return loaded.block
         self._unavailable.pop(key, None)
         held.lost = held.degraded = True
-        _log.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
+        _records.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
         raise _LostError(reason)
 
-    def _blocks(self, window: list[Held]) -> list[Block]:
+    def _blocks(self, window: list[WindowRecord]) -> list[StrideBlock]:
         """The window's blocks. Raises _LostError where the newest is lost."""
         blocks = []
         for held in window:
@@ -329,8 +341,8 @@ class PrefillHandler(Handler[CameraState]):
         return blocks
 
     def _answer(
-        self, span: Span, window: list[Held], active: Active, describe: int
-    ) -> tuple[list[verdicts_pb2.Verdict], _Lost | None]:
+        self, span: WindowTime, window: list[WindowRecord], active: Active, describe: int
+    ) -> tuple[list[verdicts_pb2.Verdict], _LostTokens | None]:
         """The window's verdicts, with descriptions of at most `describe` tokens where they are asked for."""
         questions = [
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
@@ -340,7 +352,7 @@ class PrefillHandler(Handler[CameraState]):
             plan = self._planner.plan(blocks)
             answer = self._ask(WindowRequest(plan, blocks, questions, keep=False))
         except (EngineError, WindowError, _LostError) as error:
-            return [], _Lost(Verdict.OUTCOME_DEGRADED, str(error))
+            return [], _LostTokens(Verdict.OUTCOME_DEGRADED, str(error))
         verdicts = self._verdicts(span, window, active, plan, answer)
         for verdict, watch in zip(verdicts, active.watches, strict=True):
             if watch.describe and not describe:
@@ -355,7 +367,12 @@ class PrefillHandler(Handler[CameraState]):
             return self._answers.answer(request).unwrap()
 
     def _verdicts(
-        self, span: Span, window: list[Held], active: Active, plan: WindowPlan, answer: WindowAnswer
+        self,
+        span: WindowTime,
+        window: list[WindowRecord],
+        active: Active,
+        plan: WindowPlan,
+        answer: WindowAnswer,
     ) -> list[verdicts_pb2.Verdict]:
         blocks = [held.record.block for held in window if not held.lost]
         degraded = any(held.degraded for held in window)
@@ -372,7 +389,7 @@ class PrefillHandler(Handler[CameraState]):
             verdicts.append(verdict)
         return verdicts
 
-    def _coverage(self, window: list[Held]) -> float:
+    def _coverage(self, window: list[WindowRecord]) -> float:
         seen = sum(len(held.record.block.frames) for held in window if not held.lost)
         return min(1.0, seen / (len(window) * self._settings.samples))
 
@@ -385,8 +402,8 @@ class PrefillHandler(Handler[CameraState]):
             return Result()
         last = state.last if message.epoch == state.epoch else None
         window = 0 if last is None else last + 1
-        span = Span(
-            message.camera, message.epoch, message.epoch_wall_us, window, event.start_us, event.end_us
+        span = WindowTime(
+            message.camera, message.epoch, message.wall_offset_us, window, event.start_us, event.end_us
         )
         active = self._watches.active(span.camera, span.start_wall_ms)
         verdicts = [outcome(span, watch, Verdict.OUTCOME_GAP, event.reason) for watch in active.watches]
@@ -397,7 +414,7 @@ class PrefillHandler(Handler[CameraState]):
 
     # -- checkpoints
 
-    def _advance(self, state: CameraState, message: Tokens, window: list[Held], decided: int) -> None:
+    def _advance(self, state: CameraState, message: Tokens, window: list[WindowRecord], decided: int) -> None:
         """The next window needs all blocks of this one but the oldest."""
         state.epoch, state.last = message.epoch, decided
         keep = self._settings.blocks - 1
@@ -418,12 +435,12 @@ class PrefillHandler(Handler[CameraState]):
         )
 
 
-def _span_of(window: list[Held]) -> Span:
+def _span_of(window: list[WindowRecord]) -> WindowTime:
     newest = window[-1].record
-    return Span(
+    return WindowTime(
         newest.camera,
         newest.epoch,
-        newest.epoch_wall_us,
+        newest.wall_offset_us,
         newest.block.index,
         window[0].record.block.start_us,
         newest.block.end_us,

@@ -6,21 +6,21 @@ from typing import Self
 
 import numpy as np
 
+from lookout.services.prefill.verdicts import WindowTime, evidence_of, outcome, show_activity
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
-from lookout.windows import Calm, Look
-from services.prefill.verdicts import Span, evidence_of, outcome, show_activity
+from lookout.windows import BlockChange, IdleState
 
 __all__ = ["Answered", "look_of"]
 
 Verdict = verdicts_pb2.Verdict
 
 
-def look_of(block: tokens_pb2.Block, samples: int) -> Look:
+def look_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
     """What a block of `samples` samples shows of change."""
     whole = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
     moved = any(patch.kept for patch in block.patches if not patch.anchor)
-    return Look(block.index, whole and not moved, np.frombuffer(block.anchor_luma, np.uint8))
+    return BlockChange(block.index, whole and not moved, np.frombuffer(block.anchor_luma, np.uint8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,27 +28,31 @@ class Answered:
     """The last window that was answered, and the calm since its first block."""
 
     end_us: int
-    calm: Calm
+    calm: IdleState
     verdicts: Mapping[tuple[str, int], Verdict]
 
     @classmethod
     def of(
-        cls, blocks: Sequence[tokens_pb2.Block], verdicts: Sequence[Verdict], samples: int, tolerance: int
+        cls,
+        blocks: Sequence[tokens_pb2.StrideBlock],
+        verdicts: Sequence[Verdict],
+        samples: int,
+        tolerance: int,
     ) -> Self | None:
         """A window just answered, if it was calm and all of it was seen."""
-        calm = Calm.of([look_of(block, samples) for block in blocks], tolerance)
+        calm = IdleState.of([look_of(block, samples) for block in blocks], tolerance)
         if calm is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         known = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
         return cls(verdicts[0].end_us, calm, known)
 
-    def after(self, block: tokens_pb2.Block, samples: int) -> Self | None:
+    def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
         """The same behind one more block; None where that block ends the calm."""
         calm = self.calm.after(look_of(block, samples))
         return None if calm is None else replace(self, calm=calm)
 
     def again(
-        self, span: Span, watches: Sequence[Watch], newest: tokens_pb2.Block, age_s: float
+        self, span: WindowTime, watches: Sequence[Watch], newest: tokens_pb2.StrideBlock, age_s: float
     ) -> list[Verdict] | None:
         """The last answers for another window; None where one is missing, or they are older than `age_s`."""
         if span.end_us - self.end_us > age_s * 1_000_000:
@@ -60,7 +64,7 @@ class Answered:
         return [_repeated(span, watch, one, newest) for watch, one in known]
 
 
-def _repeated(span: Span, watch: Watch, before: Verdict, newest: tokens_pb2.Block) -> Verdict:
+def _repeated(span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb2.StrideBlock) -> Verdict:
     verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.cost.CopyFrom(before.cost)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from services.prefill.batcher import Batcher
-from services.prefill.handler import PrefillHandler
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.handler import PrefillHandler
 
 __all__ = ["Numbers"]
 

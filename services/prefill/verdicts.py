@@ -8,40 +8,40 @@ import numpy as np
 
 from lookout import engines
 from lookout.runtime import Output
+from lookout.services.prefill.blocks import keep_mask
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
-from services.prefill.blocks import keep_mask
 
-__all__ = ["Span", "cost_of", "evidence_of", "outcome", "output", "show_activity"]
+__all__ = ["WindowTime", "cost_of", "evidence_of", "outcome", "output", "show_activity"]
 
 EVIDENCE = 3  # frames
 DIGITS = 6  # of p(yes): below the noise of batching
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The window an outcome is about. Times in stream time; `epoch_wall_us` is the wall clock of its zero."""
+class WindowTime:
+    """The window of an outcome. Times are stream time; `wall_offset_us` is Unix time at stream time 0."""
 
     camera: str
     epoch: int
-    epoch_wall_us: int
+    wall_offset_us: int
     window: int
     start_us: int
     end_us: int
 
     @property
     def start_wall_ms(self) -> int:
-        return (self.epoch_wall_us + self.start_us) // 1000
+        return (self.wall_offset_us + self.start_us) // 1000
 
     @property
     def end_wall_ms(self) -> int:
-        return (self.epoch_wall_us + self.end_us) // 1000
+        return (self.wall_offset_us + self.end_us) // 1000
 
 
 def outcome(
-    span: Span, watch: Watch, kind: verdicts_pb2.Verdict.Outcome, reason: str = ""
+    span: WindowTime, watch: Watch, kind: verdicts_pb2.Verdict.Outcome, reason: str = ""
 ) -> verdicts_pb2.Verdict:
     """One outcome without an answer's fields."""
     return verdicts_pb2.Verdict(
@@ -69,7 +69,7 @@ def output(verdict: verdicts_pb2.Verdict) -> Output:
     return Output(VERDICTS.name, verdict.camera, to_json(verdict), headers)
 
 
-def evidence_of(block: tokens_pb2.Block) -> list[verdicts_pb2.Evidence]:
+def evidence_of(block: tokens_pb2.StrideBlock) -> list[verdicts_pb2.Evidence]:
     """Frames of a block to look at: the anchors, then those in which most was kept."""
     patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
     found = []
@@ -82,7 +82,7 @@ def evidence_of(block: tokens_pb2.Block) -> list[verdicts_pb2.Evidence]:
     return found
 
 
-def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.Block) -> None:
+def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.StrideBlock) -> None:
     """Say which merge groups changed in a block: those that patches other than anchors kept."""
     if not block.group_rows:
         return
@@ -95,7 +95,7 @@ def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.Block) -> Non
 
 
 def cost_of(
-    plan: WindowPlan, cost: engines.Cost, blocks: Sequence[tokens_pb2.Block], answer: engines.Answer
+    plan: WindowPlan, cost: engines.Cost, blocks: Sequence[tokens_pb2.StrideBlock], answer: engines.Answer
 ) -> verdicts_pb2.Cost:
     """What the window and one question cost, and the window with every patch and every token computed.
 

@@ -1,17 +1,17 @@
-"""`python -m services.prune_encode`: frames.v1 in, tokens.v1 out."""
+"""`python -m lookout.services.prune_encode`: frames.v1 in, tokens.v1 out."""
 
 import torch
 
 from lookout.runtime import Context, StartupError, check_digest, main, traced
 from lookout.runtime.model import folder_digest
+from lookout.services.prune_encode.encoder import Encoder
+from lookout.services.prune_encode.handler import PruneEncodeHandler
+from lookout.services.prune_encode.metrics import Numbers
+from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError, load_tower
 from lookout.wire import Stage
-from services.prune_encode.encoder import Encoder
-from services.prune_encode.handler import PruneEncodeHandler
-from services.prune_encode.metrics import Numbers
-from services.prune_encode.settings import PruneEncodeSettings
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:

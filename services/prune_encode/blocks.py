@@ -16,7 +16,7 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.vision import FrameInput, Grid
 
 __all__ = [
-    "Held",
+    "BlockRecord",
     "Member",
     "check_segment",
     "closed_before",
@@ -34,7 +34,7 @@ _BASIS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BlockRecord:
     """One frames record of the open block."""
 
     ref: RecordRef
@@ -45,7 +45,7 @@ class Held:
 class Member:
     """One frame of a block: row `row` of the pixels of `held`."""
 
-    held: Held
+    held: BlockRecord
     row: int
 
     @property
@@ -93,7 +93,7 @@ def closed_before(end_us: int, step_us: int, samples: int) -> int:
     return ((end_us + step_us // 2) // step_us) // samples
 
 
-def members(held: Sequence[Held], block: int, samples: int) -> list[Member]:
+def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
     """The frames of a block, in order; of two for one grid point the first stays."""
     found: dict[int, Member] = {}
     for each in held:
@@ -138,7 +138,7 @@ def inputs_of(
 
 
 def describe(
-    block: tokens_pb2.Block,
+    block: tokens_pb2.StrideBlock,
     chosen: Sequence[Member],
     pixels: Sequence[npt.NDArray[np.uint8]],
     masks: Sequence[TemporalMask],

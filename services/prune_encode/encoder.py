@@ -33,9 +33,9 @@ class Encoded:
 class Encoder:
     """Owns the tower's thread. `encode` may be called from any thread; it waits for no batch to fill."""
 
-    def __init__(self, tower: Tower, most: int) -> None:
+    def __init__(self, tower: Tower, limit: int) -> None:
         self.tower = tower
-        self._most = most
+        self._limit = limit
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._closed = False
         self.batches = 0
@@ -86,7 +86,7 @@ class Encoder:
         if first is None:
             return None
         batch, size = [first], len(first[0])
-        while size < self._most:
+        while size < self._limit:
             try:
                 item = self._queue.get_nowait()
             except Empty:

@@ -18,27 +18,12 @@ from lookout.runtime import (
     Record,
     RecordsGoneError,
     Result,
-    Stored,
+    StoredCheckpoint,
     TransientError,
     digest,
 )
-from lookout.store import (
-    Array,
-    KeepsTensors,
-    LineageBrokenError,
-    StoreError,
-    StoreFullError,
-    TensorClient,
-    TensorStore,
-    Unread,
-)
-from lookout.v1.frames_pb2 import FramesRecord
-from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
-from lookout.v1.state_pb2 import Checkpoint, PruneState
-from lookout.v1.tokens_pb2 import Block, TokensRecord
-from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
-from services.prune_encode.blocks import (
-    Held,
+from lookout.services.prune_encode.blocks import (
+    BlockRecord,
     Member,
     check_segment,
     closed_before,
@@ -47,19 +32,34 @@ from services.prune_encode.blocks import (
     members,
     sample_of,
 )
-from services.prune_encode.encoder import Encoded, Encoder
-from services.prune_encode.settings import PruneEncodeSettings
+from lookout.services.prune_encode.encoder import Encoded, Encoder
+from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.store import (
+    Array,
+    LineageBrokenError,
+    StoreError,
+    StoreFullError,
+    StoreLifecycle,
+    TensorClient,
+    TensorStore,
+    Unread,
+)
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
+from lookout.v1.state_pb2 import Checkpoint, PruneState
+from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
+from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
 
 __all__ = ["CameraState", "PruneEncodeHandler"]
 
 #: raise when masks are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
 
-_log = structlog.get_logger(__name__)
+_records = structlog.get_logger(__name__)
 
 
-class Log(Protocol):
-    """Where records are read again (`lookout.runtime.Rereader`)."""
+class RecordSource(Protocol):
+    """Where records are read again (`lookout.runtime.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         """Errors: RecordsGoneError, TransientError."""
@@ -73,7 +73,7 @@ class Open:
     epoch: int = 0
     wall_us: int = 0
     block: int = 0  # index of the open block
-    held: tuple[Held, ...] = ()  # records with frames of the open block
+    held: tuple[BlockRecord, ...] = ()  # records with frames of the open block
     carry: Carry | None = None
     watermark_us: int = 0
     ended: bool = False  # the epoch was cut by a gap
@@ -100,7 +100,7 @@ class Made:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
+class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     """frames.v1 -> tokens.v1; embeddings go to the store.
 
     A block is closed when the stream is covered beyond its last sample, or cut. Its masks follow from its
@@ -113,12 +113,12 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
         encoder: Encoder,
         store: TensorStore,
         client: TensorClient,
-        log: Log,
+        log: RecordSource,
         *,
         model_digest: str,
     ) -> None:
         self._settings, self._encoder, self._model = settings, encoder, model_digest
-        self._store, self._client, self._log = store, client, log
+        self._store, self._client, self._records = store, client, log
         self._grid = (
             encoder.tower.grid_for(settings.input_height, settings.input_width)
             if settings.input_height and settings.input_width
@@ -146,14 +146,14 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
 
     # -- state
 
-    def load(self, camera: str, stored: Stored | None) -> CameraState:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The open block, read again from the records its checkpoint names."""
         if stored is None:
             return CameraState(camera, Open())
         kept = stored.checkpoint.prune
         state = Open(
             epoch=kept.epoch,
-            wall_us=kept.epoch_wall_us,
+            wall_us=kept.wall_offset_us,
             block=kept.block,
             watermark_us=kept.watermark_us,
             ended=kept.any and kept.last_block >= kept.block,
@@ -161,12 +161,12 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
         if stored.config_changed:
             return CameraState(camera, state)
         try:
-            records = self._log.read(FRAMES.name, stored.partition, kept.offsets)
+            records = self._records.read(FRAMES.name, stored.partition, kept.offsets)
         except RecordsGoneError as error:
             # The block is closed with fewer frames; its coverage says so.
-            _log.warning("frames of the open block are lost", camera=camera, error=str(error))
+            _records.warning("frames of the open block are lost", camera=camera, error=str(error))
             records = []
-        held = tuple(Held(_ref(record), from_bytes(record.value, FramesRecord)) for record in records)
+        held = tuple(BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records)
         return CameraState(camera, replace(state, held=held, carry=Carry.unpack(kept.active)))
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -180,7 +180,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
         if message.epoch > now.epoch:
             if now.started and not now.ended:
                 self._cut(state.camera, now, _ref(record), made)
-            now = Open(epoch=message.epoch, wall_us=message.epoch_wall_us)
+            now = Open(epoch=message.epoch, wall_us=message.wall_offset_us)
         if message.HasField("segment"):
             now = self._segment(state.camera, now, record, message, made)
         elif message.event.kind == StreamEvent.KIND_GAP:
@@ -197,7 +197,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
         check_segment(message, self._grid, residual=self._policy.alpha > 0)
         source, settings = _ref(record), self._settings
-        held = (*now.held, Held(source, message))
+        held = (*now.held, BlockRecord(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)
         first = max(now.block, closed_before(watermark, settings.step_us, settings.samples))
         carry, empty = now.carry, 0
@@ -224,7 +224,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
     ) -> Carry | None:
         """Write one block; the carry-over behind it. Raises TransientError before anything is kept."""
         stride = self._settings.stride_us
-        record = TokensRecord(camera=camera, epoch=now.epoch, epoch_wall_us=now.wall_us)
+        record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=now.wall_us)
         block = record.block
         block.index, block.start_us, block.end_us = index, index * stride, (index + 1) * stride
         block.model_digest, block.last = self._model, last
@@ -257,7 +257,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
                     held.record.segment.pixels, held.record, rows=[(first, last + 1)]
                 ).array
             except LineageBrokenError as error:
-                _log.warning("frames are lost", record=str(held.ref.offset), error=str(error))
+                _records.warning("frames are lost", record=str(held.ref.offset), error=str(error))
                 self.counts["lost"] += len(ours)
                 continue
             except StoreError as error:
@@ -335,7 +335,7 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
         return Checkpoint(
             prune=PruneState(
                 epoch=now.epoch,
-                epoch_wall_us=now.wall_us,
+                wall_offset_us=now.wall_us,
                 block=now.block,
                 offsets=[each.ref.offset for each in now.held],
                 active=now.carry.pack() if now.carry is not None else b"",
@@ -363,12 +363,12 @@ class PruneEncodeHandler(KeepsTensors, Handler[CameraState]):
             raise LineageBrokenError(f"{ref.id}: this model has no deepstack features")
         return array
 
-    def _again(self, block: Block, ref: TensorRef) -> Encoded:
-        held: list[Held] = []
+    def _again(self, block: StrideBlock, ref: TensorRef) -> Encoded:
+        held: list[BlockRecord] = []
         try:
             for at in block.inputs:
-                found = self._log.read(at.topic, at.partition, [at.offset])[0]
-                held.append(Held(at, from_bytes(found.value, FramesRecord)))
+                found = self._records.read(at.topic, at.partition, [at.offset])[0]
+                held.append(BlockRecord(at, from_bytes(found.value, FramesRecord)))
         except (RecordsGoneError, WireError) as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error
         pixels = []
@@ -395,7 +395,7 @@ def _ref(record: Record) -> RecordRef:
     return RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
 
 
-def _reaches(held: Held, block: int, samples: int) -> bool:
+def _reaches(held: BlockRecord, block: int, samples: int) -> bool:
     """Whether a record has frames of `block` or later ones."""
     frames = held.record.segment.frames
     return bool(frames) and frames[-1].sample // samples >= block
@@ -403,6 +403,6 @@ def _reaches(held: Held, block: int, samples: int) -> bool:
 
 def _forwarded(message: FramesRecord) -> Output:
     event = TokensRecord(
-        camera=message.camera, epoch=message.epoch, epoch_wall_us=message.epoch_wall_us, event=message.event
+        camera=message.camera, epoch=message.epoch, wall_offset_us=message.wall_offset_us, event=message.event
     )
     return Output(TOKENS.name, message.camera, event.SerializeToString())

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lookout.services.prune_encode.encoder import Encoder
+from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.store import TensorStore
-from services.prune_encode.encoder import Encoder
-from services.prune_encode.handler import PruneEncodeHandler
 
 __all__ = ["Numbers"]
 

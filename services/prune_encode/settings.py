@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from lookout.pruning import DEFAULT_LUMA_TAU, DEFAULT_RULE, Accumulation, Anchors, PrunePolicy, Rule
+from lookout.pruning import (
+    DEFAULT_GATHER_METHOD,
+    DEFAULT_LUMA_TAU,
+    Accumulation,
+    Anchors,
+    GatherMethod,
+    PrunePolicy,
+)
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 
@@ -28,7 +35,9 @@ class PruneEncodeSettings(ServiceSettings):
 
     input_width: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
     input_height: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
-    rule: Rule = Field(DEFAULT_RULE, description="decode's gathering rule: it has its own threshold")
+    rule: GatherMethod = Field(
+        DEFAULT_GATHER_METHOD, description="decode's gathering rule: it has its own threshold"
+    )
     tau: float | None = Field(None, ge=0, description="pixels a step; none: the measured one of the rule")
     alpha: float = Field(0.0, ge=0, description="pixels a grey level of residual")
     luma_tau: float = Field(DEFAULT_LUMA_TAU, ge=0, description="grey levels, where vectors are missing")

@@ -23,7 +23,7 @@ import torch
 
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import load_engine as load_transformers
-from lookout.windows import Block, BlockFrame, Planner, Policy, WindowSettings
+from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowSettings
 from tests import tiny_models
 
 TEXT = {
@@ -37,7 +37,7 @@ QUESTIONS = (Question("a", "Is anyone lying on the ground?"), Question("b", "Is 
 BLOCKS, FRAMES, SIDE, KEEP = 5, 4, 8, 0.25
 
 
-def block(stream: str, index: int) -> Block:
+def block(stream: str, index: int) -> StrideBlock:
     """A stride of `FRAMES` frames of `SIDE` x `SIDE` groups: a whole anchor, then a kept quarter."""
     draw = np.random.default_rng([index, sum(stream.encode())])
     frames = []
@@ -45,14 +45,14 @@ def block(stream: str, index: int) -> Block:
         mask = np.ones((SIDE, SIDE), bool) if number == 0 else draw.random((SIDE, SIDE)) < KEEP
         tokens = draw.standard_normal((int(mask.sum()), TEXT["hidden_size"])).astype(np.float32)
         time_us = (index * FRAMES + number) * 500_000
-        frames.append(BlockFrame(time_us, number == 0, mask, torch.from_numpy(tokens)))
-    return Block(stream, index, tuple(frames))
+        frames.append(EncodedFrame(time_us, number == 0, mask, torch.from_numpy(tokens)))
+    return StrideBlock(stream, index, tuple(frames))
 
 
 def batches(layout: Any, streams: int, windows: int, policy: Policy) -> list[list[WindowRequest]]:
     planner = Planner(layout, WindowSettings(BLOCKS, policy, key_every=10_000))
     previous: dict[str, Any] = {}
-    held: dict[str, list[Block]] = {}
+    held: dict[str, list[StrideBlock]] = {}
     out = []
     for window in range(windows):
         batch = []

@@ -20,17 +20,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import BlockMap, CodecError, DecodeRequest, FrameInfo, Geometry, Limits, Motion
+from lookout.codec import CodecError, DecodeRequest, FrameInfo, Geometry, Limits, Motion, PredictionBlocks
 from lookout.codec.decoder import decode_segment
 from lookout.pruning import (
-    DEFAULT_RULE,
+    DEFAULT_GATHER_METHOD,
     DEFAULT_TAU,
     Accumulation,
+    GatherMethod,
     GatherSettings,
     MotionGather,
     PatchGrid,
     PrunePolicy,
-    Rule,
     Sample,
     luma,
     pack_mask,
@@ -72,20 +72,24 @@ class Both:
     rows: int
     cols: int
     patch: int
-    gathers: dict[Rule, MotionGather] = field(init=False)
-    motions: dict[Rule, list[Motion]] = field(init=False)
+    gathers: dict[GatherMethod, MotionGather] = field(init=False)
+    motions: dict[GatherMethod, list[Motion]] = field(init=False)
     needs_luma: bool = False
 
     def __post_init__(self) -> None:
-        self.gathers = {r: MotionGather(GatherSettings(self.rows, self.cols, self.patch, r)) for r in Rule}
-        self.motions = {r: [] for r in Rule}
+        self.gathers = {
+            r: MotionGather(GatherSettings(self.rows, self.cols, self.patch, r)) for r in GatherMethod
+        }
+        self.motions = {r: [] for r in GatherMethod}
 
     def start(self, geometry: Geometry) -> None:
         """As `Gather`."""
         for gather in self.gathers.values():
             gather.start(geometry)
 
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, plane: npt.NDArray[np.uint8] | None) -> None:
+    def push(
+        self, frame: FrameInfo, blocks: PredictionBlocks | None, plane: npt.NDArray[np.uint8] | None
+    ) -> None:
         """As `Gather`."""
         for gather in self.gathers.values():
             gather.push(frame, blocks, plane)
@@ -94,7 +98,7 @@ class Both:
         """As `Gather`."""
         for rule, gather in self.gathers.items():
             self.motions[rule].append(gather.sample(frame))
-        return self.motions[DEFAULT_RULE][-1]
+        return self.motions[DEFAULT_GATHER_METHOD][-1]
 
 
 @dataclass(frozen=True)
@@ -105,16 +109,16 @@ class Clip:
     small: bool
     samples: int
     vectors: int
-    steps: dict[Rule, npt.NDArray[np.int64]]
-    kept: dict[tuple[Rule, Accumulation], float]
-    stale: dict[tuple[Rule, Accumulation], float]
+    steps: dict[GatherMethod, npt.NDArray[np.int64]]
+    kept: dict[tuple[GatherMethod, Accumulation], float]
+    stale: dict[tuple[GatherMethod, Accumulation], float]
     masks: list[Mask]
     long_shares: dict[Accumulation, list[float]]  # groups kept per frame with an anchor every LONG frames
 
     @property
     def changed(self) -> float:
         """Share of patches that changed."""
-        counts = self.steps[Rule.UNION][0]
+        counts = self.steps[GatherMethod.UNION][0]
         return float(counts[2] / max(1, counts[3]))
 
     @property
@@ -122,16 +126,16 @@ class Clip:
         """Whether the clip takes part in the choice of the defaults."""
         return not self.small and self.name not in MOVING
 
-    def miss(self, rule: Rule, at: int) -> float | None:
+    def miss(self, rule: GatherMethod, at: int) -> float | None:
         """Changed patches not found, or None where too few changed."""
         found, _, changed, _ = (int(n) for n in self.steps[rule][at])
         return None if changed < ENOUGH else 1 - found / changed
 
-    def precision(self, rule: Rule, at: int) -> float:
+    def precision(self, rule: GatherMethod, at: int) -> float:
         """Found patches that changed."""
         return float(self.steps[rule][at, 0] / max(1, self.steps[rule][at, 1]))
 
-    def share(self, rule: Rule, at: int) -> float:
+    def share(self, rule: GatherMethod, at: int) -> float:
         """Patches found."""
         return float(self.steps[rule][at, 1] / max(1, self.steps[rule][at, 3]))
 
@@ -143,7 +147,7 @@ def measure(path: Path, size: int) -> Clip:
     request = DecodeRequest(size, size, gather=both, limits=Limits(seconds=900))
     decoded = decode_segment(path.read_bytes(), request)
     planes = luma(decoded.pixels)
-    steps = {rule: np.zeros((len(TAUS), 4), np.int64) for rule in Rule}
+    steps = {rule: np.zeros((len(TAUS), 4), np.int64) for rule in GatherMethod}
     vectors = 0
     for n in range(1, len(planes)):
         truth = patch_difference(planes[n], planes[n - 1], grid) > TRUTH
@@ -151,14 +155,14 @@ def measure(path: Path, size: int) -> Clip:
             motion = both.motions[rule][n]
             if motion.v is None:
                 continue
-            vectors += rule is DEFAULT_RULE
+            vectors += rule is DEFAULT_GATHER_METHOD
             for k, tau in enumerate(TAUS):
                 found = motion.v > tau
                 counts[k] += [(found & truth).sum(), found.sum(), truth.sum(), truth.size]
     kept, stale = {}, {}
     masks: list[Mask] = []
     long_shares: dict[Accumulation, list[float]] = {}
-    for rule in Rule:
+    for rule in GatherMethod:
         for accumulation in Accumulation:
             samples = [
                 Sample(
@@ -171,9 +175,9 @@ def measure(path: Path, size: int) -> Clip:
             policy = PrunePolicy(rule, accumulation=accumulation)
             result = prune(samples, planes, grid, policy)
             kept[rule, accumulation], stale[rule, accumulation] = result.kept, result.stale
-            if (rule, accumulation) == (DEFAULT_RULE, Accumulation.SINCE_ANCHOR):
+            if (rule, accumulation) == (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR):
                 masks = result.masks
-            if rule is DEFAULT_RULE:
+            if rule is DEFAULT_GATHER_METHOD:
                 long = prune(samples, planes, grid, policy, LONG)
                 long_shares[accumulation] = [round(float(mask.mean()), 4) for mask in long.masks]
     facts = decoded.facts
@@ -218,7 +222,7 @@ def prune(
     return Pruned(tokens / max(1, frames * whole), missed / max(1, changed), masks)
 
 
-def mean(clips: list[Clip], rule: Rule, at: int) -> dict[str, float]:
+def mean(clips: list[Clip], rule: GatherMethod, at: int) -> dict[str, float]:
     """The mean over clips (each weighs the same): miss rate, precision, share kept."""
     chosen = [c for c in clips if c.counts]
     misses = [m for c in chosen if (m := c.miss(rule, at)) is not None]
@@ -230,9 +234,9 @@ def mean(clips: list[Clip], rule: Rule, at: int) -> dict[str, float]:
     }
 
 
-def cheapest(curve: dict[float, dict[str, float]], most: float) -> float | None:
-    """The largest threshold whose miss rate is at most `most`."""
-    return max((tau for tau, at in curve.items() if at["miss"] <= most), default=None)
+def cheapest(curve: dict[float, dict[str, float]], limit: float) -> float | None:
+    """The largest threshold whose miss rate is at most `limit`."""
+    return max((tau for tau, at in curve.items() if at["miss"] <= limit), default=None)
 
 
 def footage() -> Path | None:
@@ -249,32 +253,32 @@ def clips_of(root: Path) -> list[Path]:
     return known or sorted(p for p in root.rglob("*") if p.is_file() and p.suffix not in {".json", ".md"})
 
 
-def report(size: int, clips: list[Clip], most: float) -> dict[str, object]:
+def report(size: int, clips: list[Clip], limit: float) -> dict[str, object]:
     """Print the tables of one model input and return them."""
-    at = {rule: TAUS.index(DEFAULT_TAU[rule]) for rule in Rule}
+    at = {rule: TAUS.index(DEFAULT_TAU[rule]) for rule in GatherMethod}
     print(f"\n{size}x{size} input, patches of {GRIDS[size].patch}. At the default thresholds: miss / kept")
-    heads = [f"{rule.value} {DEFAULT_TAU[rule]:g} px" for rule in Rule]
+    heads = [f"{rule.value} {DEFAULT_TAU[rule]:g} px" for rule in GatherMethod]
     print(f"{'clip':36} changed  vectors  " + "  ".join(f"{h:>18}" for h in heads) + "  tokens  stale")
     for c in clips:
         cells = []
-        for rule in Rule:
+        for rule in GatherMethod:
             miss = c.miss(rule, at[rule])
             cells.append(f"{'  -  ' if miss is None else f'{miss:.3f}'} / {c.share(rule, at[rule]):.3f}")
-        default = (DEFAULT_RULE, Accumulation.SINCE_ANCHOR)
+        default = (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR)
         print(
             f"{c.name[:36]:36} {c.changed:7.3f}  {c.vectors / max(1, c.samples):7.2f}  "
             + "  ".join(f"{cell:>18}" for cell in cells)
             + f"  {c.kept[default]:6.3f}  {c.stale[default]:5.3f}{'' if c.counts else '  (not in the mean)'}"
         )
-    curves = {r.value: {tau: mean(clips, r, k) for k, tau in enumerate(TAUS)} for r in Rule}
+    curves = {r.value: {tau: mean(clips, r, k) for k, tau in enumerate(TAUS)} for r in GatherMethod}
     print("\nmean over the clips that count: miss / precision / kept")
     for tau in TAUS:
-        row = [curves[r.value][tau] for r in Rule]
+        row = [curves[r.value][tau] for r in GatherMethod]
         print(
             f"  tau {tau:<5g}"
             + "   ".join(
                 f"{r.value:>10} {v['miss']:.3f} / {v['precision']:.3f} / {v['kept']:.3f}"
-                for r, v in zip(Rule, row, strict=True)
+                for r, v in zip(GatherMethod, row, strict=True)
             )
         )
     chosen = [c for c in clips if c.counts]
@@ -283,14 +287,14 @@ def report(size: int, clips: list[Clip], most: float) -> dict[str, object]:
             "tokens": round(float(np.mean([c.kept[rule, accumulation] for c in chosen])), 4),
             "stale": round(float(np.mean([c.stale[rule, accumulation] for c in chosen])), 4),
         }
-        for rule in Rule
+        for rule in GatherMethod
         for accumulation in Accumulation
     }
     print("\nwhole blocks (anchor, luma where vectors are missing, merge groups), mean over the same clips")
     for name, v in blocks.items():
         print(f"  {name:26} tokens kept {v['tokens']:.3f}   stale {v['stale']:.3f}")
-    budget = {r.value: cheapest(curves[r.value], most) for r in Rule}
-    print(f"\nlargest threshold with a miss rate of at most {most:g}: {budget}")
+    budget = {r.value: cheapest(curves[r.value], limit) for r in GatherMethod}
+    print(f"\nlargest threshold with a miss rate of at most {limit:g}: {budget}")
     return {"curves": curves, "blocks": blocks, "largest_tau": budget}
 
 
@@ -302,7 +306,7 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
     digits of `pruning.pack_mask` on the group grid, strides of four frames opened by an anchor.
     """
     grid = GRIDS[size]
-    default = (DEFAULT_RULE, Accumulation.SINCE_ANCHOR)
+    default = (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR)
     ranked = sorted((c for c in clips if not c.small), key=lambda c: c.kept[default])
     out: dict[str, object] = {"group_rows": len(grid.row_taps), "group_cols": len(grid.col_taps)}
     for level, third in zip(
@@ -340,7 +344,7 @@ def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
         keep = kept(clip, default)
         out[level] = {
             "clip": clip.name,
-            "rule": DEFAULT_RULE.value,
+            "rule": DEFAULT_GATHER_METHOD.value,
             "mean": round(float(np.mean(keep)), 4),
             "keep": keep,
             "since_encoded": kept(clip, Accumulation.SINCE_ENCODED),
@@ -378,18 +382,18 @@ def main() -> int:
             except CodecError as error:
                 print(f"left out {path.name}: {error}", file=sys.stderr)
                 continue
-            if not clip.steps[Rule.UNION][0, 3]:
+            if not clip.steps[GatherMethod.UNION][0, 3]:
                 print(f"left out {path.name}: its codec gives no vectors", file=sys.stderr)
                 continue
             clips.append(clip)
-        results[str(size)] = {"clips": len(clips), **report(size, clips, arguments.most)}
+        results[str(size)] = {"clips": len(clips), **report(size, clips, arguments.limit)}
         levels[str(size)] = motion_levels(size, clips)
         ratios = keep_ratios(clips)
     if arguments.ratios:
         arguments.ratios.write_text(json.dumps(ratios) + "\n")
     if arguments.masks:
         arguments.masks.write_text(json.dumps(levels, indent=1) + "\n")
-    default = {"rule": DEFAULT_RULE.value, "tau": DEFAULT_TAU[DEFAULT_RULE]}
+    default = {"rule": DEFAULT_GATHER_METHOD.value, "tau": DEFAULT_TAU[DEFAULT_GATHER_METHOD]}
     print(json.dumps({"bench": "motion", "truth": TRUTH, "default": default, "inputs": results}))
     return 0
 

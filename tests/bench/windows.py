@@ -37,12 +37,12 @@ from lookout.engines.costs import window_cost
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import take_language_model
 from lookout.windows import (
-    Block,
-    BlockFrame,
+    EncodedFrame,
     LabelStyle,
     Layout,
     Planner,
     Policy,
+    StrideBlock,
     WindowPlan,
     WindowSettings,
     load_layout,
@@ -53,7 +53,7 @@ FRAMES, BLOCKS, STRIDE_S = 16, 5, 8.0
 SMALL, WHOLE = (6, 6), (7, 14)
 LEVELS = ("low", "middle", "high")
 WHOLE_WINDOWS = {Policy.FULL, Policy.PRUNE_ONLY}
-PEERS = (Policy.REUSE_ALL, Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K, Policy.PREFIX_K)
+PEERS = (Policy.REUSE_ALL, Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K, Policy.FRONT)
 # Qwen2.5-7B, the language half of InternVL3-8B, and InternViT-300M: for FLOPs at full size.
 QWEN_7B = {"layers": 28, "heads": 28, "kv_heads": 4, "head_dim": 128, "hidden": 3584, "linear": 233_046_016}
 VIT_LAYERS, VIT_HIDDEN, VIT_LINEAR, VIT_PATCHES = 24, 1024, 12 * 1024**2, 4
@@ -119,7 +119,7 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> Block:
+def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> StrideBlock:
     """A block whose frames keep the given shares of their tokens; the first is a whole anchor."""
     draw = np.random.default_rng(index)
     size, frames = grid[0] * grid[1], []
@@ -129,8 +129,8 @@ def block(index: int, keep: list[float], hidden: int, grid: tuple[int, int]) -> 
         mask[draw.permutation(size)[: round(share * size)]] = True
         tokens = torch.from_numpy(draw.standard_normal((int(mask.sum()), hidden)).astype(np.float32))
         time_us = (index * FRAMES + number) * 500_000
-        frames.append(BlockFrame(time_us, number == 0, mask.reshape(grid), tokens))
-    return Block("bench/0", index, tuple(frames))
+        frames.append(EncodedFrame(time_us, number == 0, mask.reshape(grid), tokens))
+    return StrideBlock("bench/0", index, tuple(frames))
 
 
 def measure(
@@ -160,7 +160,7 @@ def measure(
 
 
 def slide(
-    engine: TransformersEngine, planner: Planner, blocks: list[Block], plan: WindowPlan, policy: Policy
+    engine: TransformersEngine, planner: Planner, blocks: list[StrideBlock], plan: WindowPlan, policy: Policy
 ) -> Spent:
     """The windows behind `plan`, one block at a time."""
     seconds, planning, costs = [], [], []

@@ -20,9 +20,9 @@ import watchbench
 from lookout.codec import DecodeRequest, Limits
 from lookout.codec.decoder import decode_segment
 from lookout.engines import Engine, Question, WindowRequest, load_engine
-from lookout.pruning import DEFAULT_RULE, Accumulation, PrunePolicy, Sample, prune_block
+from lookout.pruning import DEFAULT_GATHER_METHOD, Accumulation, PrunePolicy, Sample, prune_block
 from lookout.vision import FrameInput, Tower, load_tower
-from lookout.windows import Block, BlockFrame, Planner, Policy, WindowPlan, WindowSettings
+from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowPlan, WindowSettings
 from tests.bench.motion import Both
 from watchbench.questions import BY_NAME, PRODUCT
 
@@ -30,9 +30,9 @@ HOME = Path(next(iter(watchbench.__path__)))
 FRAMES, BLOCKS = 4, 5
 QUESTIONS = [Question(name, BY_NAME[name].text) for name in PRODUCT]
 PRUNING = {
-    "dense": PrunePolicy(DEFAULT_RULE, everything=True),
-    "since-anchor": PrunePolicy(DEFAULT_RULE),
-    "since-encoded": PrunePolicy(DEFAULT_RULE, accumulation=Accumulation.SINCE_ENCODED),
+    "dense": PrunePolicy(DEFAULT_GATHER_METHOD, everything=True),
+    "since-anchor": PrunePolicy(DEFAULT_GATHER_METHOD),
+    "since-encoded": PrunePolicy(DEFAULT_GATHER_METHOD, accumulation=Accumulation.SINCE_ENCODED),
 }
 
 
@@ -74,12 +74,12 @@ def samples(film: Path, tower: Tower) -> list[Sample]:
     return [
         Sample(pixels, motion.basis, motion.v, intra=frame.info.picture.intra, corrupt=frame.info.corrupt)
         for pixels, motion, frame in zip(
-            decoded.pixels, both.motions[DEFAULT_RULE], decoded.frames, strict=True
+            decoded.pixels, both.motions[DEFAULT_GATHER_METHOD], decoded.frames, strict=True
         )
     ]
 
 
-def blocks(stream: str, seen: list[Sample], tower: Tower, policy: PrunePolicy) -> list[Block]:
+def blocks(stream: str, seen: list[Sample], tower: Tower, policy: PrunePolicy) -> list[StrideBlock]:
     """Its stride blocks."""
     out, carry = [], None
     for index in range(len(seen) // FRAMES):
@@ -89,14 +89,14 @@ def blocks(stream: str, seen: list[Sample], tower: Tower, policy: PrunePolicy) -
             [FrameInput(np.stack([mine[i].pixels for i in mask.frames]), mask.keep) for mask in masks]
         )
         frames = (
-            BlockFrame((index * FRAMES + mask.frames[0]) * 500_000, mask.anchor, mask.keep, one.tokens)
+            EncodedFrame((index * FRAMES + mask.frames[0]) * 500_000, mask.anchor, mask.keep, one.tokens)
             for mask, one in zip(masks, told, strict=True)
         )
-        out.append(Block(stream, index, tuple(frames)))
+        out.append(StrideBlock(stream, index, tuple(frames)))
     return out
 
 
-def answers(engine: Engine, mine: list[Block], setting: Setting) -> list[list[float]]:
+def answers(engine: Engine, mine: list[StrideBlock], setting: Setting) -> list[list[float]]:
     """p(yes) of every question on every whole window."""
     planner = Planner(engine.layout, WindowSettings(BLOCKS, setting.policy, anchors=setting.anchors))
     plan: WindowPlan | None = None

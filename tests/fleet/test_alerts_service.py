@@ -18,10 +18,10 @@ from confluent_kafka import Consumer
 
 from lookout.cli.connect import make_producer
 from lookout.local import KafkaServer, create_topics, guarded
+from lookout.services.alerts.handler import AlertsHandler
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import ALERTS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
-from services.alerts.handler import AlertsHandler
 
 pytestmark = pytest.mark.fleet
 
@@ -77,7 +77,7 @@ def still_open(events: Events) -> int:
 
 @contextmanager
 def service(bootstrap: str, redis_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m services.alerts` as a process of its own."""
+    """`python -m lookout.services.alerts` as a process of its own."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")},
         "LOOKOUT_BOOTSTRAP": bootstrap,
@@ -87,7 +87,10 @@ def service(bootstrap: str, redis_url: str, log: Path) -> Iterator[subprocess.Po
     }
     with log.open("ab") as sink:
         process = subprocess.Popen(
-            guarded([sys.executable, "-m", "services.alerts"]), env=environment, stdout=sink, stderr=sink
+            guarded([sys.executable, "-m", "lookout.services.alerts"]),
+            env=environment,
+            stdout=sink,
+            stderr=sink,
         )
     try:
         yield process

@@ -49,7 +49,7 @@ class Fleet:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
-        """`python -m services.<name>`."""
+        """`python -m lookout.services.<name>`."""
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("LOOKOUT_")},
             "OMP_NUM_THREADS": "1",
@@ -68,7 +68,7 @@ class Fleet:
         more = {"LOOKOUT_SILENCE_S": "10"} if name == "decode" else {}
         with self.log.open("ab") as sink:
             self.running[name] = subprocess.Popen(
-                guarded([sys.executable, "-m", f"services.{name}"]),
+                guarded([sys.executable, "-m", f"lookout.services.{name}"]),
                 env=environment | width | more,
                 stdout=sink,
                 stderr=sink,

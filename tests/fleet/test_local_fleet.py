@@ -24,7 +24,7 @@ def until(fleet: Fleet, done: object, seconds: float = 120.0) -> list[str]:
     news: list[str] = []
     deadline = time.monotonic() + seconds
     while not done():  # type: ignore[operator]
-        news += fleet.tend()
+        news += fleet.supervise()
         assert time.monotonic() < deadline, news
         time.sleep(0.05)
     return news
@@ -74,18 +74,18 @@ def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: st
         assert server is not None
         server.kill()
         with socket.create_server((HOST, server.port)):
-            (said,) = fleet.tend()
+            (said,) = fleet.supervise()
             assert "tried again" in said
             assert not server.alive
-        (said,) = fleet.tend()
+        (said,) = fleet.supervise()
         assert "started again at the same address" in said
         assert redis.Redis.from_url(fleet.redis_url).ping()
         server.kill()
         with socket.create_server((HOST, server.port)):
             for _ in range(3):
-                fleet.tend()
+                fleet.supervise()
             with pytest.raises(LocalError, match="another process holds it"):
-                fleet.tend()
+                fleet.supervise()
 
 
 def test_one_folder_holds_one_fleet(tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ import redis
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from lookout.local import KafkaServer, LocalError, PortTakenError, RedisServer, create_topics, mend_topics
+from lookout.local import (
+    KafkaServer,
+    LocalError,
+    PortTakenError,
+    RedisServer,
+    create_topics,
+    reconcile_topics,
+)
 from lookout.local.processes import remove_orphans
 from lookout.wire import SEGMENTS, WATCHES, all_topics
 
@@ -149,14 +156,14 @@ def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: Kafka
     admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
     while not {topic.name for topic in old} <= set(admin.list_topics(timeout=60).topics):
         time.sleep(0.05)
-    wrong = mend_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
+    wrong = reconcile_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
     assert [phrase.split("=", 1)[0] for phrase in wrong] == [
         "camera.segments.v1 message.timestamp.type",
         "camera.segments.v1 max.message.bytes",
         "watches.v1 message.timestamp.type",
         "watches.v1 min.compaction.lag.ms",
     ]
-    assert mend_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES]) == []
+    assert reconcile_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES]) == []
     resource = ConfigResource(ResourceType.TOPIC, SEGMENTS.name)
     [found] = admin.describe_configs([resource]).values()
     assert found.result()["retention.ms"].value == str(90 * 60_000)  # its owner's choice

@@ -58,7 +58,7 @@ def encoder(redis_url: str) -> Iterator[tuple[Node, str]]:
 
 @contextmanager
 def service(kafka: str, redis_url: str, replicas: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m services.prefill` as a process of its own."""
+    """`python -m lookout.services.prefill` as a process of its own."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")},
         "OMP_NUM_THREADS": "1",
@@ -75,7 +75,10 @@ def service(kafka: str, redis_url: str, replicas: str, log: Path) -> Iterator[su
     }
     with log.open("ab") as sink:
         process = subprocess.Popen(
-            guarded([sys.executable, "-m", "services.prefill"]), env=environment, stdout=sink, stderr=sink
+            guarded([sys.executable, "-m", "lookout.services.prefill"]),
+            env=environment,
+            stdout=sink,
+            stderr=sink,
         )
     try:
         yield process

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lookout.local import KafkaServer, create_topics
-from lookout.runtime import Rereader, ServiceSettings, Table
+from lookout.runtime import RecordReader, ServiceSettings, Table
+from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Topic, to_json
-from services.prefill.watches import Watches
 from tests.fleet.bench import eventually
 
 pytestmark = pytest.mark.fleet
@@ -79,7 +79,7 @@ def test_segments_outlive_their_producers_old_clock(eager: str) -> None:
         topics.put("yard", b"more", old)
         eventually(lambda before=before: topics.first(topics.twin) > before)
     assert topics.first(topics.topic) == 0
-    rereader = Rereader(topics.settings)
+    rereader = RecordReader(topics.settings)
     try:
         assert [record.value for record in rereader.read(topics.topic, 0, [0])] == [b"first"]
     finally:

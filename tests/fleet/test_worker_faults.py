@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from lookout.local import KafkaServer
-from lookout.runtime import FencedError, Rereader, StartupError, Table
+from lookout.runtime import FencedError, RecordReader, StartupError, Table
 from tests.fleet.bench import Bench, Threaded, eventually, process, running
 
 pytestmark = pytest.mark.fleet
@@ -219,7 +219,7 @@ def test_records_are_read_again_by_offset(bench: Bench) -> None:
     for n in range(1, 201):
         bench.send(f"cam-{n % 3}", n, partition=2)
     bench.flush()
-    rereader = Rereader(bench.settings())
+    rereader = RecordReader(bench.settings())
     try:
         wanted = [3, 5, 90, 91, 180]
         records = rereader.read(f"{bench.prefix}in", 2, wanted)

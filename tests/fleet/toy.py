@@ -18,7 +18,7 @@ from lookout.runtime import (
     Record,
     Result,
     ServiceSettings,
-    Stored,
+    StoredCheckpoint,
     Topics,
     TransientError,
     Worker,
@@ -64,7 +64,7 @@ class Toy(Handler[State]):
         self.ticks: list[str] = []
         self.silent: set[str] = set()
 
-    def load(self, camera: str, stored: Stored | None) -> State:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> State:
         self.loads.append((camera, stored.owner_epoch if stored else 0))
         if stored is None:
             return State(camera, 0, 0)

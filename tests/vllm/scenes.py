@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lookout.engines import Question, WindowAnswer, WindowRequest
-from lookout.windows import Block, Planner, Policy, WindowPlan, WindowSettings
+from lookout.windows import Planner, Policy, StrideBlock, WindowPlan, WindowSettings
 from tests.unit.engines.scenes import block
 
 QUESTIONS = (
@@ -22,7 +22,7 @@ def planner(engine: Any, policy: Policy = Policy.REFRESH, **settings: Any) -> Pl
     return Planner(engine.layout, WindowSettings(BLOCKS, policy, **{"key_every": 100, **settings}))
 
 
-def blocks_of(family: str, stream: str, window: int, *, frames: int = 3, seed: int = 0) -> list[Block]:
+def blocks_of(family: str, stream: str, window: int, *, frames: int = 3, seed: int = 0) -> list[StrideBlock]:
     """The blocks of one window; frames differ in number from stream to stream, so that rows do too."""
     count = frames + len(stream) % 2
     first = max(0, window - BLOCKS + 1)

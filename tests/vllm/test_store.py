@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lookout.engines.vllm.store import Captured, StreamKV, WindowInputs, WindowStore, turned
+from lookout.engines.vllm.store import Captured, SavedKV, WindowInputs, WindowStore, turned
 
 
 def window(key: str = "w", **changes: object) -> WindowInputs:
@@ -61,7 +61,7 @@ def test_visual_rows_of_any_part_of_a_window() -> None:
 
 
 def test_a_commit_joins_reused_and_computed_rows() -> None:
-    store = WindowStore(streams={"cam/0": StreamKV(4, {"l0": layer(4, 1.0)})})
+    store = WindowStore(streams={"cam/0": SavedKV(4, {"l0": layer(4, 1.0)})})
     store.streams["cam/0"].layers["l0"][0][3] = 7.0
     changes = {"continues": True, "source": torch.tensor([0, 2, 3, -1, -1, -1])}
     store.windows["w"] = window(**changes, computed=torch.tensor([1, 3, 4, 5]))

@@ -19,7 +19,7 @@ from lookout.engines import (
     UnsupportedModelError,
     WindowRequest,
 )
-from lookout.windows import Block, BlockFrame, Policy
+from lookout.windows import EncodedFrame, Policy, StrideBlock
 from tests.tiny_models import FAMILIES
 from tests.unit.engines.scenes import engine as reference
 from tests.vllm.scenes import QUESTIONS, apart, blocks_of, planner, same_cost, slide
@@ -58,7 +58,7 @@ def test_chained_windows_of_mixed_cameras_equal_the_transformers_engine(
 
 
 @one_family
-@pytest.mark.parametrize("policy", [Policy.REUSE_ALL, Policy.PREFIX_K, Policy.PRUNE_ONLY, Policy.FULL])
+@pytest.mark.parametrize("policy", [Policy.REUSE_ALL, Policy.FRONT, Policy.PRUNE_ONLY, Policy.FULL])
 def test_the_other_policies_are_plans_on_the_same_footing(
     vllm_engine: Any, family: str, policy: Policy
 ) -> None:
@@ -110,12 +110,12 @@ def test_further_questions_and_text_over_a_held_window(vllm_engine: Any, family:
 @one_family
 def test_approximate_kv_never_meets_the_exact_prefix_cache(vllm_engine: Any, family: str) -> None:
     """A window of reused KV, then the same token ids as a plain request: computed afresh, and exact."""
-    from lookout.engines.vllm.internals import Ask
+    from lookout.engines.vllm.internals import EngineCall
 
     batches = slide(family, planner(vllm_engine, Policy.REUSE_ALL), ["salt/0"], range(4), {})
     plan = batches[-1][0].plan
     ids = np.where(plan.token_ids < 0, 0, plan.token_ids).tolist()
-    plain = Ask(window="none", held="none", prompt=ids, load=0, ask=False, salt="plain-1")
+    plain = EngineCall(window="none", held="none", prompt=ids, load=0, ask=False, salt="plain-1")
     before = vllm_engine.backend.generate([plain])[0]
     for batch in batches:
         vllm_engine.run(batch)[0].unwrap()
@@ -206,8 +206,8 @@ def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any,
     plans = planner(vllm_engine)
     good, bad = blocks_of(family, "good/0", 2), blocks_of(family, "sick/0", 2)
     frame = bad[1].frames[0]
-    sick = BlockFrame(frame.time_us, frame.anchor, frame.keep, torch.full_like(frame.tokens, float("nan")))
-    broken = [bad[0], Block("sick/0", 1, (sick, *bad[1].frames[1:])), bad[2]]
+    sick = EncodedFrame(frame.time_us, frame.anchor, frame.keep, torch.full_like(frame.tokens, float("nan")))
+    broken = [bad[0], StrideBlock("sick/0", 1, (sick, *bad[1].frames[1:])), bad[2]]
     batch = [
         WindowRequest(plans.plan(good), good, QUESTIONS),
         WindowRequest(plans.plan(broken), broken, QUESTIONS),

@@ -21,7 +21,7 @@ from lookout.cli.connect import CliError, Position, Reader, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
-from lookout.cli.report import TOPICS, Album, PageFacts, Run, Truth, write_page
+from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
@@ -57,10 +57,10 @@ class Source:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoResult:
     """What a demo gave."""
 
-    run: Run
+    run: FleetRecord
     sources: list[Source]
     watches: list[Watch]
     notices: list[str] = field(default_factory=list)
@@ -187,13 +187,13 @@ def product_watches() -> list[Watch]:
     ]
 
 
-def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> Outcome:
+def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> DemoResult:
     """Publish everything while following what the fleet says, until every camera is decided.
 
     Raises:
         CliError: nothing moved for minutes; the message says where it stands.
     """
-    outcome = Outcome(Run(), sources, watches)
+    outcome = DemoResult(FleetRecord(), sources, watches)
     for watch in watches:
         outcome.run.questions[watch.id] = watch.question
     publisher = Publisher(fleet.bootstrap)
@@ -248,7 +248,7 @@ def _push(
 class _Player:
     """Follows the fleet's topics, prints what matters, and knows when everything is decided."""
 
-    def __init__(self, fleet: Fleet, reader: Reader, outcome: Outcome, bar: Progress) -> None:
+    def __init__(self, fleet: Fleet, reader: Reader, outcome: DemoResult, bar: Progress) -> None:
         self._fleet = fleet
         self._reader = reader
         self._outcome = outcome
@@ -267,7 +267,7 @@ class _Player:
             message = self._reader.poll(0.0)
         if time.monotonic() - self._tended > _TEND_EVERY_S:
             self._tended = time.monotonic()
-            for news in self._fleet.tend():
+            for news in self._fleet.supervise():
                 self._bar.console.print(f"[yellow]![/] {news}")
         self._advance()
         return found
@@ -326,7 +326,7 @@ class _Player:
             self._print(news)
 
 
-def _summary(outcome: Outcome) -> None:
+def _summary(outcome: DemoResult) -> None:
     for source in outcome.sources:
         if source.error:
             outcome.notices.append(f"{source.path.name} could not be cut: {source.error}")
@@ -362,7 +362,7 @@ def _summary(outcome: Outcome) -> None:
         console.print(f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {question}")
 
 
-def _write(fleet: Fleet, outcome: Outcome, out: Path, model: Path) -> Path:
+def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
     decoders = [f"127.0.0.1:{each.grpc_port}" for each in fleet.services if each.stage is Stage.DECODE]
     album = Album(fleet.bootstrap, decoders)
     facts = PageFacts(
@@ -388,7 +388,7 @@ def _keep(fleet: Fleet, page: Path) -> None:
     try:
         while True:
             time.sleep(_TEND_EVERY_S)
-            for news in fleet.tend():
+            for news in fleet.supervise():
                 console.print(f"[yellow]![/] {news}")
     except KeyboardInterrupt:
         console.print("ending the fleet ...")

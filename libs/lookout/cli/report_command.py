@@ -12,7 +12,7 @@ from rich.console import Console
 
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, CliError, check_reachable, find_bootstrap, reading
-from lookout.cli.report import TOPICS, Album, PageFacts, Run, write_page
+from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
 from lookout.local import running_fleets
 from lookout.wire import VERDICTS
 
@@ -38,7 +38,7 @@ def report(
     """Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs."""
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
-    run = Run()
+    run = FleetRecord()
     with console.status("reading the topics"), reading(address, list(TOPICS), parse_since(since)) as reader:
         for message in reader.until_now():
             run.take(message)

@@ -75,7 +75,7 @@ def up(
             _welcome(fleet)
             while True:
                 time.sleep(_ROUND_S)
-                for news in fleet.tend():
+                for news in fleet.supervise():
                     console.print(f"[yellow]![/] {news}", highlight=False)
         except KeyboardInterrupt:
             console.print("ending the fleet ...")

@@ -20,7 +20,7 @@ from lookout.cli.connect import (
     reading,
     send_and_confirm,
 )
-from lookout.v1.watches_pb2 import Point, Rule, Span, Watch, Zone
+from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import WATCHES, WireError, from_json, to_json
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
@@ -212,7 +212,7 @@ def slug(question: str) -> str:
     return "-".join(words[:4]) or "watch"
 
 
-def parse_span(text: str) -> Span:
+def parse_span(text: str) -> ScheduleEntry:
     """'mon-fri 22:00-06:00 Europe/Berlin' as a Span. Raises CliError."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
@@ -225,7 +225,7 @@ def parse_span(text: str) -> Span:
         hour, minute = map(int, moment.split(":"))
         if not (hour < 24 and minute < 60):
             raise CliError(f"--schedule {text!r}: {moment} is no time of day")
-    return Span(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
+    return ScheduleEntry(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
 
 
 def _parse_days(text: str | None) -> list[int]:

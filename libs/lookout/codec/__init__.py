@@ -13,10 +13,8 @@ from lookout.codec.sandbox import SandboxError, SandboxPool, SandboxSettings
 from lookout.codec.survey import inspect, inspect_all
 from lookout.codec.types import (
     Basis,
-    BlockKind,
-    BlockMap,
     CodecError,
-    Decoded,
+    DecodedSegment,
     DecodeRequest,
     Expected,
     Fit,
@@ -26,6 +24,8 @@ from lookout.codec.types import (
     Limits,
     Motion,
     Picture,
+    PredictionBlocks,
+    PredictionKind,
     Reason,
     SampledFrame,
     SamplingGrid,
@@ -49,11 +49,9 @@ _NEEDS_FFMPEG = {
 
 __all__ = [
     "Basis",
-    "BlockKind",
-    "BlockMap",
     "CodecError",
     "DecodeRequest",
-    "Decoded",
+    "DecodedSegment",
     "Decoder",
     "Expected",
     "FileDecoder",
@@ -66,6 +64,8 @@ __all__ = [
     "Limits",
     "Motion",
     "Picture",
+    "PredictionBlocks",
+    "PredictionKind",
     "Reason",
     "SampledFrame",
     "SamplingGrid",

@@ -33,7 +33,7 @@ class Cuts:
         going = self._open.pop(key, None)
         if going is None or going.position != request.first:
             going = _begin(request)
-        found = _take(going, request.most)
+        found = _take(going, request.limit)
         if going.error is not None and not found:
             raise going.error
         if found:
@@ -56,10 +56,10 @@ def _read(request: CutRequest) -> Iterator[Segment]:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
 
 
-def _take(going: _Cut, most: int) -> tuple[Segment, ...]:
+def _take(going: _Cut, limit: int) -> tuple[Segment, ...]:
     found: list[Segment] = []
     try:
-        while sum(len(piece.data) for piece in found) < most and (piece := next(going.pieces, None)):
+        while sum(len(piece.data) for piece in found) < limit and (piece := next(going.pieces, None)):
             found.append(piece)
     except CodecError as error:
         going.error = error

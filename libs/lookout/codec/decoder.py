@@ -11,19 +11,19 @@ import av
 import numpy as np
 
 from lookout.codec.container import ByteSource, Video, source_size, ticks_to_us
+from lookout.codec.decoded_frame import DecodedFrame
 from lookout.codec.picture import Painter
 from lookout.codec.sampling import Selector, Tail
-from lookout.codec.shot import Shot
 from lookout.codec.timeline import Timeline, usual_step
 from lookout.codec.types import (
     U8,
-    BlockMap,
     CodecError,
-    Decoded,
+    DecodedSegment,
     DecodeRequest,
     FrameInfo,
     Geometry,
     Motion,
+    PredictionBlocks,
     Reason,
     SampledFrame,
     SegmentFacts,
@@ -33,7 +33,7 @@ from lookout.codec.types import (
 class Decoder(Protocol):
     """A back end: bytes of one segment to sampled frames. Errors: `CodecError`."""
 
-    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded: ...
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment: ...
 
 
 class SoftwareDecoder:
@@ -43,12 +43,14 @@ class SoftwareDecoder:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
 
-    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment. Errors: `CodecError`."""
         return decode_segment(segment, request, threads=self.threads)
 
 
-def decode_segment(segment: bytes | ByteSource, request: DecodeRequest, *, threads: int = 1) -> Decoded:
+def decode_segment(
+    segment: bytes | ByteSource, request: DecodeRequest, *, threads: int = 1
+) -> DecodedSegment:
     """Decode one segment with the software decoder in this process. Errors: `CodecError`."""
     source = io.BytesIO(segment) if isinstance(segment, bytes) else segment
     size = source_size(source) or 0
@@ -89,7 +91,7 @@ class Counts:
         elif self._leads(packet.pts):
             self.leading += 1
 
-    def shot(self, shot: Shot) -> None:
+    def shot(self, shot: DecodedFrame) -> None:
         """Count a frame."""
         self.keyframes += shot.key
         self.intra += shot.picture.intra
@@ -114,7 +116,7 @@ class _Item:
 
     info: FrameInfo
     stream_us: int
-    blocks: BlockMap | None
+    blocks: PredictionBlocks | None
     frame: av.VideoFrame | None
 
 
@@ -140,7 +142,7 @@ class SinglePass:
         self.pixels: list[U8] = []
         self.samples: list[SampledFrame] = []
 
-    def run(self) -> Decoded:
+    def run(self) -> DecodedSegment:
         """Take every frame once. Errors: `CodecError`."""
         for shot in self.shots():
             self._take(shot)
@@ -152,7 +154,7 @@ class SinglePass:
             self._settle(self.selector.finish(end if self.request.tail is Tail.LEAVE else None))
         return self._result(self.geometry)
 
-    def shots(self) -> Iterator[Shot]:
+    def shots(self) -> Iterator[DecodedFrame]:
         """Every frame in presentation order."""
         for packet in self.video.packets():
             if not self.counts.packets and not packet.is_keyframe:
@@ -162,10 +164,10 @@ class SinglePass:
                 )
             self.timed = self.timed or packet.pts is not None
             self.counts.packet(packet)
-            yield from map(Shot.of, self.video.decode(packet))
-        yield from map(Shot.of, self.video.decode(None))
+            yield from map(DecodedFrame.of, self.video.decode(packet))
+        yield from map(DecodedFrame.of, self.video.decode(None))
 
-    def _take(self, shot: Shot) -> None:
+    def _take(self, shot: DecodedFrame) -> None:
         self.counts.shot(shot)
         stamped = self.timed and shot.pts is not None
         time_us, jump = self.timeline.add(
@@ -259,10 +261,10 @@ class SinglePass:
                 f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames",
             )
 
-    def _result(self, geometry: Geometry) -> Decoded:
+    def _result(self, geometry: Geometry) -> DecodedSegment:
         shape = (0, self.request.height, self.request.width, 3)
         floor = self.request.first_slot if self.continued or self.request.expected is None else 0
-        return Decoded(
+        return DecodedSegment(
             pixels=np.stack(self.pixels) if self.pixels else np.zeros(shape, np.uint8),
             frames=tuple(self.samples),
             facts=self._facts(),

@@ -77,8 +77,8 @@ def inspect_file(path: str) -> Inspection:
 
 def _count(file: Any, facts: dict[str, Any]) -> None:
     from lookout.codec.container import Video, ticks_to_us
+    from lookout.codec.decoded_frame import DecodedFrame
     from lookout.codec.decoder import Counts, mean_step
-    from lookout.codec.shot import Shot
     from lookout.codec.timeline import Timeline
 
     with Video(file, limits=INSPECT_LIMITS) as video:
@@ -101,7 +101,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             yield from video.decode(None)
 
         for frame in frames():
-            shot = Shot.of(frame)
+            shot = DecodedFrame.of(frame)
             counts.shot(shot)
             stamp = shot.pts
             timeline.add(ticks_to_us(stamp, video.time_base) if timed and stamp is not None else None)

@@ -20,25 +20,25 @@ from typing import Any
 import av
 import numpy as np
 
-from lookout.codec.blocks import block_map
 from lookout.codec.container import Video
+from lookout.codec.decoded_frame import DecodedFrame
 from lookout.codec.decoder import SinglePass
 from lookout.codec.picture import orientation
-from lookout.codec.shot import Shot
+from lookout.codec.prediction import prediction_blocks
 from lookout.codec.types import (
     U8,
-    BlockKind,
-    BlockMap,
     CodecError,
-    Decoded,
+    DecodedSegment,
     DecodeRequest,
     Picture,
+    PredictionBlocks,
+    PredictionKind,
     Reason,
 )
 
 PACKAGE = "PyNvVideoCodec"
 LEAST_VERSION = (2, 1)
-KINDS = {0: BlockKind.INTRA, 1: BlockKind.INTER, 2: BlockKind.SKIP, 3: BlockKind.INTRA}
+KINDS = {0: PredictionKind.INTRA, 1: PredictionKind.INTER, 2: PredictionKind.SKIP, 3: PredictionKind.INTRA}
 FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
@@ -56,7 +56,7 @@ class NvdecSettings:
 
 def parse_decode_stats(
     stats: Mapping[str, Sequence[int]], width: int, height: int, vector_units: float = 4.0
-) -> BlockMap:
+) -> PredictionBlocks:
     """`DecodedFrame.ParseDecodeStats()` -> block map, with intra blocks named (dx = dy = 0, source 0).
 
     stats: equally long lists, one entry per block, row by row; width, height: coded picture. Errors:
@@ -72,17 +72,17 @@ def parse_decode_stats(
     side = block_side(len(kinds), width, height)
     columns = -(-width // side)
     number = np.arange(len(kinds))
-    kind = np.full(len(kinds), BlockKind.UNKNOWN, np.uint8)
+    kind = np.full(len(kinds), PredictionKind.UNKNOWN, np.uint8)
     for code, meaning in KINDS.items():
         kind[kinds == code] = meaning
-    moves = (kind == BlockKind.INTER) | (kind == BlockKind.SKIP)
+    moves = (kind == PredictionKind.INTER) | (kind == PredictionKind.SKIP)
     second = moves & ((x1 != 0) | (y1 != 0))
     first = moves & ~(second & (x0 == 0) & (y0 == 0))
     still = ~moves
     parts = [(still, x0 * 0, y0 * 0, 0), (first, x0, y0, -1), (second, x1, y1, 1)]
     index = np.concatenate([number[mask] for mask, _, _, _ in parts])
     size = np.full(len(index), side, np.int16)
-    return BlockMap(
+    return PredictionBlocks(
         x=(index % columns * side).astype(np.int16),
         y=(index // columns * side).astype(np.int16),
         w=size,
@@ -104,12 +104,12 @@ def block_side(count: int, width: int, height: int) -> int:
     )
 
 
-def agreement(ours: BlockMap, truth: BlockMap, width: int, height: int) -> float:
+def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, height: int) -> float:
     """Share of 16x16 cells in which two maps of one frame name the same list-0 vector, of those both
     cover."""
 
-    def raster(blocks: BlockMap) -> np.ndarray[Any, np.dtype[np.float32]]:
-        past = blocks.take((blocks.source < 0) & (blocks.kind != BlockKind.INTRA))
+    def raster(blocks: PredictionBlocks) -> np.ndarray[Any, np.dtype[np.float32]]:
+        past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
         grid = np.full((-(-height // 16), -(-width // 16), 2), np.nan, np.float32)
         rows = np.clip((past.y + past.h // 2) // 16, 0, grid.shape[0] - 1)
         columns = np.clip((past.x + past.w // 2) // 16, 0, grid.shape[1] - 1)
@@ -155,7 +155,7 @@ class NvdecDecoder:
         self.settings = settings or NvdecSettings()
         self._library = library if library is not None else load_library()
 
-    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment. Errors: `CodecError`."""
         if len(segment) > request.limits.bytes:
             raise CodecError(
@@ -172,7 +172,7 @@ class NvdecDecoder:
             request = DecodeRequest(16, 16)
             ours = _NvdecPass(video, request, segment, self._library, self.settings)
             for shot, frame in zip(ours.shots(), truth.frames(), strict=False):
-                expected = block_map(frame)
+                expected = prediction_blocks(frame)
                 found = shot.blocks()
                 if frame.pict_type == Picture.P and expected is not None and found is not None:
                     scores.append(agreement(found, expected, frame.width, frame.height))
@@ -192,7 +192,7 @@ class _NvdecPass(SinglePass):
         self._segment, self._library, self._settings = segment, library, settings
         self.has_vectors = False
 
-    def shots(self) -> Iterator[Shot]:
+    def shots(self) -> Iterator[DecodedFrame]:
         """Every frame in presentation order."""
         if self.video.codec not in CODECS:
             raise CodecError(Reason.NO_DECODER, f"NVDEC does not decode {self.video.codec}")
@@ -246,15 +246,15 @@ class _NvdecPass(SinglePass):
         pts = int(frame.getPTS())
         return pts if pts in shown else (shown[index] if index < len(shown) else None)
 
-    def _shot(self, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]) -> Shot:
+    def _shot(self, frame: Any, pts: int | None, key: bool, turn: tuple[int, bool]) -> DecodedFrame:
         pixels = _pixels(frame, self.video)
         height, width = pixels.shape[:2]
-        blocks: BlockMap | None = None
+        blocks: PredictionBlocks | None = None
         if self._settings.trust and getattr(frame, "decode_stats_size", 0) > 0:
             blocks = parse_decode_stats(frame.ParseDecodeStats(), width, height, self._settings.vector_units)
             self.has_vectors = True
         picture = _picture(blocks, key)
-        return Shot(
+        return DecodedFrame(
             pts=pts,
             picture=picture,
             key=key,
@@ -266,14 +266,14 @@ class _NvdecPass(SinglePass):
         )
 
 
-def _picture(blocks: BlockMap | None, key: bool) -> Picture:
+def _picture(blocks: PredictionBlocks | None, key: bool) -> Picture:
     if key:
         return Picture.I
     if blocks is None:
         return Picture.UNKNOWN
     if (blocks.source > 0).any():
         return Picture.B
-    return Picture.I if (blocks.kind == BlockKind.INTRA).all() else Picture.P
+    return Picture.I if (blocks.kind == PredictionKind.INTRA).all() else Picture.P
 
 
 def _pixels(frame: Any, video: Video) -> U8:

@@ -22,7 +22,7 @@ from lookout.codec.container import ByteSource, Video
 from lookout.codec.geometry import Fit
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.sampling import SamplingGrid
-from lookout.codec.table import FrameTable, Pick, Run, joined, plan_runs
+from lookout.codec.table import FrameTable, PacketRange, Pick, plan_ranges, share_out
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
 
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
@@ -134,7 +134,7 @@ class _Ring:
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    runs: tuple[tuple[Run, tuple[av.Packet, ...]], ...]
+    runs: tuple[tuple[PacketRange, tuple[av.Packet, ...]], ...]
 
 
 class FileDecoder:
@@ -248,7 +248,7 @@ class FileDecoder:
 
     def _feed(self) -> None:
         """Read packets once and hand them to the decoding threads interval by interval."""
-        plan = joined(plan_runs(self.table, [pick.pts for pick in self.picks]), self._intervals)
+        plan = share_out(plan_ranges(self.table, [pick.pts for pick in self.picks]), self._intervals)
         with _Reader(self.path, self.limits, self.table) as reader:
             for runs in plan:
                 loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
@@ -285,11 +285,11 @@ class FileDecoder:
                         return
                     if self._run(video, painter, run, packets, self.skip):
                         continue
-                    if not self._mend(video, painter, run):
+                    if not self._repair(video, painter, run):
                         return
 
     def _run(
-        self, video: Video, painter: Painter, run: Run, packets: tuple[av.Packet, ...], skip: bool
+        self, video: Video, painter: Painter, run: PacketRange, packets: tuple[av.Packet, ...], skip: bool
     ) -> bool:
         """Decode a run from scratch. False if it is damaged and `exact`: what is left of it must be
         mended."""
@@ -315,7 +315,7 @@ class FileDecoder:
         self._tally(len(packets), frames, delivery.finish())
         return True
 
-    def _mend(self, video: Video, painter: Painter, run: Run) -> bool:
+    def _repair(self, video: Video, painter: Painter, run: PacketRange) -> bool:
         """Decode a damaged run as a plain decoder would, which hides damage with what came before.
 
         The group before is decoded whole to have that; if it is damaged as well, the file is decoded in

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from lookout.codec.exchange import Reply, load_result, shared_file, write_all
-from lookout.codec.types import CodecError, CutRequest, Decoded, DecodeRequest, Reason, Segment
+from lookout.codec.types import CodecError, CutRequest, DecodedSegment, DecodeRequest, Reason, Segment
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
@@ -174,13 +174,13 @@ class SandboxPool:
         for _ in range(workers):
             self._seats.put(None)
 
-    def decode(self, segment: bytes, request: DecodeRequest) -> Decoded:
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment. Errors: `CodecError`; `SandboxError` if the request's gather fails."""
         if len(segment) > request.limits.bytes:
             raise CodecError(
                 Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
             )
-        return cast(Decoded, self._run("decode", segment, request))
+        return cast(DecodedSegment, self._run("decode", segment, request))
 
     def inspect(self, path: str) -> Inspection:
         """Inspect one file; what is wrong with it is in the result. Errors: `CodecError` with UNAVAILABLE,

@@ -93,7 +93,7 @@ class FrameTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PacketRange:
     """Packets [first, last] in decoding order, fed to a fresh decoder, and the pts wanted of them."""
 
     first: int
@@ -101,7 +101,7 @@ class Run:
     wanted: frozenset[int]
 
 
-def plan_runs(table: FrameTable, wanted: Sequence[int]) -> list[Run]:
+def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
     """The fewest packets that give the wanted frames (pts), as runs that each begin where decoding can begin.
 
     A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
@@ -114,24 +114,24 @@ def plan_runs(table: FrameTable, wanted: Sequence[int]) -> list[Run]:
     shown[0] = min(int(table.pts.min()), int(shown[0]))
     sorted_wanted = np.sort(np.asarray(wanted, np.int64))
     group = np.searchsorted(shown, sorted_wanted, side="right") - 1
-    runs: list[Run] = []
+    runs: list[PacketRange] = []
     for g in np.unique(group):
         mine = sorted_wanted[group == g]
         first = int(starts[g])
         # Pictures that lead the next keyframe end, in decoding order, before the keyframe after it.
         end = int(starts[g + 2]) if g + 2 < len(starts) else len(table)
         last = first + int(np.flatnonzero(table.pts[first:end] <= mine[-1])[-1])
-        runs.append(Run(first, last, frozenset(int(p) for p in mine)))
+        runs.append(PacketRange(first, last, frozenset(int(p) for p in mine)))
     return runs
 
 
-def joined(runs: Sequence[Run], intervals: int) -> list[list[Run]]:
+def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
     """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
 
     Within an interval a run that reaches the next one's keyframe goes on into it without decoding that
     keyframe twice."""
     total = sum(run.last - run.first + 1 for run in runs)
-    out: list[list[Run]] = []
+    out: list[list[PacketRange]] = []
     done = 0
     for run in runs:
         interval = done * intervals // max(1, total)
@@ -141,7 +141,7 @@ def joined(runs: Sequence[Run], intervals: int) -> list[list[Run]]:
             continue
         before = out[-1][-1]
         if before.last >= run.first - 1:
-            out[-1][-1] = Run(before.first, max(before.last, run.last), before.wanted | run.wanted)
+            out[-1][-1] = PacketRange(before.first, max(before.last, run.last), before.wanted | run.wanted)
         else:
             out[-1].append(run)
     return out

@@ -21,11 +21,9 @@ from lookout.codec.sampling import Expected, SamplingGrid, Tail
 
 __all__ = [
     "Basis",
-    "BlockKind",
-    "BlockMap",
     "CodecError",
     "DecodeRequest",
-    "Decoded",
+    "DecodedSegment",
     "Expected",
     "Fit",
     "FrameInfo",
@@ -34,6 +32,8 @@ __all__ = [
     "Limits",
     "Motion",
     "Picture",
+    "PredictionBlocks",
+    "PredictionKind",
     "Reason",
     "SampledFrame",
     "SamplingGrid",
@@ -79,7 +79,7 @@ class CodecError(Exception):
         return type(self), (self.reason, self.detail)
 
 
-class BlockKind(IntEnum):
+class PredictionKind(IntEnum):
     """How a block was predicted. The software decoders cannot tell skip from inter: both read INTER."""
 
     UNKNOWN = 0
@@ -115,7 +115,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockMap:
+class PredictionBlocks:
     """Prediction blocks of one decoded inter frame; one entry per block and reference list.
 
     Positions and sizes are pixels of the coded picture (before rotation and crop), x and y the top left
@@ -123,8 +123,8 @@ class BlockMap:
     from the block to its reference, in pixels: the content sits at (x, y) and was taken from (x + dx, y +
     dy). Intra blocks are absent with the software decoders: an area no block covers is new content.
 
-    x, y, w, h: int16 [n]; dx, dy: float32 [n]; kind: uint8 [n] (`BlockKind`); source: int8 [n], -1 for list
-    0 (past), 1 for list 1. The distance to the reference, in frames, is not known."""
+    x, y, w, h: int16 [n]; dx, dy: float32 [n]; kind: uint8 [n] (`PredictionKind`); source: int8 [n], -1 for
+    list 0 (past), 1 for list 1. The distance to the reference, in frames, is not known."""
 
     x: I16
     y: I16
@@ -138,9 +138,9 @@ class BlockMap:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
-    def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> BlockMap:
+    def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> PredictionBlocks:
         """The blocks a mask or an index array names."""
-        return BlockMap(
+        return PredictionBlocks(
             self.x[index],
             self.y[index],
             self.w[index],
@@ -192,7 +192,7 @@ class Gather(Protocol):
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or begin again because the coded size changed within it."""
 
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
         """Take one decoded frame, in presentation order. `blocks` is None for intra pictures, damaged
         frames without vectors and codecs that export none; `luma` is uint8 [height, width], valid during
         the call only."""
@@ -203,7 +203,7 @@ class Gather(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampledFrame:
-    """A frame chosen by the grid; its pixels are row i of `Decoded.pixels`."""
+    """A frame chosen by the grid; its pixels are row i of `DecodedSegment.pixels`."""
 
     info: FrameInfo
     slot: int  # the grid point: stream time slot * step_us
@@ -246,7 +246,7 @@ class SegmentFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedSegment:
     """The sampled frames of one segment, at model-input size.
 
     pixels: uint8 [n, height, width, 3], RGB. `continued` is False where `DecodeRequest.expected` did not
@@ -327,11 +327,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """Pieces of a file, from piece `first` on, at least one and as many as fill `most` bytes. `target_s` and
+    """Pieces of a file, from piece `first` on, at least one and as many as fill `limit` bytes. `target_s` and
     `max_bytes` are those of `cut`."""
 
     path: str
     target_s: float
     max_bytes: int
     first: int = 0
-    most: int = 2 * 1024 * 1024
+    limit: int = 2 * 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lookout.engines.types import PlanError, PositionError, WindowRequest
-from lookout.windows import Layout, WindowPlan, rows_of
+from lookout.windows import Layout, WindowPlan, rows_in
 
 
 def check_request(
@@ -44,7 +44,7 @@ def check_plan(plan: WindowPlan, layout: Layout) -> None:
         raise PlanError(f"{where}: its schedule of {len(plan.layers)} layers does not fit {layout.layers}")
     if plan.select is not None and not 0 < plan.select.layer < layout.layers:
         raise PlanError(f"{where}: rows selected at layer {plan.select.layer} of {layout.layers}")
-    rows = rows_of(plan.compute)
+    rows = rows_in(plan.compute)
     if len(rows) and (rows[0] < 0 or rows[-1] >= plan.rows or np.any(np.diff(rows) <= 0)):
         raise PlanError(f"{where}: runs to compute are not ascending inside {plan.rows} rows")
     uncovered = np.ones(plan.rows, dtype=bool)
@@ -69,18 +69,18 @@ def check_positions(request: WindowRequest, longest: int, family: str, limit: in
 
 def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
     """Every visual row to compute comes with an embedding of the model's shape."""
-    plan, rows = request.plan, rows_of(request.plan.compute)
+    plan, rows = request.plan, rows_in(request.plan.compute)
     held = {block.index: block for block in request.blocks}
-    for segment in plan.segments[1:]:
-        low, high = np.searchsorted(rows, (segment.visual_start, segment.visual_stop))
+    for part in plan.parts[1:]:
+        low, high = np.searchsorted(rows, (part.visual_start, part.visual_stop))
         if low == high:
             continue
-        where = f"{plan.stream}: window {plan.window}, block {segment.block}, frame {segment.frame}"
-        block = held.get(segment.block)
-        if block is None or segment.frame >= len(block.frames):
+        where = f"{plan.stream}: window {plan.window}, block {part.block}, frame {part.frame}"
+        block = held.get(part.block)
+        if block is None or part.frame >= len(block.frames):
             raise PlanError(f"{where}: has rows to compute but came without its embeddings")
-        frame = block.frames[segment.frame]
-        expected = (segment.visual_stop - segment.visual_start, hidden)
+        frame = block.frames[part.frame]
+        expected = (part.visual_stop - part.visual_start, hidden)
         if tuple(frame.tokens.shape) != expected:
             raise PlanError(f"{where}: embeddings {tuple(frame.tokens.shape)}, the plan has {expected}")
         levels = 0 if frame.deepstack is None else frame.deepstack.shape[0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lookout.engines.types import Cost
-from lookout.windows import WindowPlan, rows_of
+from lookout.windows import WindowPlan, rows_in
 
 
 def window_cost(
@@ -28,7 +28,7 @@ def window_cost(
     counts the rows each row sees (4 * heads * head_dim per pair). Rows that an engine selects by itself are
     counted at the mean cost of the reused rows.
     """
-    rows = rows_of(plan.compute)
+    rows = rows_in(plan.compute)
     old = plan.source[rows] >= 0
     fresh = int(np.count_nonzero(~old))
     pair = 4 * heads * head_dim
@@ -43,7 +43,7 @@ def window_cost(
         refreshed = plan.select.rows
         select = 2 * hidden * 2 * kv_heads * head_dim * len(rows)
     else:
-        per_layer = [rows_of(plan.runs(layer)) for layer in range(layers)] if plan.layers else [rows] * layers
+        per_layer = [rows_in(plan.runs(layer)) for layer in range(layers)] if plan.layers else [rows] * layers
         token_layers = sum(len(part) for part in per_layer)
         seen = float(sum(np.sum(part + 1) for part in per_layer))
         refreshed, select = int(np.count_nonzero(old)), 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from lookout.windows.types import Block, Layout, WindowPlan
+from lookout.windows.types import Layout, StrideBlock, WindowPlan
 
 
 class EngineError(RuntimeError):
@@ -93,7 +93,7 @@ class WindowRequest:
     recompute."""
 
     plan: WindowPlan
-    blocks: Sequence[Block]
+    blocks: Sequence[StrideBlock]
     questions: Sequence[Question] = ()
     keep: bool = True
 

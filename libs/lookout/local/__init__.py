@@ -4,7 +4,7 @@ from lookout.local.fleet import Fleet, FleetAddress, Service, running_fleets
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
 from lookout.local.redis import RedisServer
-from lookout.local.topics import create_topics, mend_topics
+from lookout.local.topics import create_topics, reconcile_topics
 
 __all__ = [
     "Child",
@@ -18,6 +18,6 @@ __all__ = [
     "create_topics",
     "free_ports",
     "guarded",
-    "mend_topics",
+    "reconcile_topics",
     "running_fleets",
 ]

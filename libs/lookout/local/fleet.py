@@ -31,7 +31,7 @@ from lookout.local.processes import (
 )
 from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer
-from lookout.local.topics import create_topics, mend_topics
+from lookout.local.topics import create_topics, reconcile_topics
 from lookout.wire import Stage, all_topics
 
 Progress = Callable[[str], None]
@@ -50,7 +50,7 @@ _READS_FROM = {
 
 def service_module(stage: Stage) -> str:
     """The module `python -m` runs for a stage."""
-    return f"services.{stage.value.replace('-', '_')}"
+    return f"lookout.services.{stage.value.replace('-', '_')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Service:
             self.waiting_for = "it does not answer yet"
         return False
 
-    def tend(self) -> str | None:
+    def supervise(self) -> str | None:
         """Start it again if it died and its pause is over. Returns a sentence for people when it died.
 
         Raises:
@@ -252,7 +252,7 @@ class Fleet:
             self._kafka.start()
         created = create_topics(self.bootstrap, self._partitions)
         if self._kafka:  # a broker of one's own; another's topics are changed by whoever keeps them
-            mend_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
+            reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
         (self.folder / "tmp").mkdir(exist_ok=True)
         self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
         for service in self.services:
@@ -264,7 +264,7 @@ class Fleet:
             hold(_announcement(), json.dumps(asdict(self.address)))
         return self
 
-    def tend(self) -> list[str]:
+    def supervise(self) -> list[str]:
         """Start again what died. Call it about once a second; returns what happened, for people.
 
         Raises:
@@ -272,11 +272,11 @@ class Fleet:
                 message.
         """
         dead = [each for each in (self._kafka, self._redis) if each is not None and not each.alive]
-        news = [self._revive(server) for server in dead]
-        news.extend(said for service in self.services if (said := service.tend()))
+        news = [self._restart_server(server) for server in dead]
+        news.extend(said for service in self.services if (said := service.supervise()))
         return news
 
-    def _revive(self, server: LocalServer) -> str:
+    def _restart_server(self, server: LocalServer) -> str:
         try:
             server.start()
         except LocalError as error:
@@ -344,7 +344,7 @@ class Fleet:
         waiting = list(self.services)
         while waiting:
             self._progress("waiting for " + ", ".join(service.name for service in waiting))
-            for news in self.tend():
+            for news in self.supervise():
                 self._progress(news)
             waiting = [service for service in waiting if not service.ready()]
             if waiting and time.monotonic() > deadline:

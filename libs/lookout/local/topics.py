@@ -60,7 +60,7 @@ def create_topics(
     return created
 
 
-def mend_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
+def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     """Bring topics that an older release created up to the table; returns what was wrong, a phrase each.
 
     Retention stays as it is: that is its owner's choice.

@@ -4,7 +4,13 @@ In decode: `MotionGather` turns block maps into one motion grid per sampled fram
 `prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
 """
 
-from lookout.pruning.gather import DEFAULT_RULE, GatherSettings, MotionGather, Rule, with_rule
+from lookout.pruning.gather import (
+    DEFAULT_GATHER_METHOD,
+    GatherMethod,
+    GatherSettings,
+    MotionGather,
+    with_method,
+)
 from lookout.pruning.grid import (
     GroupedPatches,
     PatchGrid,
@@ -31,21 +37,21 @@ from lookout.pruning.masks import (
 from lookout.pruning.raster import Cells, Cover, PatchMap, cover
 
 __all__ = [
+    "DEFAULT_GATHER_METHOD",
     "DEFAULT_LUMA_TAU",
-    "DEFAULT_RULE",
     "DEFAULT_TAU",
     "Accumulation",
     "Anchors",
     "Carry",
     "Cells",
     "Cover",
+    "GatherMethod",
     "GatherSettings",
     "GroupedPatches",
     "MotionGather",
     "PatchGrid",
     "PatchMap",
     "PrunePolicy",
-    "Rule",
     "Sample",
     "TemporalMask",
     "bilinear_taps",
@@ -60,5 +66,5 @@ __all__ = [
     "spread",
     "temporal_pairs",
     "unpack_mask",
-    "with_rule",
+    "with_method",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from lookout.codec import Basis, BlockKind, BlockMap, FrameInfo, Geometry, Motion, Picture
+from lookout.codec import Basis, FrameInfo, Geometry, Motion, Picture, PredictionBlocks, PredictionKind
 from lookout.pruning.raster import Cells, Index, PatchMap, cover
 from lookout.pruning.residual import compensated_difference, patch_means
 
@@ -24,7 +24,7 @@ F32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-class Rule(StrEnum):
+class GatherMethod(StrEnum):
     """How displacements of several frames become one."""
 
     UNION = "union"
@@ -46,7 +46,7 @@ class GatherSettings:
     rows: int
     cols: int
     patch: int
-    rule: Rule = Rule.SIGNED_SUM
+    rule: GatherMethod = GatherMethod.SIGNED_SUM
     residual: bool = False
     cell: int = 0
     intra_share: float = 0.3
@@ -58,14 +58,14 @@ class GatherSettings:
 
     def cells(self, geometry: Geometry) -> Cells:
         """The cells of a coded picture."""
-        fine = self.rule is Rule.UNION or min(geometry.width, geometry.height) < 240
+        fine = self.rule is GatherMethod.UNION or min(geometry.width, geometry.height) < 240
         return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
 
 class Chain(Protocol):
     """Displacement of every cell since the last sample."""
 
-    def add(self, blocks: BlockMap, picture: Picture) -> None:
+    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
         """Take the blocks of one inter frame."""
 
     @property
@@ -85,9 +85,9 @@ class UnionChain:
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
-    def add(self, blocks: BlockMap, picture: Picture) -> None:
+    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
         """Take the blocks of one inter frame."""
-        inter = blocks.take(blocks.kind != BlockKind.INTRA)
+        inter = blocks.take(blocks.kind != PredictionKind.INTRA)
         hit = cover(inter, self.cells)
         dx, dy = inter.dx[hit.block], inter.dy[hit.block]
         square = dx * dx + dy * dy
@@ -125,9 +125,9 @@ class SignedSumChain:
         self._intra = np.zeros(size, np.int32)
         self._links = 0
 
-    def add(self, blocks: BlockMap, picture: Picture) -> None:
+    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
         """Take the blocks of one inter frame."""
-        past = blocks.take((blocks.source < 0) & (blocks.kind != BlockKind.INTRA))
+        past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
         hit = cover(past, self.cells)
         size = self._intra.size
         area = np.bincount(hit.cell, hit.area, size)
@@ -196,7 +196,9 @@ class MotionGather:
         self._geometry, self._broken = geometry, True
         self._luma = self._sampled = None
 
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: npt.NDArray[np.uint8] | None) -> None:
+    def push(
+        self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: npt.NDArray[np.uint8] | None
+    ) -> None:
         """Take one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
             self._luma = luma.copy()
@@ -223,7 +225,7 @@ class MotionGather:
         dx, dy, new = chain.displacement()
         size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
         size[new] = np.inf
-        if s.rule is Rule.SIGNED_SUM:
+        if s.rule is GatherMethod.SIGNED_SUM:
             size = ndimage.maximum_filter(size, size=3, mode="nearest")
         v = patches.largest(size).astype(np.float16)
         if not s.residual or self._luma is None or before is None:
@@ -241,14 +243,14 @@ class MotionGather:
     def _new_chain(self) -> Chain:
         geometry, _ = self._started()
         cells = self.settings.cells(geometry)
-        if self.settings.rule is Rule.UNION:
+        if self.settings.rule is GatherMethod.UNION:
             return UnionChain(cells)
         return SignedSumChain(cells, self.settings.intra_share)
 
 
-DEFAULT_RULE: Final = Rule.SIGNED_SUM
+DEFAULT_GATHER_METHOD: Final = GatherMethod.SIGNED_SUM
 
 
-def with_rule(settings: GatherSettings, rule: Rule) -> GatherSettings:
+def with_method(settings: GatherSettings, rule: GatherMethod) -> GatherSettings:
     """The same settings under another rule."""
     return replace(settings, rule=rule)

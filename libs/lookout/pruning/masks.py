@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.codec import Basis
-from lookout.pruning.gather import DEFAULT_RULE, Rule
+from lookout.pruning.gather import DEFAULT_GATHER_METHOD, GatherMethod
 from lookout.pruning.grid import GroupedPatches, Mask, complete, spread
 from lookout.pruning.luma import luma, patch_difference, patch_luma
 
@@ -26,7 +26,7 @@ F16 = npt.NDArray[np.float16]
 F32 = npt.NDArray[np.float32]
 
 # Model-input pixels per sample step; measured, see docs/pruning.md.
-DEFAULT_TAU: Final = {Rule.UNION: 0.75, Rule.SIGNED_SUM: 0.4}
+DEFAULT_TAU: Final = {GatherMethod.UNION: 0.75, GatherMethod.SIGNED_SUM: 0.4}
 DEFAULT_LUMA_TAU: Final = 6.0
 
 
@@ -53,7 +53,7 @@ class PrunePolicy:
     nothing.
     """
 
-    rule: Rule = DEFAULT_RULE
+    rule: GatherMethod = DEFAULT_GATHER_METHOD
     tau: float | None = None
     alpha: float = 0.0
     luma_tau: float = DEFAULT_LUMA_TAU

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import BlockMap, Geometry
+from lookout.codec import Geometry, PredictionBlocks
 
 F32 = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]
@@ -62,7 +62,7 @@ def expand(start: Index, count: Index) -> tuple[Index, Index]:
     return owner, np.arange(owner.size) - first[owner] + start[owner]
 
 
-def cover(blocks: BlockMap, cells: Cells) -> Cover:
+def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
     """The cells under every block; what lies outside the picture is cut off."""
     x0, y0 = np.maximum(blocks.x.astype(np.intp), 0), np.maximum(blocks.y.astype(np.intp), 0)
     x1 = np.minimum(blocks.x.astype(np.intp) + blocks.w, cells.width)

@@ -1,37 +1,37 @@
 """Verdicts become incidents: threshold, k of n, cooldown, schedule, zones, coverage. Pure, in event time."""
 
+from lookout.rules.coverage import CoverageInterval, coverage_intervals
 from lookout.rules.incidents import remove, step
-from lookout.rules.ledger import Interval, ledger
 from lookout.rules.types import (
     Activity,
-    Answer,
     Coverage,
+    EventKind,
     Incident,
     IncidentEvent,
-    Kind,
     Outcome,
     Rule,
     RuleError,
-    Span,
+    ScheduleEntry,
+    Verdict,
     WatchState,
     Zone,
 )
 
 __all__ = [
     "Activity",
-    "Answer",
     "Coverage",
+    "CoverageInterval",
+    "EventKind",
     "Incident",
     "IncidentEvent",
-    "Interval",
-    "Kind",
     "Outcome",
     "Rule",
     "RuleError",
-    "Span",
+    "ScheduleEntry",
+    "Verdict",
     "WatchState",
     "Zone",
-    "ledger",
+    "coverage_intervals",
     "remove",
     "step",
 ]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from lookout.rules.places import inside_any
 from lookout.rules.schedule import in_schedule
 from lookout.rules.types import (
-    Answer,
     Coverage,
+    EventKind,
     Incident,
     IncidentEvent,
-    Kind,
     Outcome,
     Rule,
+    Verdict,
     WatchState,
 )
+from lookout.rules.zones import inside_any
 
 PEAK_STEP: Final = 0.1  # a rise worth another event
 EVIDENCE_WINDOWS: Final = 3
@@ -30,7 +30,7 @@ REMOVED: Final = "removed"
 _BLIND: Final = frozenset({Outcome.LATE, Outcome.SKIPPED, Outcome.DEGRADED})
 
 
-def step(state: WatchState | None, answer: Answer, incident: str) -> tuple[WatchState, list[IncidentEvent]]:
+def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[WatchState, list[IncidentEvent]]:
     """The state after `answer` and the events it caused.
 
     `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
@@ -64,7 +64,7 @@ def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:
     return _close(state, REMOVED)
 
 
-def _stale(state: WatchState, answer: Answer) -> bool:
+def _stale(state: WatchState, answer: Verdict) -> bool:
     if answer.version != state.version:
         return answer.version < state.version
     if answer.epoch != state.epoch:
@@ -72,7 +72,7 @@ def _stale(state: WatchState, answer: Answer) -> bool:
     return answer.window <= state.window
 
 
-def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
     if not in_schedule(rule.schedule, answer.end_ms):
         return _close(replace(state, recent=()), SCHEDULE)
@@ -88,7 +88,7 @@ def _judged(state: WatchState, answer: Answer, identity: str) -> tuple[WatchStat
     return _update(state, answer, yes)
 
 
-def _is_yes(state: WatchState, answer: Answer) -> bool:
+def _is_yes(state: WatchState, answer: Verdict) -> bool:
     """Between the thresholds an open incident goes on; a zone decides only whether one may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
@@ -98,7 +98,7 @@ def _is_yes(state: WatchState, answer: Answer) -> bool:
     return state.incident is not None or not rule.zones or inside_any(rule.zones, answer.activity)
 
 
-def _open(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+def _open(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     incident = Incident(
         id=identity,
         opened_ms=answer.start_ms,
@@ -109,10 +109,10 @@ def _open(state: WatchState, answer: Answer, identity: str) -> tuple[WatchState,
         evidence=((answer.p_yes, answer.evidence),),
     )
     state = replace(state, incident=incident)
-    return state, [_event(Kind.OPENED, state, incident)]
+    return state, [_event(EventKind.OPENED, state, incident)]
 
 
-def _update(state: WatchState, answer: Answer, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
+def _update(state: WatchState, answer: Verdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
     """Follow the incident; an event is due when the peak rises or the windows reach a power of two."""
     incident = state.incident
     assert incident is not None
@@ -130,7 +130,7 @@ def _update(state: WatchState, answer: Answer, yes: bool) -> tuple[WatchState, l
     if due:
         incident = replace(incident, reported_peak=incident.peak)
     state = replace(state, incident=incident)
-    return state, [_event(Kind.UPDATED, state, incident)] if due else []
+    return state, [_event(EventKind.UPDATED, state, incident)] if due else []
 
 
 def _close(
@@ -138,16 +138,16 @@ def _close(
 ) -> tuple[WatchState, list[IncidentEvent]]:
     if state.incident is None:
         return state, []
-    event = _event(Kind.CLOSED, state, state.incident, reason)
+    event = _event(EventKind.CLOSED, state, state.incident, reason)
     until = state.newest_ms + rule.cooldown_ms if rule else state.cooldown_until_ms
     return replace(state, incident=None, cooldown_until_ms=until), [event]
 
 
-def _event(kind: Kind, state: WatchState, incident: Incident, reason: str = "") -> IncidentEvent:
+def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str = "") -> IncidentEvent:
     return IncidentEvent(kind, incident, state.version, state.epoch, state.newest_ms, state.coverage, reason)
 
 
-def _covered(state: WatchState, answer: Answer) -> WatchState:
+def _covered(state: WatchState, answer: Verdict) -> WatchState:
     """Account for the part of the window that no earlier answer covered."""
     begin = max(state.newest_ms, answer.start_ms) if state.newest_ms else answer.start_ms
     new = max(0, answer.end_ms - begin)

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from lookout.rules.types import Span
+from lookout.rules.types import ScheduleEntry
 
 
-def in_schedule(schedule: Sequence[Span], moment_ms: int) -> bool:
+def in_schedule(schedule: Sequence[ScheduleEntry], moment_ms: int) -> bool:
     """Whether Unix time `moment_ms` lies in one of the spans; an empty schedule is always."""
     return not schedule or any(_in_span(span, moment_ms) for span in schedule)
 
 
-def _in_span(span: Span, moment_ms: int) -> bool:
+def _in_span(span: ScheduleEntry, moment_ms: int) -> bool:
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone(ZoneInfo(span.time_zone))
     clock = moment.time()
     if span.start <= span.end:

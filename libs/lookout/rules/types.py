@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     DEGRADED = "degraded"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The life of an incident."""
 
     OPENED = "opened"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ScheduleEntry:
     """A weekly span in the camera's time zone; `end` before `start` runs past midnight."""
 
     start: time
@@ -75,7 +75,7 @@ class Rule:
     k: int = 1
     n: int = 1
     cooldown_ms: int = 0
-    schedule: tuple[Span, ...] = ()
+    schedule: tuple[ScheduleEntry, ...] = ()
     zones: tuple[Zone, ...] = ()
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Verdict:
     """One committed outcome of a watch's window. Times are Unix milliseconds of the window.
 
     `evidence` is opaque to the rules: serialised references to frames, best first.
@@ -171,7 +171,7 @@ class WatchState:
 class IncidentEvent:
     """One event of an incident's life; `reason` says why it closed."""
 
-    kind: Kind
+    kind: EventKind
     incident: Incident
     version: int
     epoch: int

@@ -73,8 +73,8 @@ from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
 from lookout.runtime.model import folder_digest
 from lookout.runtime.offsets import Downstream
-from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, Stored
-from lookout.runtime.reread import Rereader
+from lookout.runtime.record_reader import RecordReader
+from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, StoredCheckpoint
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.service import Context, main, run_service, topics_of
 from lookout.runtime.settings import ServiceSettings, digest, load_settings
@@ -99,12 +99,12 @@ __all__ = [
     "Output",
     "Probes",
     "Record",
+    "RecordReader",
     "RecordsGoneError",
-    "Rereader",
     "Result",
     "ServiceSettings",
     "StartupError",
-    "Stored",
+    "StoredCheckpoint",
     "Table",
     "Topics",
     "TransientError",

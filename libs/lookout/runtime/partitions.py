@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from lookout.runtime.records import Result, Slot, Stored
+from lookout.runtime.records import Result, Slot, StoredCheckpoint
 from lookout.v1.state_pb2 import Checkpoint
 
 UNLOADED: Any = object()
@@ -21,7 +21,7 @@ class Lane:
 
     camera: str
     partition: Partition
-    stored: Stored | None
+    stored: StoredCheckpoint | None
     state: Any = UNLOADED
     waiting: deque[Slot] = field(default_factory=deque)
     busy: bool = False
@@ -60,14 +60,18 @@ class Partition:
         """The camera's lane."""
         if camera not in self.lanes:
             checkpoint = self.checkpoints.get(camera)
-            stored = Stored(checkpoint, self.owner_epoch, self.number) if checkpoint is not None else None
+            stored = (
+                StoredCheckpoint(checkpoint, self.owner_epoch, self.number)
+                if checkpoint is not None
+                else None
+            )
             self.lanes[camera] = Lane(camera, self, stored)
         return self.lanes[camera]
 
-    def finished(self, most: int) -> list[Slot]:
-        """Take the finished prefix, at most `most` slots."""
+    def finished(self, limit: int) -> list[Slot]:
+        """Take the finished prefix, at most `limit` slots."""
         taken: list[Slot] = []
-        while self.slots and self.slots[0].result is not None and len(taken) < most:
+        while self.slots and self.slots[0].result is not None and len(taken) < limit:
             slot = self.slots.popleft()
             self.bytes -= slot.size
             taken.append(slot)

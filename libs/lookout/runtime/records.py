@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCheckpoint:
     """A camera's newest checkpoint, as `Handler.load` gets it.
 
     `owner_epoch` is this owner's (greater than the checkpoint's own after a takeover). `config_changed`: the
@@ -101,7 +101,7 @@ class Handler(ABC, Generic[S]):
     attempts: int = 3
 
     @abstractmethod
-    def load(self, camera: str, stored: Stored | None) -> S:
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> S:
         """The camera's state from its newest checkpoint (None: a camera never seen). Runs on a compute
         thread.
         """

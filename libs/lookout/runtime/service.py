@@ -15,8 +15,8 @@ from lookout.runtime.errors import FencedError, StartupError
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
 from lookout.runtime.offsets import Downstream
+from lookout.runtime.record_reader import RecordReader
 from lookout.runtime.records import Handler
-from lookout.runtime.reread import Rereader
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.settings import ServiceSettings, load_settings
 from lookout.runtime.startup import check_kafka, check_redis
@@ -39,7 +39,7 @@ class Context(Generic[T]):
     metrics: Metrics
     health: Health
     grpc: GrpcServer
-    rereader: Rereader
+    rereader: RecordReader
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -130,7 +130,12 @@ def _open(stage: Stage, settings: T) -> Context[T]:
     metrics = Metrics(stage.value)
     health = Health(settings.stall_s)
     context = Context(
-        stage, settings, metrics, health, GrpcServer(settings.host, settings.grpc_port), Rereader(settings)
+        stage,
+        settings,
+        metrics,
+        health,
+        GrpcServer(settings.host, settings.grpc_port),
+        RecordReader(settings),
     )
     context.on_close(context.rereader.close)
     try:

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, Top
 
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError
+from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
-from lookout.runtime.waiting import CALL_S, NotYetError, patiently
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 
 #: topics that takeovers read again, so they must outlive the longest outage
@@ -26,15 +26,15 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
         found = admin.list_topics(timeout=CALL_S).topics
         missing = sorted(set(wanted) - set(found))
         if missing:
-            raise NotYetError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
+            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
         return dict(found)
 
     unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
-    found = patiently(ask, settings, unusable)
+    found = retry_until(ask, settings, unusable)
     counts = {name: len(found[name].partitions) for name, topic in wanted.items() if topic.pipeline}
     if len(set(counts.values())) > 1:
         raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
-    problems = _wrong(settings, wanted, patiently(lambda: _configs(admin, wanted), settings, unusable))
+    problems = _wrong(settings, wanted, retry_until(lambda: _configs(admin, wanted), settings, unusable))
     if problems:
         raise StartupError("wrong topic configuration: " + "; ".join(problems))
     return next(iter(counts.values()), 0)
@@ -49,11 +49,11 @@ def check_redis(settings: ServiceSettings) -> None:
             client.ping()
             client.close()
         except redis.RedisError as error:
-            raise NotYetError(str(error)) from error
+            raise NotReadyError(str(error)) from error
         except ValueError as error:
             raise StartupError(f"LOOKOUT_REDIS_URL={settings.redis_url!r}: {error}") from error
 
-    patiently(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
+    retry_until(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:

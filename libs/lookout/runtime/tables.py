@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError, TransientError
+from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
-from lookout.runtime.waiting import CALL_S, NotYetError, patiently
 
 #: newest values of a key that are kept
 KEPT = 16
@@ -104,14 +104,14 @@ class Table:
         def ask() -> dict[int, int]:
             topic = admin.list_topics(self.topic, timeout=CALL_S).topics[self.topic]
             if topic.error is not None:
-                raise NotYetError(f"{topic.error.str()}; create it (docs/wire)")
+                raise NotReadyError(f"{topic.error.str()}; create it (docs/wire)")
             where = {TopicPartition(self.topic, each): OffsetSpec.latest() for each in topic.partitions}
             futures = admin.list_offsets(
                 where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
             )
             return {each.partition: int(future.result().offset) for each, future in futures.items()}
 
-        return patiently(ask, self._settings, f"topic {self.topic}")
+        return retry_until(ask, self._settings, f"topic {self.topic}")
 
     def _follow(self) -> None:
         consumer = Consumer(

@@ -68,7 +68,7 @@ class Transaction:
         return found
 
 
-class Outcome(Enum):
+class TransactionResult(Enum):
     """How a transaction ended. UNKNOWN: Kafka has decided, but could not be heard: ask it what is
     committed.
     """
@@ -83,7 +83,7 @@ class Ended:
     """A transaction is over, or the worker is (`error`)."""
 
     transaction: Transaction
-    outcome: Outcome
+    outcome: TransactionResult
     error: Exception | None = None
 
 
@@ -188,7 +188,7 @@ class Committer:
         try:
             if unknown is not None:
                 self._renew(turn)
-                self._say(turn, Ended(unknown, Outcome.UNKNOWN))
+                self._say(turn, Ended(unknown, TransactionResult.UNKNOWN))
             while turn == self._turns:
                 try:
                     transaction = work.get(timeout=1.0)
@@ -200,12 +200,12 @@ class Committer:
                 if self._stale:
                     self._renew(turn)
                 outcome = self._end(transaction, turn)
-                if outcome is Outcome.COMMITTED:
+                if outcome is TransactionResult.COMMITTED:
                     self._ghosts = 0
                 self._say(turn, Ended(transaction, outcome))
         except Exception as error:
             if transaction is not None:
-                self._say(turn, Ended(transaction, Outcome.UNKNOWN, error))
+                self._say(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
 
     def _say(self, turn: int, ended: Ended) -> None:
         if turn == self._turns:
@@ -218,12 +218,16 @@ class Committer:
         if turn == self._turns:  # a thread that was left behind may come round this late
             self._producer = producer
 
-    def _end(self, transaction: Transaction, turn: int) -> Outcome:
+    def _end(self, transaction: Transaction, turn: int) -> TransactionResult:
         """Bring it to its end. Raises FencedError."""
         while not self._stop.is_set():
             try:
                 self._advance(transaction)
-                return Outcome.COMMITTED if transaction.step is Step.COMMIT else Outcome.ABORTED
+                return (
+                    TransactionResult.COMMITTED
+                    if transaction.step is Step.COMMIT
+                    else TransactionResult.ABORTED
+                )
             except KafkaException as error:
                 self._decide(transaction, error.args[0])
             except BufferError:
@@ -231,7 +235,7 @@ class Committer:
             if transaction.doubtful:
                 self._log.warning("Kafka went away in a transaction", why=transaction.why)
                 self._renew(turn)
-                return Outcome.UNKNOWN
+                return TransactionResult.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
 
     def _advance(self, transaction: Transaction) -> None:

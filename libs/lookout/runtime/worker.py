@@ -35,10 +35,10 @@ from lookout.runtime.errors import (
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics
 from lookout.runtime.partitions import UNLOADED, Lane, Partition
-from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, Stored
-from lookout.runtime.reread import record_of
+from lookout.runtime.record_reader import record_of
+from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
 from lookout.runtime.settings import ServiceSettings
-from lookout.runtime.transactions import Committer, Ended, Outcome, Topics, Transaction
+from lookout.runtime.transactions import Committer, Ended, Topics, Transaction, TransactionResult
 from lookout.v1.state_pb2 import Checkpoint
 
 MOST_SLOTS = 500  # of one partition in one transaction
@@ -343,7 +343,9 @@ class Worker:
         if result.forget:
             lane.stored, lane.state = None, UNLOADED
         elif result.checkpoint is not None:
-            lane.stored = Stored(result.checkpoint, lane.partition.owner_epoch, lane.partition.number)
+            lane.stored = StoredCheckpoint(
+                result.checkpoint, lane.partition.owner_epoch, lane.partition.number
+            )
         return _Finished(lane, slot, result)
 
     def _ask(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> Result:
@@ -362,7 +364,7 @@ class Worker:
         more = self._handler.rejected(lane.state, record, reason) or NOTHING
         return replace(more, dead_letter=reason)
 
-    def _known(self, stored: Stored | None) -> Stored | None:
+    def _known(self, stored: StoredCheckpoint | None) -> StoredCheckpoint | None:
         if stored is None or not stored.checkpoint.config_digest:
             return stored
         return replace(stored, config_changed=stored.checkpoint.config_digest != self._handler.config_digest)
@@ -394,7 +396,9 @@ class Worker:
             lane.state = UNLOADED
             result = Result(dead_letter=reason)
         if result.checkpoint is not None:
-            lane.stored = Stored(result.checkpoint, lane.partition.owner_epoch, lane.partition.number)
+            lane.stored = StoredCheckpoint(
+                result.checkpoint, lane.partition.owner_epoch, lane.partition.number
+            )
         self._log.warning("dead letter", reason=reason.reason, detail=reason.detail)
         return _Finished(lane, slot, result)
 
@@ -427,7 +431,7 @@ class Worker:
         self._transaction = None
         if event.error is not None:
             raise event.error
-        if event.outcome is Outcome.COMMITTED:
+        if event.outcome is TransactionResult.COMMITTED:
             self._on_committed(event.transaction)
         else:
             self._on_aborted(event.transaction, event.outcome)
@@ -453,7 +457,7 @@ class Worker:
         if transaction.deliveries:
             self._handler.committed(transaction.deliveries)
 
-    def _on_aborted(self, transaction: Transaction, outcome: Outcome) -> None:
+    def _on_aborted(self, transaction: Transaction, outcome: TransactionResult) -> None:
         """Seek back and drop what was not committed; where that is unknown, ask Kafka first."""
         self._metrics.transactions.labels(self._stage, outcome.name.lower()).inc()
         self._log.warning(
@@ -463,7 +467,7 @@ class Worker:
             self._discard(slots)
             if self._partitions.get(partition.number) is not partition or partition.dead:
                 continue
-            if outcome is Outcome.ABORTED:
+            if outcome is TransactionResult.ABORTED:
                 self._rewind(partition, slots)
             else:
                 self._retake(partition, slots)
@@ -634,7 +638,7 @@ class Worker:
         for lane in partition.lanes.values():  # nothing was read before, but nothing is lost if it was
             checkpoint = partition.checkpoints.get(lane.camera)
             if checkpoint is not None:
-                lane.stored = Stored(checkpoint, partition.owner_epoch, partition.number)
+                lane.stored = StoredCheckpoint(checkpoint, partition.owner_epoch, partition.number)
             self._dispatch(lane)
         self._claim(partition)
         self._metrics.takeovers.labels(self._stage).inc()

@@ -11,7 +11,7 @@ from lookout.store.errors import (
     TensorCorruptError,
     TensorUnavailableError,
 )
-from lookout.store.keeping import KeepsTensors
+from lookout.store.lifecycle import StoreLifecycle
 from lookout.store.metrics import StoreNumbers
 from lookout.store.node import Node
 from lookout.store.peers import Peers
@@ -29,7 +29,6 @@ __all__ = [
     "Fetched",
     "Holder",
     "Holdings",
-    "KeepsTensors",
     "LineageBrokenError",
     "Materializer",
     "Node",
@@ -38,6 +37,7 @@ __all__ = [
     "Rows",
     "StoreError",
     "StoreFullError",
+    "StoreLifecycle",
     "StoreNumbers",
     "StoreSettings",
     "StoreStats",

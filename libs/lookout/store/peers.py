@@ -144,14 +144,14 @@ def _expected(ref: TensorRef, rows: Rows | None) -> int:
     return math.prod(shape_of_rows(ref.shape, rows)) * numpy_dtype(ref.dtype).itemsize
 
 
-def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, most: int) -> Array:
+def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Array:
     """Header, then chunks into one buffer of the promised length, checked."""
     parts = iter(stream)
     first = next(parts, None)
     if first is None or first.WhichOneof("part") != "header":
         raise TensorCorruptError(f"{ref.id}: no header")
     header: TensorHeader = first.header
-    _check_header(header, ref, rows, most)
+    _check_header(header, ref, rows, limit)
     buffer = np.empty(header.length, np.uint8)
     filled = crc = 0
     for part in parts:
@@ -168,10 +168,10 @@ def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, most: int) -> Arra
     return tensor(buffer, header.dtype, header.shape)
 
 
-def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, most: int) -> None:
+def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit: int) -> None:
     kind = numpy_dtype(header.dtype)
-    if header.length > most:
-        raise TensorCorruptError(f"{ref.id}: {header.length} bytes; a peer may send {most} (tensor_bytes)")
+    if header.length > limit:
+        raise TensorCorruptError(f"{ref.id}: {header.length} bytes; a peer may send {limit} (tensor_bytes)")
     if any(n < 0 for n in header.shape) or math.prod(header.shape) * kind.itemsize != header.length:
         raise TensorCorruptError(
             f"{ref.id}: {header.length} bytes are no {header.dtype} of shape {list(header.shape)}"

@@ -11,8 +11,8 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
+from lookout.store.accounting import TierAccounting
 from lookout.store.errors import StoreError, StoreFullError, TensorCorruptError
-from lookout.store.ledger import Ledger
 from lookout.store.settings import StoreSettings
 from lookout.store.spool import Label, Spool
 from lookout.store.tensors import Array, Rows, checksum, numpy_dtype, select
@@ -100,9 +100,9 @@ class TensorStore:
         self._entries: dict[str, _Entry] = {}
         self._lines: dict[str, int] = {}  # directory entry -> tensors held under it
         self._lost: list[str] = []  # directory entries to take back, told outside the lock
-        self._memory = Ledger(settings.memory_bytes)
-        self._disk = Ledger(settings.disk_bytes if settings.spool else 0)
-        self._reserve = Ledger(settings.reserve_bytes)
+        self._memory = TierAccounting(settings.memory_bytes)
+        self._disk = TierAccounting(settings.disk_bytes if settings.spool else 0)
+        self._reserve = TierAccounting(settings.reserve_bytes)
         self._spool = Spool(settings.spool) if settings.spool else None
         self._counts = _Counts()
         self._gauge = Gauge(settings.unread_bytes, settings.unread_seconds)
@@ -403,7 +403,7 @@ class TensorStore:
             "consumer; look at the consumer's lag, or raise memory_bytes or disk_bytes"
         )
 
-    def _ledger(self, place: _Place) -> Ledger:
+    def _ledger(self, place: _Place) -> TierAccounting:
         if place is _Place.MEMORY:
             return self._memory
         return self._reserve if place is _Place.RESERVE else self._disk

@@ -25,9 +25,9 @@ class Checkpoint(_message.Message):
     def __init__(self, owner_epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
-    __slots__ = ("epoch", "epoch_wall_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample")
+    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_WALL_US_FIELD_NUMBER: _ClassVar[int]
+    WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
     EPOCH_PTS_FIELD_NUMBER: _ClassVar[int]
     LAST_PTS_FIELD_NUMBER: _ClassVar[int]
@@ -35,19 +35,19 @@ class DecodeState(_message.Message):
     SILENT_FIELD_NUMBER: _ClassVar[int]
     NEXT_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    epoch_wall_us: int
+    wall_offset_us: int
     watermark_us: int
     epoch_pts: float
     last_pts: float
     last_arrival_ms: int
     silent: bool
     next_sample: int
-    def __init__(self, epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ...) -> None: ...
 
 class PruneState(_message.Message):
-    __slots__ = ("epoch", "epoch_wall_us", "block", "offsets", "active", "last_block", "any", "watermark_us")
+    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_WALL_US_FIELD_NUMBER: _ClassVar[int]
+    WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -55,14 +55,14 @@ class PruneState(_message.Message):
     ANY_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    epoch_wall_us: int
+    wall_offset_us: int
     block: int
     offsets: _containers.RepeatedScalarFieldContainer[int]
     active: bytes
     last_block: int
     any: bool
     watermark_us: int
-    def __init__(self, epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ...) -> None: ...
 
 class PrefillState(_message.Message):
     __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key")

@@ -8,20 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TokensRecord(_message.Message):
-    __slots__ = ("camera", "epoch", "epoch_wall_us", "block", "event")
+    __slots__ = ("camera", "epoch", "wall_offset_us", "block", "event")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_WALL_US_FIELD_NUMBER: _ClassVar[int]
+    WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
     camera: str
     epoch: int
-    epoch_wall_us: int
-    block: Block
+    wall_offset_us: int
+    block: StrideBlock
     event: _lineage_pb2.StreamEvent
-    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., epoch_wall_us: _Optional[int] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ...) -> None: ...
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ...) -> None: ...
 
-class Block(_message.Message):
+class StrideBlock(_message.Message):
     __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "last", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]

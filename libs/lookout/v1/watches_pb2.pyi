@@ -40,11 +40,11 @@ class Rule(_message.Message):
     k: int
     n: int
     cooldown_s: float
-    schedule: _containers.RepeatedCompositeFieldContainer[Span]
+    schedule: _containers.RepeatedCompositeFieldContainer[ScheduleEntry]
     zones: _containers.RepeatedCompositeFieldContainer[Zone]
-    def __init__(self, threshold: _Optional[float] = ..., clear_threshold: _Optional[float] = ..., k: _Optional[int] = ..., n: _Optional[int] = ..., cooldown_s: _Optional[float] = ..., schedule: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., zones: _Optional[_Iterable[_Union[Zone, _Mapping]]] = ...) -> None: ...
+    def __init__(self, threshold: _Optional[float] = ..., clear_threshold: _Optional[float] = ..., k: _Optional[int] = ..., n: _Optional[int] = ..., cooldown_s: _Optional[float] = ..., schedule: _Optional[_Iterable[_Union[ScheduleEntry, _Mapping]]] = ..., zones: _Optional[_Iterable[_Union[Zone, _Mapping]]] = ...) -> None: ...
 
-class Span(_message.Message):
+class ScheduleEntry(_message.Message):
     __slots__ = ("weekdays", "start", "end", "time_zone")
     WEEKDAYS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]

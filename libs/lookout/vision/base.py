@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from lookout.vision import segments as segments_
+from lookout.vision import sequences
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask, Pixels, VisionError
 
 
@@ -68,7 +68,7 @@ class BaseTower(ABC):
         self._grids: dict[tuple[int, int], Grid] = {}
         self.vision: Any = self._vision()
         vision_config: Any = self.vision.config
-        vision_config._attn_implementation = segments_.NAME
+        vision_config._attn_implementation = sequences.NAME
         parameter = next(self.vision.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self._size = size or self._default_size()

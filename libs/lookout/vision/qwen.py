@@ -13,7 +13,7 @@ from torch import nn
 from transformers.vision_utils import get_vision_position_ids
 
 from lookout.vision.base import BaseTower, disjoint, linear_flops
-from lookout.vision.segments import Segments, attending
+from lookout.vision.sequences import Sequences, attending
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
@@ -63,7 +63,7 @@ class QwenTower(BaseTower):
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         kept = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
         patches = self._pixels(frames, grids)
-        frame_segments = Segments.of([len(groups) * self._unit for groups in kept], self.device)
+        frame_segments = Sequences.of([len(groups) * self._unit for groups in kept], self.device)
         layout, windows = self._layout(grids, kept)
         positions = [
             get_vision_position_ids(self._shape(grid), grid.merge)
@@ -99,7 +99,7 @@ class QwenTower(BaseTower):
     @abstractmethod
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Segments, ...]]:
+    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
         """The family's further arguments of the tower, and segments other than whole frames."""
 
     def _flops(self, grid: Grid, keep: Mask) -> int:

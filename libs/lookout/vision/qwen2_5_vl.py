@@ -10,7 +10,7 @@ import torch
 from transformers.vision_utils import get_vision_window_index
 
 from lookout.vision.qwen import QwenTower
-from lookout.vision.segments import Segments
+from lookout.vision.sequences import Sequences
 from lookout.vision.types import Grid, Mask
 
 
@@ -39,14 +39,14 @@ class Qwen25Tower(QwenTower):
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Segments, ...]]:
+    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
         index, lengths, start = [], [], 0
         for grid, groups in zip(grids, kept, strict=True):
             order, counts = self._kept_windows(grid, groups)
             index.append(order + start)
             lengths += [count * self._unit for count in counts]
             start += len(groups)
-        windows = Segments.of(lengths, self.device)
+        windows = Sequences.of(lengths, self.device)
         layout = {
             "window_index": torch.cat(index).to(self.device),
             "cu_window_seqlens": windows.cumulative,

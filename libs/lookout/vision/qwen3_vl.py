@@ -9,7 +9,7 @@ import torch
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
 from lookout.vision.qwen import QwenTower
-from lookout.vision.segments import Segments
+from lookout.vision.sequences import Sequences
 from lookout.vision.types import Grid, Mask
 
 
@@ -20,7 +20,7 @@ class Qwen3Tower(QwenTower):
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, Any], tuple[Segments, ...]]:
+    ) -> tuple[dict[str, Any], tuple[Sequences, ...]]:
         indices, weights = [], []
         for grid, groups in zip(grids, kept, strict=True):
             index, weight = get_vision_interpolation_indices_and_weights(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lookout.vision.base import BaseTower, patch_rows
-from lookout.vision.segments import Segments, attending
+from lookout.vision.sequences import Sequences, attending
 from lookout.vision.types import FrameInput, Grid
 
 
@@ -35,7 +35,7 @@ class PlainTower(BaseTower):
         if self.leading:
             front = torch.cat([self._front(grid) for grid in grids])
             rows = _prepend(rows, front, [len(n) for n in numbers])
-        with attending(Segments.of(lengths, self.device)):
+        with attending(Sequences.of(lengths, self.device)):
             hidden = self._layers(rows[None])[0]
         return hidden, numbers
 

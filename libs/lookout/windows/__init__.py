@@ -1,27 +1,27 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
-from lookout.windows.idle import Calm, Look
+from lookout.windows.idle import BlockChange, IdleState
 from lookout.windows.layout import LAYOUT_FILE, load_layout
-from lookout.windows.planner import Planner, WindowSettings, seal
+from lookout.windows.planner import Planner, WindowSettings, with_digest
 from lookout.windows.rotary import Rotary
 from lookout.windows.types import (
     NEWLINE,
     PREFIX,
     VISUAL,
-    Block,
-    BlockFrame,
+    EncodedFrame,
     LabelStyle,
     Layout,
     Policy,
     PositionRangeError,
     PositionRule,
-    Run,
-    Segment,
+    PromptPart,
+    RowRange,
     Selection,
+    StrideBlock,
     WindowError,
     WindowPlan,
-    rows_of,
-    runs_of,
+    ranges_of,
+    rows_in,
 )
 
 __all__ = [
@@ -29,25 +29,25 @@ __all__ = [
     "NEWLINE",
     "PREFIX",
     "VISUAL",
-    "Block",
-    "BlockFrame",
-    "Calm",
+    "BlockChange",
+    "EncodedFrame",
+    "IdleState",
     "LabelStyle",
     "Layout",
-    "Look",
     "Planner",
     "Policy",
     "PositionRangeError",
     "PositionRule",
+    "PromptPart",
     "Rotary",
-    "Run",
-    "Segment",
+    "RowRange",
     "Selection",
+    "StrideBlock",
     "WindowError",
     "WindowPlan",
     "WindowSettings",
     "load_layout",
-    "rows_of",
-    "runs_of",
-    "seal",
+    "ranges_of",
+    "rows_in",
+    "with_digest",
 ]

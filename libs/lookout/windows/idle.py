@@ -13,7 +13,7 @@ Luma = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class BlockChange:
     """What one block shows of change. `quiet`: it was seen whole and nothing but its anchors was kept.
     `luma`: mean grey levels of its anchors' patches."""
 
@@ -23,7 +23,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calm:
+class IdleState:
     """Consecutive quiet blocks up to `last` whose anchors all agree: patch by patch none differs from another
     by more than `tolerance` grey levels, so slow drift ends a calm as a sudden change does."""
 
@@ -33,7 +33,7 @@ class Calm:
     high: Luma
 
     @classmethod
-    def of(cls, looks: Iterable[Look], tolerance: int) -> Self | None:
+    def of(cls, looks: Iterable[BlockChange], tolerance: int) -> Self | None:
         """The calm of the blocks of one window; None where something changed in them."""
         found: Self | None = None
         for number, look in enumerate(looks):
@@ -42,7 +42,7 @@ class Calm:
             found = found and found.after(look)
         return found
 
-    def after(self, look: Look) -> Self | None:
+    def after(self, look: BlockChange) -> Self | None:
         """The calm with the next block; None where that block ends it."""
         if not look.quiet or look.index != self.last + 1 or look.luma.shape != self.low.shape:
             return None

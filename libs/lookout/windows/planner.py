@@ -11,23 +11,23 @@ from itertools import groupby
 
 import numpy as np
 
-from lookout.windows.positions import Places, positions_of
+from lookout.windows.positions import RowLayout, positions_of
 from lookout.windows.types import (
     PREFIX,
     VISUAL,
-    Block,
     LabelStyle,
     Layout,
     Policy,
     PositionRangeError,
+    PromptPart,
+    RowRange,
     Rows,
-    Run,
-    Segment,
     Selection,
+    StrideBlock,
     WindowError,
     WindowPlan,
-    rows_of,
-    runs_of,
+    ranges_of,
+    rows_in,
 )
 
 WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
@@ -66,7 +66,7 @@ class Planner:
 
     def plan(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[StrideBlock],
         previous: WindowPlan | None = None,
         *,
         policy: Policy | None = None,
@@ -89,32 +89,32 @@ class Planner:
         is_key = due or previous is None
         base = None if is_key else previous
         origin = _start_us(blocks) if base is None else base.origin_us
-        segments = self._segments(blocks, base, origin)
-        ids, positions, question = self._rows(blocks, segments)
+        parts = self._parts(blocks, base, origin)
+        ids, positions, question = self._rows(blocks, parts)
         whole = base is None or chosen in WHOLE
-        source = np.full(len(ids), -1, dtype=np.int64) if whole else _sources(segments, len(ids))
+        source = np.full(len(ids), -1, dtype=np.int64) if whole else _sources(parts, len(ids))
         plan = WindowPlan(
             stream=stream,
             window=window,
             policy=chosen,
             key=is_key,
             blocks=tuple(block.index for block in blocks),
-            segments=segments,
+            parts=parts,
             token_ids=ids,
             positions=positions,
             source=source,
-            compute=(Run(0, len(ids)),),
+            compute=(RowRange(0, len(ids)),),
             question_position=question,
             origin_us=origin,
             since_key=0 if base is None else base.since_key + 1,
             digest="",
             parent=None if whole or base is None else base.digest,
         )
-        return seal(plan if whole or base is None else self._choose(plan, base))
+        return with_digest(plan if whole or base is None else self._choose(plan, base))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """The same window once more with nothing to compute, for further questions."""
-        return seal(
+        return with_digest(
             replace(
                 previous,
                 source=np.arange(previous.rows, dtype=np.int64),
@@ -132,7 +132,7 @@ class Planner:
         phase = zlib.crc32(camera.encode())
         return (window + phase) % self.settings.key_every == 0
 
-    def _check(self, blocks: Sequence[Block]) -> None:
+    def _check(self, blocks: Sequence[StrideBlock]) -> None:
         if not blocks:
             raise WindowError("a window needs at least one block")
         stream = blocks[0].stream
@@ -148,13 +148,15 @@ class Planner:
         if not any(block.frames for block in blocks):
             raise WindowError(f"{stream}: blocks {indices} have no frame; there is nothing to look at")
 
-    def _segments(self, blocks: Sequence[Block], base: WindowPlan | None, origin: int) -> tuple[Segment, ...]:
+    def _parts(
+        self, blocks: Sequence[StrideBlock], base: WindowPlan | None, origin: int
+    ) -> tuple[PromptPart, ...]:
         style = self.layout.label
         wide = len(style.ids(0)) if style is not None else 0
         before, after = wide + len(self.layout.frame_open), len(self.layout.frame_close)
-        known = {} if base is None else {(s.block, s.frame): s for s in base.segments}
+        known = {} if base is None else {(s.block, s.frame): s for s in base.parts}
         row = len(self.layout.prefix)
-        out = [Segment(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
+        out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
         label = 0
         for block in blocks:
             for number, frame in enumerate(block.frames):
@@ -166,7 +168,7 @@ class Planner:
                 start, seen = row + before, frame.tokens.shape[0]
                 row = start + seen + after
                 out.append(
-                    Segment(
+                    PromptPart(
                         block=block.index,
                         frame=number,
                         start=start - before,
@@ -185,11 +187,11 @@ class Planner:
                     )
         return tuple(out)
 
-    def _rows(self, blocks: Sequence[Block], segments: tuple[Segment, ...]) -> tuple[Rows, Rows, int]:
+    def _rows(self, blocks: Sequence[StrideBlock], parts: tuple[PromptPart, ...]) -> tuple[Rows, Rows, int]:
         layout, rule = self.layout, self.layout.positions
         frames = [frame for block in blocks for frame in block.frames]
-        opening = [(*self._label(segment.label), *layout.frame_open) for segment in segments[1:]]
-        places = Places.of(frames, len(layout.prefix), len(opening[0]), len(layout.frame_close))
+        opening = [(*self._label(part.label), *layout.frame_open) for part in parts[1:]]
+        places = RowLayout.of(frames, len(layout.prefix), len(opening[0]), len(layout.frame_close))
         positions, question = positions_of(rule, self.settings.compact, places, frames)
         if question >= rule.limit:
             raise PositionRangeError(
@@ -210,25 +212,25 @@ class Planner:
         fresh = np.flatnonzero(plan.source < 0)
         evicted = base.blocks[0] != plan.blocks[0]
         held = {block for block in base.blocks if block in plan.blocks}
-        anchors = [s for s in plan.segments if s.anchor and s.block in held][: self.settings.anchors]
+        anchors = [s for s in plan.parts if s.anchor and s.block in held][: self.settings.anchors]
         if not evicted:
             anchors = []
         budget = sum(s.stop - s.start for s in anchors)
-        first = plan.segments[0].stop
+        first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.REUSE_ALL or budget == 0:
-            return replace(plan, compute=runs_of(fresh))
+            return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
-            picked = rows_of([Run(s.start, s.stop) for s in anchors])
+            picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
         if plan.policy is Policy.RANDOM_K:
             seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
             drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
             return replace(plan, compute=_union(drawn, fresh))
-        if plan.policy is Policy.PREFIX_K:
+        if plan.policy is Policy.FRONT:
             return replace(plan, compute=_union(old[:budget], fresh))
         if plan.policy is Policy.VLCACHE:
-            counts = falling(budget, self.layout.layers, len(old))
+            counts = falling_shares(budget, self.layout.layers, len(old))
             layers = tuple(_union(old[:count], fresh) for count in counts)
             return replace(plan, compute=layers[0], layers=layers)
         rest = max(1, self.layout.layers - 1)
@@ -236,21 +238,21 @@ class Planner:
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
 
 
-def seal(plan: WindowPlan) -> WindowPlan:
+def with_digest(plan: WindowPlan) -> WindowPlan:
     """The plan with the digest and the salt of its content; to be called after any change to a plan."""
     digest = digest_of(plan)
     return replace(plan, digest=digest, salt=f"{plan.stream}:{plan.window}:{digest}")
 
 
-def falling(budget: int, layers: int, most: int) -> tuple[int, ...]:
+def falling_shares(budget: int, layers: int, limit: int) -> tuple[int, ...]:
     """Rows per layer that fall linearly from 1.5 x to 0.5 x `budget` and sum to budget * layers (at most
-    `most` each): the layer-wise share of VLCache."""
+    `limit` each): the layer-wise share of VLCache."""
     if layers == 1:
-        return (min(budget, most),)
+        return (min(budget, limit),)
     shares = [budget * (1.5 - layer / (layers - 1)) for layer in range(layers)]
     edges = np.rint(np.cumsum(shares)).astype(int)
     counts = np.diff(np.concatenate(([0], edges)))
-    return tuple(int(min(count, most)) for count in np.sort(counts)[::-1])
+    return tuple(int(min(count, limit)) for count in np.sort(counts)[::-1])
 
 
 def digest_of(plan: WindowPlan) -> str:
@@ -272,14 +274,14 @@ def _continues(previous: WindowPlan, stream: str, window: int) -> bool:
     return previous.stream == stream and previous.window == window - 1
 
 
-def _start_us(blocks: Sequence[Block]) -> int:
+def _start_us(blocks: Sequence[StrideBlock]) -> int:
     return next(frame.time_us for block in blocks for frame in block.frames)
 
 
-def _sources(segments: tuple[Segment, ...], rows: int) -> Rows:
+def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
     """The parent's row of every row; neighbours that move equally far are one run."""
     source = np.full(rows, -1, dtype=np.int64)
-    for (known, shift), run in groupby(segments, lambda s: (s.source >= 0, s.source - s.start)):
+    for (known, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
         if known:
             moved = list(run)
             first, last = moved[0].start, moved[-1].stop
@@ -287,5 +289,5 @@ def _sources(segments: tuple[Segment, ...], rows: int) -> Rows:
     return source
 
 
-def _union(left: Rows, right: Rows) -> tuple[Run, ...]:
-    return runs_of(np.union1d(left, right))
+def _union(left: Rows, right: Rows) -> tuple[RowRange, ...]:
+    return ranges_of(np.union1d(left, right))

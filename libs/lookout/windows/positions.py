@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lookout.windows.types import BlockFrame, PositionRule, Rows, WindowError
+from lookout.windows.types import EncodedFrame, PositionRule, Rows, WindowError
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowLayout:
     """Which rows of a window are text and which visual, in prompt order.
 
     `prefix` leading rows; then per frame `opening` rows [frames, text before], its kept tokens (all frames'
@@ -26,7 +26,7 @@ class Places:
     inside: Rows
 
     @classmethod
-    def of(cls, frames: Sequence[BlockFrame], prefix: int, before: int, after: int) -> Places:
+    def of(cls, frames: Sequence[EncodedFrame], prefix: int, before: int, after: int) -> RowLayout:
         """Places of frames with `before` and `after` text rows around each."""
         counts = np.array([len(frame.kept) for frame in frames], dtype=np.int64)
         stops = prefix + np.cumsum(counts + (before + after))
@@ -48,7 +48,7 @@ class Places:
 
 
 def positions_of(
-    rule: PositionRule, compact: bool, places: Places, frames: Sequence[BlockFrame]
+    rule: PositionRule, compact: bool, places: RowLayout, frames: Sequence[EncodedFrame]
 ) -> tuple[Rows, int]:
     """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
 
@@ -78,7 +78,7 @@ def positions_of(
     return positions, int(ends[-1])
 
 
-def _video(rule: PositionRule, places: Places, frames: Sequence[BlockFrame], positions: Rows) -> int:
+def _video(rule: PositionRule, places: RowLayout, frames: Sequence[EncodedFrame], positions: Rows) -> int:
     """All frames as one grid, t in ticks from the first frame; the position behind it."""
     if places.opening.size or places.closing.size:
         raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")

@@ -19,7 +19,7 @@ VISUAL = -1
 NEWLINE = -2
 """In any list of token ids: the model's learned `image_newline` embedding (LLaVA-OneVision)."""
 PREFIX = -1
-"""`Segment.block` of the system prefix."""
+"""`PromptPart.block` of the system prefix."""
 
 
 class WindowError(ValueError):
@@ -31,7 +31,7 @@ class PositionRangeError(WindowError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockFrame:
+class EncodedFrame:
     """One encoded frame (temporal patch) of a block; immutable.
 
     `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool
@@ -63,7 +63,7 @@ class BlockFrame:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class StrideBlock:
     """The frames of one stride [index*s, (index+1)*s) of one stream; the atom of every window; immutable.
 
     `stream` names one epoch of one camera ("gate-3/0"); `index` counts strides of that epoch.
@@ -71,7 +71,7 @@ class Block:
 
     stream: str
     index: int
-    frames: tuple[BlockFrame, ...]
+    frames: tuple[EncodedFrame, ...]
 
     @property
     def tokens(self) -> int:
@@ -80,7 +80,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RowRange:
     """Consecutive rows [start, stop) of a window."""
 
     start: int
@@ -97,7 +97,7 @@ class Policy(StrEnum):
     only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The peers get as many
     token-layers as `REFRESH` would: `CACHEBLEND` picks rows by KV deviation after one layer, `VLCACHE` the
     first visual rows with a share that falls from layer to layer, `RANDOM_K` rows drawn by a seed,
-    `PREFIX_K` the first rows.
+    `FRONT` the first rows.
     """
 
     FULL = "full"
@@ -107,10 +107,10 @@ class Policy(StrEnum):
     CACHEBLEND = "cacheblend"
     VLCACHE = "vlcache"
     RANDOM_K = "random-k"
-    PREFIX_K = "prefix-k"
+    FRONT = "front"
 
 
-class Segment(NamedTuple):
+class PromptPart(NamedTuple):
     """The prefix (`block == PREFIX`) or one frame of the window, as rows [start, stop) in prompt order.
 
     Its visual rows are [visual_start, visual_stop); the rows before are label and opening tokens, those
@@ -162,17 +162,17 @@ class WindowPlan:
     policy: Policy
     key: bool
     blocks: tuple[int, ...]
-    segments: tuple[Segment, ...]
+    parts: tuple[PromptPart, ...]
     token_ids: Rows
     positions: Rows
     source: Rows
-    compute: tuple[Run, ...]
+    compute: tuple[RowRange, ...]
     question_position: int
     origin_us: int
     since_key: int
     digest: str
     parent: str | None = None
-    layers: tuple[tuple[Run, ...], ...] | None = None
+    layers: tuple[tuple[RowRange, ...], ...] | None = None
     select: Selection | None = None
     salt: str = field(default="")
 
@@ -186,31 +186,31 @@ class WindowPlan:
         """Rows the plan computes at the first layer (without those an engine selects)."""
         return sum(len(run) for run in self.compute)
 
-    def runs(self, layer: int) -> tuple[Run, ...]:
+    def runs(self, layer: int) -> tuple[RowRange, ...]:
         """The runs computed at `layer`."""
         return self.compute if self.layers is None else self.layers[layer]
 
 
-def rows_of(runs: Sequence[Run]) -> Rows:
+def rows_in(runs: Sequence[RowRange]) -> Rows:
     """The rows of ascending runs, int64 [n]."""
     if not runs:
         return np.zeros(0, dtype=np.int64)
     return np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for run in runs])
 
 
-def runs_of(rows: Rows) -> tuple[Run, ...]:
+def ranges_of(rows: Rows) -> tuple[RowRange, ...]:
     """The maximal runs of ascending, distinct rows."""
     return tuple(_runs(rows))
 
 
-def _runs(rows: Rows) -> Iterator[Run]:
+def _runs(rows: Rows) -> Iterator[RowRange]:
     if len(rows) == 0:
         return
     breaks = np.flatnonzero(np.diff(rows) != 1)
     starts = rows[np.concatenate(([0], breaks + 1))]
     stops = rows[np.concatenate((breaks, [len(rows) - 1]))] + 1
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        yield Run(start, stop)
+        yield RowRange(start, stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is done to a running fleet. Each function returns when the fault is over; `fleet.tend` heals."""
+"""What is done to a running fleet. Each function returns when the fault is over; `fleet.supervise` heals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tended(fleet: Fleet, seconds: float) -> list[str]:
     news = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        news += fleet.tend()
+        news += fleet.supervise()
         time.sleep(0.05)
     return news
 

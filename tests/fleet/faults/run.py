@@ -152,7 +152,7 @@ def stormy(
         for fault in chance.sample(list(faults), len(faults)):
             tended(running, chance.uniform(0.2, max(0.4, 2 * pause)))
             tell(fault(running, chance))
-            for news in running.tend():
+            for news in running.supervise():
                 tell(f"  {news}")
         return _await(running, publisher, plan, tell)
 

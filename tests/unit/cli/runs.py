@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lookout.cli.report.run import Run
+from lookout.cli.report.run import FleetRecord
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture, SegmentFacts, SegmentFrames
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent, TensorRef
-from lookout.v1.tokens_pb2 import Block, BlockFrame, TemporalPatch, TokensRecord
+from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 from lookout.v1.verdicts_pb2 import Cost, Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule
 from lookout.wire import ALERTS, FRAMES, SEGMENTS, TOKENS, VERDICTS, to_json
@@ -91,7 +91,7 @@ def frames(camera: str, k: int) -> FramesRecord:
         picture=Picture(coded_width=448, coded_height=448, width=112, height=112, patch=14, rows=8, cols=8),
         facts=SegmentFacts(codec="h264", decoded=25, container="mpegts"),
     )
-    return FramesRecord(camera=camera, epoch=0, epoch_wall_us=WALL_MS * 1000, segment=body)
+    return FramesRecord(camera=camera, epoch=0, wall_offset_us=WALL_MS * 1000, segment=body)
 
 
 def tokens(camera: str, k: int) -> TokensRecord:
@@ -100,7 +100,7 @@ def tokens(camera: str, k: int) -> TokensRecord:
         keep = np.ones((SIDE, SIDE), bool) if i == 0 else mask(4 * k + i)
         bits = np.packbits(keep.ravel(), bitorder="little").tobytes()
         patches.append(TemporalPatch(frames=[i], anchor=i == 0, keep=bits, kept=int(keep.sum())))
-    block = Block(
+    block = StrideBlock(
         index=k,
         start_us=k * STRIDE * SECOND,
         end_us=(k + 1) * STRIDE * SECOND,
@@ -173,9 +173,9 @@ def incident(camera: str, watch: str, begin: float, end: float) -> Iterable[Fake
     yield FakeMessage(ALERTS.name, to_json(alert), 1, camera)
 
 
-def example_run() -> Run:
+def example_run() -> FleetRecord:
     """Two cameras with incidents."""
-    run = Run()
+    run = FleetRecord()
     for camera, length, watches in (
         ("room", 48, {"someone-lying": (15.0, 34.0), "a-person": (5.0, 41.0), "a-vehicle": (0.0, 0.0)}),
         ("yard", 40, {"someone-lying": (0.0, 0.0), "a-person": (20.0, 29.0), "a-vehicle": (9.0, 14.0)}),

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from lookout.cli.app import app, main
 from lookout.cli.connect import CliError, find_bootstrap
-from lookout.cli.demo import Outcome, footage_sources, product_watches
+from lookout.cli.demo import DemoResult, footage_sources, product_watches
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
-from lookout.cli.report import Run
+from lookout.cli.report import FleetRecord
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import parse_span, parse_zone, rule_text, slug
 from lookout.v1.verdicts_pb2 import Cost
@@ -143,7 +143,7 @@ def test_the_demo_asks_the_products_questions() -> None:
 
 
 def test_a_demo_that_saw_nothing_knows_it() -> None:
-    outcome = Outcome(Run(), [], [])
+    outcome = DemoResult(FleetRecord(), [], [])
     camera = outcome.run.camera("gate")
     assert outcome.answered == 0
     camera.costs[0, 0] = camera.costs[0, 1] = Cost()

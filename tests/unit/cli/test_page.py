@@ -23,17 +23,17 @@ from lookout.cli.report.page import (
     write_page,
 )
 from lookout.cli.report.pictures import data_uri
-from lookout.cli.report.run import CameraRun, Run, Shot
+from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord
 from tests.unit.cli.runs import FakeMessage, camera_records, example_run
 
 
 class FakeAlbum:
     """Pictures without a fleet."""
 
-    def filmed(self, camera: CameraRun, shots: list[Shot]) -> dict[Shot, np.ndarray]:
+    def filmed(self, camera: CameraRun, shots: list[EvidenceFrame]) -> dict[EvidenceFrame, np.ndarray]:
         return {shot: np.full((24, 32, 3), 90, np.uint8) for shot in shots}
 
-    def seen(self, camera: CameraRun, shots: list[Shot]) -> dict[Shot, np.ndarray]:
+    def seen(self, camera: CameraRun, shots: list[EvidenceFrame]) -> dict[EvidenceFrame, np.ndarray]:
         return {shot: np.full((8, 8, 3), 90, np.uint8) for shot in shots[1:]}
 
 
@@ -64,7 +64,7 @@ def test_the_numbers_are_those_of_the_records() -> None:
 
 
 def test_a_run_is_finished_when_every_epoch_and_watch_ended() -> None:
-    run, watches = Run(), {"a": (1.0, 3.0), "b": (0.0, 0.0)}
+    run, watches = FleetRecord(), {"a": (1.0, 3.0), "b": (0.0, 0.0)}
     records = list(camera_records("x", 20, watches))
     for message in records[:-1]:
         run.take(message)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_a_run_is_finished_when_every_epoch_and_watch_ended() -> None:
 
 
 def test_dead_letters_count_as_accounted_for_and_broken_records_are_left_out() -> None:
-    run = Run()
+    run = FleetRecord()
     head = (
         ("lookout-reason", b"no-keyframe"),
         ("lookout-source-partition", b"3"),
@@ -121,7 +121,7 @@ def test_the_page_is_whole_and_asks_nobody(tmp_path: Path) -> None:
 
 
 def test_a_long_list_of_incidents_unfolds_and_leads_to_its_cameras() -> None:
-    run = Run()
+    run = FleetRecord()
     for number in range(30):
         for message in camera_records(f"cam-{number}", 20, {"someone-lying": (4.0, 12.0)}):
             run.take(message)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_what_a_camera_says_cannot_end_the_script() -> None:
 
 
 def test_an_empty_run_is_a_page_too() -> None:
-    assert "0 cameras" in render(page_data(Run(), None, FACTS), FACTS)
+    assert "0 cameras" in render(page_data(FleetRecord(), None, FACTS), FACTS)
 
 
 def test_pictures_are_jpeg_in_the_page() -> None:

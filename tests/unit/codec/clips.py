@@ -16,7 +16,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import Basis, BlockMap, FrameInfo, Geometry, Motion
+from lookout.codec import Basis, FrameInfo, Geometry, Motion, PredictionBlocks
 
 U8 = npt.NDArray[np.uint8]
 FORMATS = {
@@ -121,7 +121,7 @@ class Recorder:
 
     needs_luma: bool = False
     frames: list[FrameInfo] = field(default_factory=list)
-    maps: list[BlockMap | None] = field(default_factory=list)
+    maps: list[PredictionBlocks | None] = field(default_factory=list)
     lumas: list[U8] = field(default_factory=list)
     geometries: list[Geometry] = field(default_factory=list)
     since: int = 0
@@ -129,7 +129,7 @@ class Recorder:
     def start(self, geometry: Geometry) -> None:
         self.geometries.append(geometry)
 
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
         self.frames.append(frame)
         self.maps.append(blocks)
         if luma is not None:
@@ -150,7 +150,7 @@ class FakeMalice(Recorder):
         super().__init__()
         self.deed = deed
 
-    def push(self, frame: FrameInfo, blocks: BlockMap | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
         match self.deed:
             case "socket":
                 socket.socket()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lookout.codec import CodecError, Decoded, DecodeRequest, Reason, Segment, SoftwareDecoder, cut
+from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason, Segment, SoftwareDecoder, cut
 from lookout.codec.nal import nal_units, recovery_frames
 from tests.unit.codec.clips import encode
 
@@ -29,7 +29,7 @@ CASES = [
 QUIET = {"libx265": {"x265-params": "log-level=none:open-gop=0"}, "libsvtav1": {"preset": "12"}}
 
 
-def decode(data: bytes) -> Decoded:
+def decode(data: bytes) -> DecodedSegment:
     return SoftwareDecoder().decode(data, DecodeRequest(32, 24, frames=EVERY, vectors=False))
 
 
@@ -80,8 +80,8 @@ def test_a_number_of_keyframes_and_b_frames() -> None:
 
 def test_bytes_are_bounded() -> None:
     data = encode("ts", frames=50, gop=10, options={"crf": "10"})
-    most = max(len(piece.data) for piece in cut(io.BytesIO(data), target_s=1)) + 4000
-    assert all(len(piece.data) <= most for piece in cut(io.BytesIO(data), target_s=60, max_bytes=most))
+    limit = max(len(piece.data) for piece in cut(io.BytesIO(data), target_s=1)) + 4000
+    assert all(len(piece.data) <= limit for piece in cut(io.BytesIO(data), target_s=60, max_bytes=limit))
     with pytest.raises(CodecError) as caught:
         list(cut(io.BytesIO(data), max_bytes=3000))
     assert caught.value.reason is Reason.BYTES

@@ -30,11 +30,11 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def all_of(cuts: Cuts, path: Path, most: int) -> Iterator[tuple[Segment, ...]]:
-    request = CutRequest(str(path), 1.0, 1 << 20, 0, most)
+def all_of(cuts: Cuts, path: Path, limit: int) -> Iterator[tuple[Segment, ...]]:
+    request = CutRequest(str(path), 1.0, 1 << 20, 0, limit)
     while pieces := cuts.pieces(request):
         yield pieces
-        request = CutRequest(str(path), 1.0, 1 << 20, request.first + len(pieces), most)
+        request = CutRequest(str(path), 1.0, 1 << 20, request.first + len(pieces), limit)
 
 
 def test_the_sandbox_cuts_what_is_cut_here(pool: SandboxPool, film: Path) -> None:
@@ -43,13 +43,13 @@ def test_the_sandbox_cuts_what_is_cut_here(pool: SandboxPool, film: Path) -> Non
     assert list(pool.cut(film, target_s=1.0)) == here
 
 
-@pytest.mark.parametrize("most", [1, 9_000, 1 << 30])
-def test_answers_hold_as_many_pieces_as_were_asked_for(film: Path, most: int) -> None:
+@pytest.mark.parametrize("limit", [1, 9_000, 1 << 30])
+def test_answers_hold_as_many_pieces_as_were_asked_for(film: Path, limit: int) -> None:
     here = list(cut(film, target_s=1.0))
-    answers = list(all_of(Cuts(), film, most))
+    answers = list(all_of(Cuts(), film, limit))
     assert [piece for pieces in answers for piece in pieces] == here
-    assert all(sum(len(piece.data) for piece in pieces[:-1]) < most for pieces in answers)
-    assert (len(answers) == 1) == (most == 1 << 30)
+    assert all(sum(len(piece.data) for piece in pieces[:-1]) < limit for pieces in answers)
+    assert (len(answers) == 1) == (limit == 1 << 30)
 
 
 def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None:

@@ -25,9 +25,9 @@ from lookout.codec import (
     inspect,
     inspect_all,
 )
-from lookout.codec.blocks import block_map
 from lookout.codec.container import Video
 from lookout.codec.picture import Painter, frame_geometry
+from lookout.codec.prediction import prediction_blocks
 
 pytestmark = pytest.mark.footage
 
@@ -87,7 +87,7 @@ def test_block_maps_are_the_reference_vectors(footage: Path, name: str) -> None:
     with (footage / VECTORS[name]).open("rb") as file, Video(file) as video:
         for frame, truth, kind in zip(video.frames(), reference(footage, name), types, strict=False):
             assert Picture(frame.pict_type).name == kind
-            blocks = block_map(frame)
+            blocks = prediction_blocks(frame)
             checked += 1
             if blocks is None:
                 assert len(truth) == 0

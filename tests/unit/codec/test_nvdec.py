@@ -12,8 +12,15 @@ import av
 import numpy as np
 import pytest
 
-from lookout.codec import BlockKind, BlockMap, CodecError, DecodeRequest, Picture, Reason, SoftwareDecoder
-from lookout.codec.blocks import block_map
+from lookout.codec import (
+    CodecError,
+    DecodeRequest,
+    Picture,
+    PredictionBlocks,
+    PredictionKind,
+    Reason,
+    SoftwareDecoder,
+)
 from lookout.codec.nvdec import (
     NvdecDecoder,
     NvdecSettings,
@@ -22,6 +29,7 @@ from lookout.codec.nvdec import (
     load_library,
     parse_decode_stats,
 )
+from lookout.codec.prediction import prediction_blocks
 from tests.unit.codec.clips import Recorder, encode
 
 # ParseDecodeStats() of a 48x32 picture: one number per macroblock, row by row.
@@ -35,20 +43,20 @@ RECORDED = {
 }
 
 
-def rows(blocks: BlockMap) -> set[tuple[float, ...]]:
+def rows(blocks: PredictionBlocks) -> set[tuple[float, ...]]:
     columns = (blocks.x, blocks.y, blocks.w, blocks.dx, blocks.dy, blocks.kind, blocks.source)
     return {tuple(float(v) for v in row) for row in zip(*columns, strict=True)}
 
 
 def test_recorded_statistics_become_a_block_map() -> None:
     assert rows(parse_decode_stats(RECORDED, 48, 32)) == {
-        (0, 0, 16, 0, 0, BlockKind.INTRA, 0),
-        (16, 0, 16, -1.5, 0.5, BlockKind.INTER, -1),
-        (32, 0, 16, 0, 0, BlockKind.SKIP, -1),
-        (0, 16, 16, 0, 0, BlockKind.INTRA, 0),
-        (16, 16, 16, 1, 0, BlockKind.INTER, -1),
-        (16, 16, 16, -2, 0.25, BlockKind.INTER, 1),
-        (32, 16, 16, 0, 0, BlockKind.UNKNOWN, 0),
+        (0, 0, 16, 0, 0, PredictionKind.INTRA, 0),
+        (16, 0, 16, -1.5, 0.5, PredictionKind.INTER, -1),
+        (32, 0, 16, 0, 0, PredictionKind.SKIP, -1),
+        (0, 16, 16, 0, 0, PredictionKind.INTRA, 0),
+        (16, 16, 16, 1, 0, PredictionKind.INTER, -1),
+        (16, 16, 16, -2, 0.25, PredictionKind.INTER, 1),
+        (32, 16, 16, 0, 0, PredictionKind.UNKNOWN, 0),
     }
 
 
@@ -78,7 +86,7 @@ class FakeDecodedFrame:
 
     def __init__(self, frame: av.VideoFrame, stats: bool) -> None:
         self._pixels = np.ascontiguousarray(frame.to_ndarray(format="rgb24"))
-        self._pts, self._blocks = frame.pts, block_map(frame)
+        self._pts, self._blocks = frame.pts, prediction_blocks(frame)
         self._size = (frame.width, frame.height)
         self.decode_stats_size = 1 if stats else 0
 

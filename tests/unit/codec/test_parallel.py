@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lookout.codec import CodecError, FileDecoder, Fit, SamplingGrid
 from lookout.codec.container import Video
 from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.table import FrameTable, joined, plan_runs
+from lookout.codec.table import FrameTable, plan_ranges, share_out
 from lookout.codec.types import U8
 from tests.unit.codec.clips import encode
 
@@ -135,13 +135,13 @@ def test_runs_hold_each_wanted_frame_once(wanted: set[int], intervals: int) -> N
     table = _table()
     order, _ = table.times()
     pts = [int(table.pts[order[i]]) for i in sorted(wanted)]
-    runs = plan_runs(table, pts)
+    runs = plan_ranges(table, pts)
     assert sorted(p for run in runs for p in run.wanted) == sorted(pts)
     for run in runs:
         assert table.clean[run.first]
         held = set(table.pts[run.first : run.last + 1].tolist())
         assert run.wanted <= held
-    shared = joined(runs, intervals)
+    shared = share_out(runs, intervals)
     assert len(shared) <= intervals
     assert sorted(p for interval in shared for run in interval for p in run.wanted) == sorted(pts)
 

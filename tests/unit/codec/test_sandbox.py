@@ -20,7 +20,7 @@ import pytest
 from lookout.codec import (
     Basis,
     CodecError,
-    Decoded,
+    DecodedSegment,
     DecodeRequest,
     Limits,
     Picture,
@@ -74,7 +74,7 @@ def test_results_travel_alike_from_every_python(monkeypatch: pytest.MonkeyPatch)
         again = load_result(fd, store_result(fd, result))
     finally:
         os.close(fd)
-    assert isinstance(again, Decoded)
+    assert isinstance(again, DecodedSegment)
     assert again.facts == result.facts
     assert isinstance(again.facts.fallback, Basis)
     assert [sample.info for sample in again.frames] == [sample.info for sample in result.frames]

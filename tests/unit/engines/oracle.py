@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import AttentionInterface
 
-from lookout.windows import NEWLINE, VISUAL, Block, Layout, WindowPlan, rows_of
+from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, WindowPlan, rows_in
 from tests.unit.engines.scenes import HIDDEN, stock
 
 NAME = "version_expanded"
@@ -28,18 +28,18 @@ class Step:
     """One window of a chain: its plan, blocks and question, and the rows an engine selected by itself."""
 
     plan: WindowPlan
-    blocks: Sequence[Block]
+    blocks: Sequence[StrideBlock]
     suffix: Sequence[int]
     selected: np.ndarray | None = None
 
     def active(self, layer: int) -> np.ndarray:
         """The rows computed at `layer`."""
         if self.plan.select is not None and layer >= self.plan.select.layer:
-            rows = rows_of(self.plan.compute)
+            rows = rows_in(self.plan.compute)
             fresh = rows[self.plan.source[rows] < 0]
             assert self.selected is not None
             return np.union1d(fresh, self.selected)
-        return rows_of(self.plan.runs(layer))
+        return rows_in(self.plan.runs(layer))
 
 
 @dataclass
@@ -97,7 +97,7 @@ def expand(family: str, layout: Layout, steps: Sequence[Step]) -> Versions:
     for number, step in enumerate(steps):
         plan = step.plan
         embedded, levels = _inputs(family, step)
-        rows = rows_of(plan.compute)
+        rows = rows_in(plan.compute)
         first = len(born)
         version = np.full(plan.rows, -1)
         version[rows] = first + np.arange(len(rows))

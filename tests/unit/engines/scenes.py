@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.windows import NEWLINE, VISUAL, Block, BlockFrame, WindowPlan
+from lookout.windows import NEWLINE, VISUAL, EncodedFrame, StrideBlock, WindowPlan
 from tests.tiny_models import checkpoint
 
 HIDDEN = 128
@@ -33,7 +33,7 @@ def stock(family: str) -> Any:
 
 def block(
     family: str, stream: str, index: int, *, frames: int = 2, keep: float = 0.5, seed: int = 0
-) -> Block:
+) -> StrideBlock:
     """A block of random tokens; its first frame is a whole anchor, the others keep a random share."""
     draw = np.random.default_rng([seed, index, sum(stream.encode())])
     rows, cols = GRID[family]
@@ -46,12 +46,12 @@ def block(
         if family == "qwen3_vl":
             deep = torch.from_numpy(draw.standard_normal((3, kept, HIDDEN)).astype(np.float32)) * 0.5
         time = (index * 4 + number) * STEP_US
-        out.append(BlockFrame(time, number == 0, mask, tokens, deep))
-    return Block(stream, index, tuple(out))
+        out.append(EncodedFrame(time, number == 0, mask, tokens, deep))
+    return StrideBlock(stream, index, tuple(out))
 
 
 def embeddings(
-    family: str, plan: WindowPlan, blocks: Sequence[Block], suffix: Sequence[int]
+    family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """All embeddings of a window and one suffix, its deepstack features or None, and the visual mask."""
     model = stock(family).model
@@ -69,7 +69,7 @@ def embeddings(
 
 @torch.no_grad()
 def stock_logits(
-    family: str, plan: WindowPlan, blocks: Sequence[Block], suffix: Sequence[int]
+    family: str, plan: WindowPlan, blocks: Sequence[StrideBlock], suffix: Sequence[int]
 ) -> torch.Tensor:
     """The stock language model's logits [vocabulary] behind window and suffix, in one plain forward."""
     whole = stock(family)

@@ -26,7 +26,16 @@ from lookout.engines import (
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers import load_engine as load_transformers
 from lookout.engines.transformers.kv import StreamKV
-from lookout.windows import Block, Planner, Policy, Run, WindowPlan, WindowSettings, rows_of, seal
+from lookout.windows import (
+    Planner,
+    Policy,
+    RowRange,
+    StrideBlock,
+    WindowPlan,
+    WindowSettings,
+    rows_in,
+    with_digest,
+)
 from tests.tiny_models import FAMILIES, checkpoint
 from tests.unit.engines.scenes import block, engine
 
@@ -59,10 +68,10 @@ def slide(
     policy: Policy = Policy.REFRESH,
     *,
     previous: WindowPlan | None = None,
-) -> tuple[list[WindowAnswer], WindowPlan, list[Block]]:
+) -> tuple[list[WindowAnswer], WindowPlan, list[StrideBlock]]:
     """Run consecutive windows of a stream; the last plan and its blocks."""
     answers: list[WindowAnswer] = []
-    blocks: list[Block] = []
+    blocks: list[StrideBlock] = []
     for number in windows:
         blocks = [block(family, stream, index, frames=3) for index in range(max(0, number - 2), number + 1)]
         previous = planner(runner, policy).plan(blocks, previous)
@@ -90,10 +99,10 @@ def test_it_is_an_engine(runner: TransformersEngine) -> None:
 def test_refresh_all_equals_full_prefill(runner: TransformersEngine, family: str) -> None:
     _, plan, blocks = slide(runner, family, "cam/0", range(6), Policy.REUSE_ALL)
     stale = kv(runner, "cam/0").clone()
-    redo = seal(replace(planner(runner).hold(plan), compute=(Run(0, plan.rows),)))
+    redo = with_digest(replace(planner(runner).hold(plan), compute=(RowRange(0, plan.rows),)))
     answer = runner.run([WindowRequest(redo, blocks, QUESTIONS)])[0]
-    whole = seal(replace(plan, stream="cam-b/0", source=np.full(plan.rows, -1), parent=None,
-                         compute=(Run(0, plan.rows),), layers=None, select=None))  # fmt: skip
+    whole = with_digest(replace(plan, stream="cam-b/0", source=np.full(plan.rows, -1), parent=None,
+                         compute=(RowRange(0, plan.rows),), layers=None, select=None))  # fmt: skip
     want = runner.run([WindowRequest(whole, blocks, QUESTIONS)])[0]
     torch.testing.assert_close(kv(runner, "cam/0"), kv(runner, "cam-b/0"), atol=1e-5, rtol=1e-5)
     assert yes(answer) == pytest.approx(yes(want), abs=1e-5)
@@ -122,7 +131,7 @@ def test_poisoned_slots_change_nothing(runner: TransformersEngine, family: str, 
     held = runner.kv("cam/0")
     keep = np.zeros(held.capacity, bool)
     reused = np.ones(after.rows, bool)
-    reused[rows_of(after.runs(3))] = after.select is not None
+    reused[rows_in(after.runs(3))] = after.select is not None
     keep[after.source[reused & (after.source >= 0)]] = True
     clean = [part.clone() for part in (*held.keys, *held.values)]
     wanted = runner.run([WindowRequest(after, blocks, QUESTIONS)])[0]
@@ -299,7 +308,7 @@ def test_every_policy_spends_equal_token_layers(runner: TransformersEngine, fami
         assert cost.tokens_kept == plan.rows == cost.tokens_reused + cost.tokens_refreshed + cost.tokens_new
         assert cost.kv_bytes == runner.kv("cam/0").device_bytes
         runner.close_stream("cam/0")
-    for policy in (Policy.VLCACHE, Policy.RANDOM_K, Policy.PREFIX_K):
+    for policy in (Policy.VLCACHE, Policy.RANDOM_K, Policy.FRONT):
         assert spent[policy] == pytest.approx(spent[Policy.REFRESH], abs=4)
     assert spent[Policy.REUSE_ALL] < spent[Policy.REFRESH] < spent[Policy.FULL] == spent[Policy.PRUNE_ONLY]
 

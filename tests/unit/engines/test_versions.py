@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine
-from lookout.windows import Block, Planner, Policy, WindowPlan, WindowSettings, rows_of, runs_of, seal
+from lookout.windows import (
+    Planner,
+    Policy,
+    StrideBlock,
+    WindowPlan,
+    WindowSettings,
+    ranges_of,
+    rows_in,
+    with_digest,
+)
 from tests.tiny_models import FAMILIES
 from tests.unit.engines.oracle import Step, logits
 from tests.unit.engines.scenes import block, engine
@@ -30,7 +39,7 @@ def chain(
     planner = Planner(runner.layout, told)
     draw = np.random.default_rng(seed)
     steps: list[Step] = []
-    blocks: list[Block] = []
+    blocks: list[StrideBlock] = []
     previous: WindowPlan | None = None
     got = []
     for number in range(windows):
@@ -43,7 +52,7 @@ def chain(
         plan = planner.plan(blocks, previous, policy=Policy(name) if name != "random" else Policy.REUSE_ALL)
         if name == "random":
             more = np.flatnonzero(draw.random(plan.rows) < 0.3)
-            plan = seal(replace(plan, compute=runs_of(np.union1d(rows_of(plan.compute), more))))
+            plan = with_digest(replace(plan, compute=ranges_of(np.union1d(rows_in(plan.compute), more))))
         before = moved(runner, plan) if plan.select is not None else None
         answer = runner.run([WindowRequest(plan, blocks, [QUESTION])])[0].unwrap()
         selected = None if before is None else changed(runner, plan, before)

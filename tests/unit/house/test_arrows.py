@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
 
 def _rooms() -> dict[str, Path]:
     rooms = {path.name: path for path in (ROOT / "libs/lookout").iterdir() if (path / "__init__.py").exists()}
-    return {**rooms, "watchbench": ROOT / "libs/watchbench", "services": ROOT / "services"}
+    return {**rooms, "watchbench": ROOT / "libs/watchbench"}
 
 
 def _imports(path: Path) -> Iterator[tuple[Path, str]]:
@@ -59,7 +59,7 @@ def _room_of(module: str) -> str | None:
     parts = module.split(".")
     if parts[0] == "lookout" and len(parts) > 1:
         return parts[1]
-    return parts[0] if parts[0] in ("watchbench", "services") else None
+    return parts[0] if parts[0] == "watchbench" else None
 
 
 def test_every_room_has_its_arrows_written_down() -> None:
@@ -91,8 +91,8 @@ def test_a_service_imports_no_other_service() -> None:
     wrong = [
         f"{file.relative_to(ROOT)} imports {module}"
         for file, module in _imports(ROOT / "services")
-        if module.startswith("services.")
-        and module.split(".")[1] != file.relative_to(ROOT / "services").parts[0]
+        if module.startswith("lookout.services.")
+        and module.split(".")[2] != file.relative_to(ROOT / "services").parts[0]
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lookout.codec import BlockKind, BlockMap, FrameInfo, Picture
+from lookout.codec import FrameInfo, Picture, PredictionBlocks, PredictionKind
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class Block:
     h: int = 8
     dx: float = 0.0
     dy: float = 0.0
-    kind: BlockKind = BlockKind.INTER
+    kind: PredictionKind = PredictionKind.INTER
     source: int = -1
 
 
-def block_map(blocks: Sequence[Block]) -> BlockMap:
+def prediction_blocks(blocks: Sequence[Block]) -> PredictionBlocks:
     """The blocks as the codec room hands them over."""
 
     def column(name: str, dtype: type) -> np.ndarray:
         return np.array([getattr(b, name) for b in blocks], dtype)
 
-    return BlockMap(
+    return PredictionBlocks(
         column("x", np.int16),
         column("y", np.int16),
         column("w", np.int16),

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookout.codec import Basis, BlockKind, Geometry, Motion, Picture
-from lookout.pruning import GatherSettings, MotionGather, Rule
-from tests.unit.pruning.samples import Block, block_map, frame, tiling
+from lookout.codec import Basis, Geometry, Motion, Picture, PredictionKind
+from lookout.pruning import GatherMethod, GatherSettings, MotionGather
+from tests.unit.pruning.samples import Block, frame, prediction_blocks, tiling
 
 WIDTH, HEIGHT = 64, 48
 GEOMETRY = Geometry.fitted((WIDTH, HEIGHT), (WIDTH, HEIGHT))
 VECTORS = st.tuples(st.integers(-20, 20), st.integers(-20, 20))
 
 
-def gather(rule: Rule, **more: object) -> MotionGather:
+def gather(rule: GatherMethod, **more: object) -> MotionGather:
     """One started gather on patches of 8 pixels."""
     made = MotionGather(GatherSettings(6, 8, 8, rule, **more))  # type: ignore[arg-type]
     made.start(GEOMETRY)
@@ -27,11 +27,11 @@ def gather(rule: Rule, **more: object) -> MotionGather:
     return made
 
 
-def run(rule: Rule, frames: list[tuple[Picture, list[Block]]], **more: object) -> Motion:
+def run(rule: GatherMethod, frames: list[tuple[Picture, list[Block]]], **more: object) -> Motion:
     """The motion after these inter frames."""
     made = gather(rule, **more)
     for i, (picture, blocks) in enumerate(frames, 1):
-        made.push(frame(i, picture), block_map(blocks), None)
+        made.push(frame(i, picture), prediction_blocks(blocks), None)
     return made.sample(frame(len(frames)))
 
 
@@ -47,7 +47,7 @@ FRAMES = st.lists(st.lists(st.none() | VECTORS, min_size=12, max_size=12), min_s
 @given(frames=FRAMES)
 @settings(max_examples=40, deadline=None)
 def test_union_is_the_largest_vector_of_any_frame(frames: list[list[tuple[int, int] | None]]) -> None:
-    got = run(Rule.UNION, [(Picture.P, blocks_of(f)) for f in frames]).v
+    got = run(GatherMethod.UNION, [(Picture.P, blocks_of(f)) for f in frames]).v
     largest = [
         max(np.inf if v is None else np.hypot(*v) for v in place) for place in zip(*frames, strict=True)
     ]
@@ -60,7 +60,7 @@ def test_union_is_the_largest_vector_of_any_frame(frames: list[list[tuple[int, i
 @settings(max_examples=40, deadline=None)
 def test_signed_sum_adds_filters_and_dilates(frames: list[list[tuple[int, int] | None]]) -> None:
     got = run(
-        Rule.SIGNED_SUM,
+        GatherMethod.SIGNED_SUM,
         [(Picture.P, blocks_of(f)) for f in frames],
         intra_share=0.0,
         intra_limit=1.0,
@@ -86,7 +86,7 @@ def test_signed_sum_adds_filters_and_dilates(frames: list[list[tuple[int, int] |
 def test_noise_cancels_in_the_sum_and_adds_up_in_the_union() -> None:
     there, back = tiling(WIDTH, HEIGHT, 16, 2.0, 0.0), tiling(WIDTH, HEIGHT, 16, -2.0, 0.0)
     frames = [(Picture.P, there), (Picture.P, back)] * 3
-    union, summed = run(Rule.UNION, frames).v, run(Rule.SIGNED_SUM, frames).v
+    union, summed = run(GatherMethod.UNION, frames).v, run(GatherMethod.SIGNED_SUM, frames).v
     assert union is not None
     assert summed is not None
     assert (union == 2).all()
@@ -96,21 +96,21 @@ def test_noise_cancels_in_the_sum_and_adds_up_in_the_union() -> None:
 def test_only_the_sampled_b_frame_counts_in_the_sum() -> None:
     p, b = tiling(WIDTH, HEIGHT, 16, 1.0, 0.0), tiling(WIDTH, HEIGHT, 16, 4.0, 0.0)
     future = tiling(WIDTH, HEIGHT, 16, 50.0, 0.0, source=1)
-    passed = run(Rule.SIGNED_SUM, [(Picture.B, b + future), (Picture.P, p)]).v
-    sampled = run(Rule.SIGNED_SUM, [(Picture.P, p), (Picture.B, b + future)]).v
+    passed = run(GatherMethod.SIGNED_SUM, [(Picture.B, b + future), (Picture.P, p)]).v
+    sampled = run(GatherMethod.SIGNED_SUM, [(Picture.P, p), (Picture.B, b + future)]).v
     assert passed is not None
     assert sampled is not None
     assert (passed == 1).all()
     assert (sampled == 5).all()
-    union = run(Rule.UNION, [(Picture.B, b + future), (Picture.P, p)]).v
+    union = run(GatherMethod.UNION, [(Picture.B, b + future), (Picture.P, p)]).v
     assert union is not None
     assert (union == 50).all()
 
 
-@pytest.mark.parametrize("rule", list(Rule))
-def test_explicit_intra_blocks_read_like_absent_ones(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", list(GatherMethod))
+def test_explicit_intra_blocks_read_like_absent_ones(rule: GatherMethod) -> None:
     absent = tiling(WIDTH, HEIGHT, 16)[1:]
-    explicit = [Block(0, 0, 16, 16, kind=BlockKind.INTRA), *absent]
+    explicit = [Block(0, 0, 16, 16, kind=PredictionKind.INTRA), *absent]
     frames = [[(Picture.P, blocks)] * 3 for blocks in (absent, explicit)]
     first, second = (run(rule, f).v for f in frames)
     assert first is not None
@@ -119,7 +119,7 @@ def test_explicit_intra_blocks_read_like_absent_ones(rule: Rule) -> None:
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("rule", list(Rule))
+@pytest.mark.parametrize("rule", list(GatherMethod))
 @pytest.mark.parametrize(
     ("breaker", "blocks"),
     [
@@ -130,12 +130,12 @@ def test_explicit_intra_blocks_read_like_absent_ones(rule: Rule) -> None:
     ],
 )
 def test_a_broken_chain_rests_on_luma_and_heals_at_the_next_sample(
-    rule: Rule, breaker: object, blocks: list[Block] | None
+    rule: GatherMethod, breaker: object, blocks: list[Block] | None
 ) -> None:
     made = gather(rule)
-    still = block_map(tiling(WIDTH, HEIGHT, 16))
+    still = prediction_blocks(tiling(WIDTH, HEIGHT, 16))
     made.push(frame(1), still, None)
-    made.push(breaker, None if blocks is None else block_map(blocks), None)  # type: ignore[arg-type]
+    made.push(breaker, None if blocks is None else prediction_blocks(blocks), None)  # type: ignore[arg-type]
     made.push(frame(3), still, None)
     assert made.sample(frame(3)) == Motion(Basis.LUMA)
     made.push(frame(4), still, None)
@@ -148,32 +148,32 @@ def test_a_broken_chain_rests_on_luma_and_heals_at_the_next_sample(
 def test_where_most_is_intra_the_sum_rests_on_luma() -> None:
     """Noise makes cheap encoders code half of every picture as intra: that is no news about any place."""
     half = tiling(WIDTH, HEIGHT, 16)[::2]
-    assert run(Rule.SIGNED_SUM, [(Picture.P, half)] * 3) == Motion(Basis.LUMA)
-    assert run(Rule.UNION, [(Picture.P, half)] * 3).basis is Basis.VECTORS
+    assert run(GatherMethod.SIGNED_SUM, [(Picture.P, half)] * 3) == Motion(Basis.LUMA)
+    assert run(GatherMethod.UNION, [(Picture.P, half)] * 3).basis is Basis.VECTORS
     few = tiling(WIDTH, HEIGHT, 16)[2:]
-    assert run(Rule.SIGNED_SUM, [(Picture.P, few)] * 3).basis is Basis.VECTORS
+    assert run(GatherMethod.SIGNED_SUM, [(Picture.P, few)] * 3).basis is Basis.VECTORS
 
 
 def test_motion_is_measured_in_pixels_of_the_model_input() -> None:
-    made = MotionGather(GatherSettings(3, 4, 8, Rule.UNION))
+    made = MotionGather(GatherSettings(3, 4, 8, GatherMethod.UNION))
     made.start(Geometry.fitted((WIDTH, HEIGHT), (32, 24)))
     made.push(frame(0, Picture.I), None, None)
     made.sample(frame(0))
-    made.push(frame(1), block_map(tiling(WIDTH, HEIGHT, 16, 6.0, 8.0)), None)
+    made.push(frame(1), prediction_blocks(tiling(WIDTH, HEIGHT, 16, 6.0, 8.0)), None)
     v = made.sample(frame(1)).v
     assert v is not None
     assert np.allclose(v, 5.0)
 
 
 def test_residual_is_what_the_motion_does_not_explain() -> None:
-    made = gather(Rule.SIGNED_SUM, residual=True)
+    made = gather(GatherMethod.SIGNED_SUM, residual=True)
     assert made.needs_luma
     before = np.random.default_rng(1).integers(0, 200, (HEIGHT, WIDTH), np.uint8)
-    made.push(frame(1), block_map(tiling(WIDTH, HEIGHT, 16)), before)
+    made.push(frame(1), prediction_blocks(tiling(WIDTH, HEIGHT, 16)), before)
     assert made.sample(frame(1)).r is None  # nothing sampled before it had luma
     now = np.roll(before, 4, axis=1)
     now[16:24, 24:32] += 40
-    made.push(frame(2), block_map(tiling(WIDTH, HEIGHT, 16, -4.0, 0.0)), now)
+    made.push(frame(2), prediction_blocks(tiling(WIDTH, HEIGHT, 16, -4.0, 0.0)), now)
     r = made.sample(frame(2)).r
     assert r is not None
     assert r[2, 3] == 40

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lookout.codec import Fit, Geometry
 from lookout.pruning import Cells, PatchMap, cover
 from lookout.pruning.residual import compensated_difference, patch_means
-from tests.unit.pruning.samples import Block, block_map
+from tests.unit.pruning.samples import Block, prediction_blocks
 
 GEOMETRIES = st.builds(
     lambda size, out, fit, rotation, mirror: Geometry.fitted(
@@ -57,7 +57,7 @@ def test_cover_is_what_a_loop_over_pixels_finds(
     blocks: list[Block], width: int, height: int, size: int
 ) -> None:
     cells = Cells(width, height, size)
-    found = cover(block_map(blocks), cells)
+    found = cover(prediction_blocks(blocks), cells)
     area: dict[tuple[int, int], int] = {}
     for i, block in enumerate(blocks):
         for y in range(max(0, block.y), min(height, block.y + block.h)):

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from lookout.rules import (
     Activity,
-    Answer,
+    EventKind,
     IncidentEvent,
-    Kind,
     Outcome,
     Rule,
     RuleError,
-    Span,
+    ScheduleEntry,
+    Verdict,
     WatchState,
     Zone,
-    ledger,
+    coverage_intervals,
     remove,
     step,
 )
@@ -29,8 +29,8 @@ STRIDE_MS = 2_000
 WINDOW_MS = 10_000
 
 
-def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -> Answer:
-    base = Answer(
+def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -> Verdict:
+    base = Verdict(
         camera="door",
         epoch=1,
         window=window,
@@ -46,7 +46,7 @@ def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def play(answers: list[Answer]) -> tuple[WatchState, list[IncidentEvent]]:
+def play(answers: list[Verdict]) -> tuple[WatchState, list[IncidentEvent]]:
     state: WatchState | None = None
     events: list[IncidentEvent] = []
     for item in answers:
@@ -72,15 +72,18 @@ def test_k_of_n_opens_late_and_closes_late() -> None:
     rule = Rule(k=2, n=3)
     _, events = play([answer(k, p, rule) for k, p in enumerate([0.9, 0.1, 0.9, 0.1, 0.1])])
     assert [(event.kind, event.end_ms // STRIDE_MS - 1) for event in events] == [
-        (Kind.OPENED, 2),
-        (Kind.CLOSED, 3),
+        (EventKind.OPENED, 2),
+        (EventKind.CLOSED, 3),
     ]
 
 
 def test_hysteresis_holds_between_the_thresholds() -> None:
     rule = Rule(threshold=0.7, clear_threshold=0.3)
     _, events = play([answer(k, p, rule) for k, p in enumerate([0.5, 0.8, 0.5, 0.4, 0.2])])
-    assert [event.kind for event in events if event.kind is not Kind.UPDATED] == [Kind.OPENED, Kind.CLOSED]
+    assert [event.kind for event in events if event.kind is not EventKind.UPDATED] == [
+        EventKind.OPENED,
+        EventKind.CLOSED,
+    ]
     assert events[0].end_ms == 2 * STRIDE_MS
     assert events[-1].end_ms == 5 * STRIDE_MS
 
@@ -95,29 +98,35 @@ def test_cooldown_counts_from_closing() -> None:
     rule = Rule(cooldown_ms=3 * STRIDE_MS)
     pattern = [0.9, 0.1, 0.9, 0.9, 0.9, 0.9]
     _, events = play([answer(k, p, rule) for k, p in enumerate(pattern)])
-    opened = [event.end_ms for event in events if event.kind is Kind.OPENED]
+    opened = [event.end_ms for event in events if event.kind is EventKind.OPENED]
     assert opened == [STRIDE_MS, 5 * STRIDE_MS]
 
 
 def test_a_new_version_closes_with_the_reason() -> None:
     _, events = play([answer(0, 0.9), answer(1, 0.9, version=2)])
     assert [(event.kind, event.reason, event.version) for event in events] == [
-        (Kind.OPENED, "", 1),
-        (Kind.CLOSED, "new-version", 1),
-        (Kind.OPENED, "", 2),
+        (EventKind.OPENED, "", 1),
+        (EventKind.CLOSED, "new-version", 1),
+        (EventKind.OPENED, "", 2),
     ]
 
 
 @pytest.mark.parametrize("changes", [{"outcome": Outcome.GAP}, {"epoch": 2, "p_yes": 0.1}])
 def test_a_gap_or_a_new_epoch_closes(changes: dict[str, object]) -> None:
     _, events = play([answer(0, 0.9), answer(1, 0.9, **changes)])
-    assert [(event.kind, event.reason) for event in events] == [(Kind.OPENED, ""), (Kind.CLOSED, "gap")]
+    assert [(event.kind, event.reason) for event in events] == [
+        (EventKind.OPENED, ""),
+        (EventKind.CLOSED, "gap"),
+    ]
 
 
 def test_a_gap_that_covers_no_time_still_closes() -> None:
     end = STRIDE_MS
     _, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.GAP, start_ms=end, end_ms=end)])
-    assert [(event.kind, event.reason) for event in events] == [(Kind.OPENED, ""), (Kind.CLOSED, "gap")]
+    assert [(event.kind, event.reason) for event in events] == [
+        (EventKind.OPENED, ""),
+        (EventKind.CLOSED, "gap"),
+    ]
 
 
 def test_blind_windows_change_coverage_only() -> None:
@@ -130,12 +139,12 @@ def test_blind_windows_change_coverage_only() -> None:
 def test_removing_a_watch_closes_its_incident() -> None:
     state, _ = play([answer(0, 0.9)])
     state, events = remove(state)
-    assert [(event.kind, event.reason) for event in events] == [(Kind.CLOSED, "removed")]
+    assert [(event.kind, event.reason) for event in events] == [(EventKind.CLOSED, "removed")]
     assert remove(state)[1] == []
 
 
 def test_schedule_past_midnight_belongs_to_the_day_it_began() -> None:
-    monday_night = Span(time(22), time(6), frozenset({1}))
+    monday_night = ScheduleEntry(time(22), time(6), frozenset({1}))
     rule = Rule(schedule=(monday_night,))
     inside = int(datetime(2026, 11, 24, 5, tzinfo=UTC).timestamp() * 1000)  # Tuesday morning
     outside = int(datetime(2026, 11, 24, 23, tzinfo=UTC).timestamp() * 1000)  # Tuesday night
@@ -146,8 +155,8 @@ def test_schedule_past_midnight_belongs_to_the_day_it_began() -> None:
         ]
     )
     assert [(event.kind, event.reason) for event in events] == [
-        (Kind.OPENED, ""),
-        (Kind.CLOSED, "schedule"),
+        (EventKind.OPENED, ""),
+        (EventKind.CLOSED, "schedule"),
     ]
 
 
@@ -198,7 +207,7 @@ streams = st.lists(
 )
 
 
-def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Answer]:
+def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Verdict]:
     answers, epoch, version = [], 1, 1
     for window, (p, outcome, new_epoch, new_version) in enumerate(steps):
         epoch += new_epoch
@@ -219,16 +228,16 @@ def test_on_any_stream(
     state, events = play(answers)
     open_id = None
     for event in events:
-        if event.kind is Kind.OPENED:
+        if event.kind is EventKind.OPENED:
             assert open_id is None
             open_id = event.incident.id
         else:
             assert event.incident.id == open_id
-            open_id = None if event.kind is Kind.CLOSED else open_id
+            open_id = None if event.kind is EventKind.CLOSED else open_id
     assert (state.incident.id if state.incident else None) == open_id
     assert play(answers) == (state, events)
     assert play([item for item in answers for _ in range(2)]) == (state, events)
     spent = state.coverage
     total = spent.answered + spent.idle + spent.late + spent.gap + spent.skipped + spent.degraded
     assert total == answers[-1].end_ms
-    assert sum(i.end_ms - i.start_ms for i in ledger(answers)) == total
+    assert sum(i.end_ms - i.start_ms for i in coverage_intervals(answers)) == total

@@ -24,7 +24,7 @@ def result(mark: int) -> Result:
 
 @settings(max_examples=50, deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 5), st.data())
-def test_only_the_finished_prefix_is_taken(order: list[int], most: int, data: st.DataObject) -> None:
+def test_only_the_finished_prefix_is_taken(order: list[int], limit: int, data: st.DataObject) -> None:
     """Whatever order records finish in, they are committed in theirs, each once."""
     partition = Partition(0)
     slots = [slot(f"cam-{offset % 3}", offset) for offset in range(12)]
@@ -34,11 +34,11 @@ def test_only_the_finished_prefix_is_taken(order: list[int], most: int, data: st
     for finished in order:
         slots[finished].result = result(finished)
         if data.draw(st.booleans()):
-            some = partition.finished(most)
+            some = partition.finished(limit)
             assert all(each.result is not None for each in some)
             partition.apply(some)
             taken += some
-    while some := partition.finished(most):
+    while some := partition.finished(limit):
         partition.apply(some)
         taken += some
     assert taken == slots

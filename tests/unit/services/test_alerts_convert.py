@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookout.rules import Coverage, Incident, Outcome, RuleError, WatchState
+from lookout.services.alerts import convert
 from lookout.v1 import verdicts_pb2, watches_pb2
-from services.alerts import convert
 
 frames = st.builds(
     lambda time, row: verdicts_pb2.Evidence(time_us=time, row=row).SerializeToString(deterministic=True),
@@ -55,8 +55,8 @@ def test_a_rule_from_the_wire_has_defaults() -> None:
     [
         ({"threshold": 1.5}, "threshold"),
         ({"k": 3, "n": 2}, "k of n"),
-        ({"schedule": [watches_pb2.Span(start="25:00", end="03:00")]}, "25:00"),
-        ({"schedule": [watches_pb2.Span(start="01:00", end="03:00", time_zone="Mars/X")]}, "Mars/X"),
+        ({"schedule": [watches_pb2.ScheduleEntry(start="25:00", end="03:00")]}, "25:00"),
+        ({"schedule": [watches_pb2.ScheduleEntry(start="01:00", end="03:00", time_zone="Mars/X")]}, "Mars/X"),
         ({"zones": [watches_pb2.Zone(name="door")]}, "door"),
     ],
 )

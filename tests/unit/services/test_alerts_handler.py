@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lookout.runtime.records import Record, Result, Stored
+from lookout.runtime.records import Record, Result, StoredCheckpoint
+from lookout.services.alerts.__main__ import is_watched
+from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERTS, event_type, from_json, to_json
-from services.alerts.__main__ import is_watched
-from services.alerts.handler import AlertsHandler, CameraState
 
 Verdict = verdicts_pb2.Verdict
 
@@ -42,7 +42,7 @@ def handler(watched: bool = True) -> AlertsHandler:
 def restarted(maker: AlertsHandler, result: Result) -> CameraState:
     assert result.checkpoint is not None
     checkpoint = result.checkpoint.FromString(result.checkpoint.SerializeToString())
-    return maker.load("ward-1", Stored(checkpoint, 2, 0))
+    return maker.load("ward-1", StoredCheckpoint(checkpoint, 2, 0))
 
 
 def test_an_incident_survives_a_takeover_at_every_record() -> None:

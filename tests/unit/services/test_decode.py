@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from lookout.codec import SoftwareDecoder
-from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, Stored
+from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, StoredCheckpoint
+from lookout.services.decode.handler import CameraState, DecodeHandler
+from lookout.services.decode.settings import DecodeSettings
 from lookout.store import LineageBrokenError, StoreSettings, TensorStore
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS
-from services.decode.handler import CameraState, DecodeHandler
-from services.decode.settings import DecodeSettings
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000
@@ -77,7 +77,7 @@ class World:
         assert self.checkpoint is not None
         assert self.checkpoint.ByteSize() < 1024
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", Stored(again, 2, 0, changed))
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0, changed))
 
 
 PIECES = segments(8.0)
@@ -93,7 +93,7 @@ def test_segments_of_one_stream_are_one_epoch() -> None:
     records = [record for piece in PIECES for record in world.send(piece)]
     assert [r.epoch for r in records] == [1] * 4
     assert samples(records) == list(range(16))
-    assert {r.epoch_wall_us for r in records} == {START_MS * 1000 + 2_000_000}
+    assert {r.wall_offset_us for r in records} == {START_MS * 1000 + 2_000_000}
     spans = [(r.segment.start_us, r.segment.end_us) for r in records]
     assert spans == [(n * 2_000_000, (n + 1) * 2_000_000) for n in range(4)]
     first = records[0].segment
@@ -122,7 +122,7 @@ def test_a_takeover_goes_on_where_the_checkpoint_stands() -> None:
 
 def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
     record = World().send(PIECES[0], captured_at="1600000000123")[0]
-    assert record.epoch_wall_us == 1_600_000_000_123_000
+    assert record.wall_offset_us == 1_600_000_000_123_000
 
 
 def test_a_lost_segment_leaves_a_hole() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lookout.runtime import BadRecordError
-from services.decode.fetch import UriFetcher, uri_of
+from lookout.services.decode.fetch import UriFetcher, uri_of
 
 
 class Site(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def fetcher(*addresses: str, networks: tuple[str, ...] = ("127.0.0.0/8",), **mor
         ("*.example",),
         networks,
         resolver=lambda host, port: found,
-        **{"most": 1000, **more},
+        **{"limit": 1000, **more},
     )
 
 
@@ -89,7 +89,7 @@ def test_redirects_sizes_and_failures() -> None:
         assert reason(fetcher(), f"{base}/redirect") == "uri-refused"
         assert reason(fetcher(), f"{base}/missing") == "uri-status"
         assert reason(fetcher(), f"{base}/large") == "too-many-bytes"
-        assert reason(fetcher(most=50), f"{base}/segment") == "too-many-bytes"
+        assert reason(fetcher(limit=50), f"{base}/segment") == "too-many-bytes"
         assert [path for path, _ in seen] == ["/redirect", "/missing", "/large", "/segment"]
         seen.clear()
         assert reason(fetcher(), f"{base}/busy") == "uri-unavailable"

@@ -20,11 +20,16 @@ from lookout.runtime import (
     Record,
     Result,
     StartupError,
-    Stored,
+    StoredCheckpoint,
     TransientError,
     View,
     load_settings,
 )
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.blocks import load_block
+from lookout.services.prefill.handler import CameraState, PrefillHandler
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.watches import Watches
 from lookout.store import (
     Array,
     LineageBrokenError,
@@ -40,11 +45,6 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.windows import Planner, Policy, WindowSettings
 from lookout.wire import TOKENS, event_type, from_json, to_json, verdict_id
-from services.prefill.batcher import Batcher
-from services.prefill.blocks import load_block
-from services.prefill.handler import CameraState, PrefillHandler
-from services.prefill.settings import PrefillSettings
-from services.prefill.watches import Watches
 from tests.prefill_world import (
     GRID,
     STRIDE_US,
@@ -322,7 +322,7 @@ class TestTakeover:
             stored = type(result.checkpoint).FromString(result.checkpoint.SerializeToString())
             assert len(result.checkpoint.SerializeToString()) <= 1024
             world.handler = world.restarted()
-            world.states["cam"] = world.handler.load("cam", Stored(stored, 2, 0))
+            world.states["cam"] = world.handler.load("cam", StoredCheckpoint(stored, 2, 0))
         assert [each.id for each in got] == [each.id for each in want]
         assert [each.p_yes for each in got] == pytest.approx([each.p_yes for each in want], abs=2e-6)
 
@@ -331,7 +331,9 @@ class TestTakeover:
         for k in range(3):
             result = world.handle(block_record("cam", k))
         assert result.checkpoint is not None
-        world.states["cam"] = world.handler.load("cam", Stored(result.checkpoint, 2, 0, config_changed=True))
+        world.states["cam"] = world.handler.load(
+            "cam", StoredCheckpoint(result.checkpoint, 2, 0, config_changed=True)
+        )
         assert world.tell(block_record("cam", 2)) == []
         assert [each.start_us for each in world.tell(block_record("cam", 3))] == [3 * STRIDE_US]
 
@@ -471,7 +473,7 @@ def test_settings_come_from_the_environment() -> None:
 
 
 def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
-    from services.prefill.__main__ import make_handler
+    from lookout.services.prefill.__main__ import make_handler
 
     settings = load_settings(PrefillSettings, {"LOOKOUT_MODE": "local", "LOOKOUT_MODEL_DIR": "/nowhere"})
     context: Context[PrefillSettings] = Context.__new__(Context)
@@ -621,7 +623,7 @@ class TestIdle:
         result = world.handle(block_record("cam", 11, still=True))
         assert result.checkpoint is not None
         again = world.restarted()
-        state = again.load("cam", Stored(result.checkpoint, 0, False))
+        state = again.load("cam", StoredCheckpoint(result.checkpoint, 0, False))
         record = world.append(block_record("cam", 12, still=True))
         assert [each.basis for each in verdicts(again.handle(state, record))] == ["full", "full"]
         world.handle(event_record("cam", StreamEvent.KIND_GAP, at=12))

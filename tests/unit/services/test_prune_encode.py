@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from lookout.pruning import Anchors, unpack_mask
-from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, Stored, TransientError
+from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, StoredCheckpoint, TransientError
+from lookout.services.prune_encode.blocks import closed_before
+from lookout.services.prune_encode.encoder import Encoder
+from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
+from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import (
     Fetched,
     LineageBrokenError,
@@ -24,10 +28,6 @@ from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.vision import FrameInput, load_tower
 from lookout.wire import FRAMES, TOKENS
-from services.prune_encode.blocks import closed_before
-from services.prune_encode.encoder import Encoder
-from services.prune_encode.handler import CameraState, PruneEncodeHandler
-from services.prune_encode.settings import PruneEncodeSettings
 from tests.tiny_models import SIZE, checkpoint
 
 STEP = 500_000
@@ -103,7 +103,7 @@ class World:
     ) -> FramesRecord:
         """A segment of `start` to `end` seconds with these samples; what moves is the top row."""
         grid = self.grid
-        record = FramesRecord(camera="yard", epoch=epoch, epoch_wall_us=WALL)
+        record = FramesRecord(camera="yard", epoch=epoch, wall_offset_us=WALL)
         body = record.segment
         offset, self.made = self.made, self.made + 1
         body.segment.CopyFrom(RecordRef(topic="camera.segments.v1", partition=0, offset=1000 + offset))
@@ -134,7 +134,7 @@ class World:
         """Something that happened to the stream."""
         us = round(at * 1e6)
         event = StreamEvent(kind=kind, start_us=us, end_us=us, reason="silence")
-        return FramesRecord(camera="yard", epoch=epoch, epoch_wall_us=WALL, event=event)
+        return FramesRecord(camera="yard", epoch=epoch, wall_offset_us=WALL, event=event)
 
     def send(self, message: FramesRecord) -> list[TokensRecord]:
         """Handle one record."""
@@ -153,7 +153,7 @@ class World:
     def takeover(self) -> None:
         """Another worker begins with the checkpoint."""
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", Stored(again, 2, 0))
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0))
 
     def stream(self) -> list[FramesRecord]:
         """16 samples in segments of 3 s that do not end where blocks do."""
@@ -183,7 +183,7 @@ def test_segments_become_blocks_whatever_their_length() -> None:
     records = [record for batch in batches for record in batch]
     for record in records:
         block = record.block
-        assert (record.camera, record.epoch, record.epoch_wall_us) == ("yard", 1, WALL)
+        assert (record.camera, record.epoch, record.wall_offset_us) == ("yard", 1, WALL)
         assert (block.start_us, block.end_us) == (block.index * 2_000_000, (block.index + 1) * 2_000_000)
         assert [f.sample for f in block.frames] == list(range(block.index * 4, block.index * 4 + 4))
         assert [p.anchor for p in block.patches] == [True, False, False, False]

@@ -19,7 +19,7 @@ from lookout.store import (
     TensorStore,
     Unread,
 )
-from lookout.store.ledger import Ledger
+from lookout.store.accounting import TierAccounting
 from lookout.store.tensors import checksum
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
@@ -280,7 +280,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(self.budget)
+        self.ledger = TierAccounting(self.budget)
         self.model: list[list[object]] = []
         self.names = 0
 

@@ -8,7 +8,7 @@ import torch
 from lookout.engines.transformers.engine import load_engine
 from lookout.engines.types import Question, WindowRequest
 from lookout.vision import FrameInput, load_tower
-from lookout.windows import Block, BlockFrame, Planner, WindowSettings
+from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from watchbench import model as vlm
 from watchbench import sight
 from watchbench.questions import BY_NAME, PRODUCT
@@ -29,10 +29,10 @@ def test_the_engine_answers_as_training_did() -> None:
         [FrameInput(picture[None], mask) for picture, mask in zip(pictures, masks, strict=True)]
     )
     frames = [
-        BlockFrame(500_000 * k, k % 4 == 0, mask, seen.tokens)
+        EncodedFrame(500_000 * k, k % 4 == 0, mask, seen.tokens)
         for k, (mask, seen) in enumerate(zip(masks, tokens, strict=True))
     ]
-    blocks = [Block("gate/0", i, tuple(frames[4 * i : 4 * i + 4])) for i in range(3)]
+    blocks = [StrideBlock("gate/0", i, tuple(frames[4 * i : 4 * i + 4])) for i in range(3)]
     engine = load_engine(folder)
     plan = Planner(engine.layout, WindowSettings()).plan(blocks, None)
     asked = tuple(Question(name, BY_NAME[name].text) for name in PRODUCT)

@@ -8,32 +8,32 @@ import numpy as np
 import torch
 
 from lookout.windows import (
-    Block,
-    BlockFrame,
+    EncodedFrame,
     Layout,
     Planner,
     PositionRule,
-    Run,
+    RowRange,
+    StrideBlock,
     WindowPlan,
     WindowSettings,
-    rows_of,
+    rows_in,
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "windows.md"
 LAYOUT = Layout("internvl", (1, 2), (), (), (), (3,), 4, 5, PositionRule("linear", 4096), 4)
 
 
-def block(index: int, kept: list[int]) -> Block:
+def block(index: int, kept: list[int]) -> StrideBlock:
     masks = [np.ones((2, 2), bool), np.zeros((2, 2), bool)]
     masks[1].flat[kept] = True
     frames = [
-        BlockFrame((2 * index + n) * 500_000, n == 0, mask, torch.zeros(int(mask.sum()), 8))
+        EncodedFrame((2 * index + n) * 500_000, n == 0, mask, torch.zeros(int(mask.sum()), 8))
         for n, mask in enumerate(masks)
     ]
-    return Block("gate/0", index, tuple(frames))
+    return StrideBlock("gate/0", index, tuple(frames))
 
 
-def names(plan: WindowPlan, blocks: list[Block]) -> list[str]:
+def names(plan: WindowPlan, blocks: list[StrideBlock]) -> list[str]:
     out = ["p0", "p1"]
     for one in blocks:
         for number, frame in enumerate(one.frames):
@@ -48,7 +48,7 @@ def test_the_worked_example() -> None:
     planner = Planner(LAYOUT, WindowSettings(2, key_every=1000))
     first = planner.plan(blocks[:2], key=True)
     second = planner.plan(blocks[1:], first, key=False)
-    computed = set(rows_of(second.compute).tolist())
+    computed = set(rows_in(second.compute).tolist())
     lines = []
     left, right = names(first, blocks[:2]), names(second, blocks[1:])
     for row in range(second.rows):
@@ -65,5 +65,5 @@ def test_the_worked_example() -> None:
         PAGE.read_text().split("<!-- example -->")[1].split("<!-- /example -->")[0].strip().splitlines()[2:]
     )
     assert [line.replace("|  |", "| |").replace("|  |", "| |") for line in lines] == shown
-    assert second.compute == (Run(2, 6), Run(7, 13))
+    assert second.compute == (RowRange(2, 6), RowRange(7, 13))
     assert second.question_position == 18

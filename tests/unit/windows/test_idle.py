@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookout.windows import Calm, Look
+from lookout.windows import BlockChange, IdleState
 
 TOLERANCE = 3
 LOOKS = st.lists(
@@ -19,7 +19,7 @@ LOOKS = st.lists(
 @given(LOOKS, st.integers(-1, 6))
 def test_a_calm_holds_exactly_while_all_blocks_agree(told: list[tuple[int, list[int]]], hole: int) -> None:
     looks = [
-        Look(number + (number > hole >= 0), moved > 0, np.array(grey, np.uint8))
+        BlockChange(number + (number > hole >= 0), moved > 0, np.array(grey, np.uint8))
         for number, (moved, grey) in enumerate(told)
     ]
     quiet = all(look.quiet for look in looks)
@@ -27,11 +27,11 @@ def test_a_calm_holds_exactly_while_all_blocks_agree(told: list[tuple[int, list[
     agree = all(
         int(np.abs(a.luma.astype(int) - b.luma).max()) <= TOLERANCE for a, b in combinations(looks, 2)
     )
-    assert (Calm.of(looks, TOLERANCE) is not None) == bool(looks and quiet and joined and agree)
+    assert (IdleState.of(looks, TOLERANCE) is not None) == bool(looks and quiet and joined and agree)
 
 
 def test_pictures_of_another_size_or_none_end_a_calm() -> None:
-    calm = Calm.of([Look(0, True, np.zeros(4, np.uint8))], TOLERANCE)
+    calm = IdleState.of([BlockChange(0, True, np.zeros(4, np.uint8))], TOLERANCE)
     assert calm is not None
-    assert calm.after(Look(1, True, np.zeros(9, np.uint8))) is None
-    assert Calm.of([Look(0, True, np.zeros(0, np.uint8))], TOLERANCE) is None
+    assert calm.after(BlockChange(1, True, np.zeros(9, np.uint8))) is None
+    assert IdleState.of([BlockChange(0, True, np.zeros(0, np.uint8))], TOLERANCE) is None

@@ -20,8 +20,7 @@ from lookout.windows import (
     NEWLINE,
     PREFIX,
     VISUAL,
-    Block,
-    BlockFrame,
+    EncodedFrame,
     LabelStyle,
     Layout,
     Planner,
@@ -29,15 +28,16 @@ from lookout.windows import (
     PositionRangeError,
     PositionRule,
     Rotary,
-    Run,
+    RowRange,
+    StrideBlock,
     WindowError,
     WindowPlan,
     WindowSettings,
     load_layout,
-    rows_of,
-    runs_of,
+    ranges_of,
+    rows_in,
 )
-from lookout.windows.planner import falling
+from lookout.windows.planner import falling_shares
 from tests.tiny_models import FAMILIES, checkpoint
 
 LABEL = LabelStyle("frames", tuple(range(100, 110)), 3, head=(90,), tail=(91,))
@@ -56,15 +56,15 @@ PLAIN = Layout(
 )
 
 
-def frame(time_us: int, keep: np.ndarray, anchor: bool = False) -> BlockFrame:
-    return BlockFrame(time_us, anchor, keep, torch.zeros(int(keep.sum()), 8))
+def frame(time_us: int, keep: np.ndarray, anchor: bool = False) -> EncodedFrame:
+    return EncodedFrame(time_us, anchor, keep, torch.zeros(int(keep.sum()), 8))
 
 
-def block(index: int, frames: int = 2, shape: tuple[int, int] = (2, 3), stream: str = "cam/0") -> Block:
+def block(index: int, frames: int = 2, shape: tuple[int, int] = (2, 3), stream: str = "cam/0") -> StrideBlock:
     draw = np.random.default_rng(index)
     masks = [np.ones(shape, bool), *(draw.random(shape) < 0.5 for _ in range(frames - 1))][:frames]
     times = [(index * frames + number) * 500_000 for number in range(frames)]
-    return Block(
+    return StrideBlock(
         stream, index, tuple(frame(t, m, i == 0) for i, (t, m) in enumerate(zip(times, masks, strict=True)))
     )
 
@@ -80,7 +80,7 @@ def chain(planner: Planner, windows: int, size: int) -> list[WindowPlan]:
 def test_rows_follow_the_layout() -> None:
     blocks = [block(0), block(1)]
     plan = Planner(PLAIN, WindowSettings(2)).plan(blocks)
-    prefix, first, *_ = plan.segments
+    prefix, first, *_ = plan.parts
     assert prefix.block == PREFIX
     assert plan.token_ids[:3].tolist() == [1, 2, 3]
     assert plan.token_ids[first.start : first.visual_start].tolist() == [90, 100, 100, 101, 91, 4]
@@ -88,7 +88,7 @@ def test_rows_follow_the_layout() -> None:
     assert plan.token_ids[first.visual_stop : first.stop].tolist() == [5]
     assert plan.key
     assert plan.parent is None
-    assert plan.compute == (Run(0, plan.rows),)
+    assert plan.compute == (RowRange(0, plan.rows),)
     assert plan.salt.startswith("cam/0:1:")
 
 
@@ -98,7 +98,7 @@ def test_full_grid_positions_leave_gaps_and_compact_ones_do_not() -> None:
     dense = Planner(PLAIN, WindowSettings(2, compact=True)).plan(blocks)
     assert dense.positions[0].tolist() == list(range(dense.rows))
     assert gaps.question_position == 3 + 4 * (6 + 6 + 1)
-    for segment, one in zip(gaps.segments[1:], [f for b in blocks for f in b.frames], strict=True):
+    for segment, one in zip(gaps.parts[1:], [f for b in blocks for f in b.frames], strict=True):
         start = gaps.positions[0, segment.start] + 6
         kept = np.flatnonzero(one.keep)
         assert (
@@ -113,12 +113,12 @@ def test_a_slide_drops_the_oldest_block_and_moves_the_rest() -> None:
     assert after.blocks == (3, 4, 5)
     assert after.parent == before.digest
     assert after.source[:3].tolist() == [0, 1, 2]
-    for segment in after.segments[1:]:
+    for segment in after.parts[1:]:
         rows = after.source[segment.start : segment.stop]
         if segment.block == 5:
             assert (rows == -1).all()
         else:
-            old = next(s for s in before.segments if (s.block, s.frame) == (segment.block, segment.frame))
+            old = next(s for s in before.parts if (s.block, s.frame) == (segment.block, segment.frame))
             assert rows.tolist() == list(range(old.start, old.stop))
             assert old.label == segment.label
 
@@ -126,17 +126,17 @@ def test_a_slide_drops_the_oldest_block_and_moves_the_rest() -> None:
 def test_refresh_computes_anchors_and_the_new_block() -> None:
     plans = chain(Planner(PLAIN, WindowSettings(3, key_every=1000)), 5, 3)
     plan = plans[-1]
-    want = [s for s in plan.segments[1:] if s.block == 4 or s.anchor]
-    assert rows_of(plan.compute).tolist() == rows_of([Run(s.start, s.stop) for s in want]).tolist()
+    want = [s for s in plan.parts[1:] if s.block == 4 or s.anchor]
+    assert rows_in(plan.compute).tolist() == rows_in([RowRange(s.start, s.stop) for s in want]).tolist()
     growing = plans[1]
-    assert rows_of(growing.compute).min() == next(s for s in growing.segments if s.block == 1).start
+    assert rows_in(growing.compute).min() == next(s for s in growing.parts if s.block == 1).start
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_refresh_may_stop_at_the_oldest_anchors(most: int) -> None:
-    plan = chain(Planner(PLAIN, WindowSettings(4, key_every=1000, anchors=most)), 6, 4)[-1]
-    want = [s for s in plan.segments[1:] if s.block == 5 or (s.anchor and s.block < 2 + most)]
-    assert rows_of(plan.compute).tolist() == rows_of([Run(s.start, s.stop) for s in want]).tolist()
+@pytest.mark.parametrize("limit", [1, 2])
+def test_refresh_may_stop_at_the_oldest_anchors(limit: int) -> None:
+    plan = chain(Planner(PLAIN, WindowSettings(4, key_every=1000, anchors=limit)), 6, 4)[-1]
+    want = [s for s in plan.parts[1:] if s.block == 5 or (s.anchor and s.block < 2 + limit)]
+    assert rows_in(plan.compute).tolist() == rows_in([RowRange(s.start, s.stop) for s in want]).tolist()
     with pytest.raises(WindowError, match="reuse-all refreshes none"):
         WindowSettings(anchors=0)
 
@@ -147,12 +147,12 @@ def test_labels_restart_at_key_windows_only() -> None:
     assert keys[0] == 0
     assert set(np.diff(keys[1:])) == {4}
     for before, plan in itertools.pairwise(plans):
-        labels = [segment.label for segment in plan.segments[1:]]
+        labels = [segment.label for segment in plan.parts[1:]]
         if plan.key:
             assert labels == list(range(1, len(labels) + 1))
             assert plan.since_key == 0
         else:
-            assert labels[-1] == before.segments[-1].label + 2
+            assert labels[-1] == before.parts[-1].label + 2
             assert plan.since_key == before.since_key + 1
 
 
@@ -184,10 +184,10 @@ def test_key_strides_differ_between_cameras() -> None:
 
 def test_holes_make_windows_too() -> None:
     planner = Planner(PLAIN, WindowSettings(3, key_every=1000))
-    empty = Block("cam/0", 1, ())
+    empty = StrideBlock("cam/0", 1, ())
     first = planner.plan([block(0), empty])
     after = planner.plan([block(0), empty, block(2)], first)
-    assert {segment.block for segment in after.segments[1:]} == {0, 2}
+    assert {segment.block for segment in after.parts[1:]} == {0, 2}
     with pytest.raises(WindowError, match="no frame"):
         planner.plan([empty])
 
@@ -200,12 +200,12 @@ def test_policies_compute_what_they_say_at_equal_token_layers(policy: Policy) ->
     spent = [28 * plans[0].computed]
     plan = plans[1]
     if plan.select is not None:
-        fresh = int((plan.source[rows_of(plan.compute)] < 0).sum())
+        fresh = int((plan.source[rows_in(plan.compute)] < 0).sum())
         spent.append(
             plan.select.layer * plan.computed + (28 - plan.select.layer) * (fresh + plan.select.rows)
         )
     else:
-        spent.append(sum(len(rows_of(plan.runs(layer))) for layer in range(28)))
+        spent.append(sum(len(rows_in(plan.runs(layer))) for layer in range(28)))
     if policy in (Policy.FULL, Policy.PRUNE_ONLY):
         assert spent[1] == 28 * plan.rows
     elif policy is Policy.REUSE_ALL:
@@ -214,13 +214,13 @@ def test_policies_compute_what_they_say_at_equal_token_layers(policy: Policy) ->
         assert abs(spent[1] - spent[0]) <= 28
     if plan.layers is not None:
         for early, late in itertools.pairwise(plan.layers):
-            assert set(rows_of(late).tolist()) <= set(rows_of(early).tolist())
+            assert set(rows_in(late).tolist()) <= set(rows_in(early).tolist())
 
 
 @given(st.integers(0, 500), st.integers(1, 60))
 @settings(max_examples=50, deadline=None)
 def test_falling_shares_sum_to_the_budget(budget: int, layers: int) -> None:
-    counts = falling(budget, layers, 10**6)
+    counts = falling_shares(budget, layers, 10**6)
     assert len(counts) == layers
     assert sum(counts) == budget * layers
     assert list(counts) == sorted(counts, reverse=True)
@@ -230,7 +230,7 @@ def test_falling_shares_sum_to_the_budget(budget: int, layers: int) -> None:
 @settings(max_examples=50, deadline=None)
 def test_runs_and_rows_are_inverse(rows: list[int]) -> None:
     array = np.array(sorted(rows), dtype=np.int64)
-    assert rows_of(runs_of(array)).tolist() == array.tolist()
+    assert rows_in(ranges_of(array)).tolist() == array.tolist()
 
 
 def test_plans_are_deterministic_and_digests_name_their_lineage() -> None:
@@ -253,7 +253,7 @@ def test_bad_blocks_and_settings_are_refused() -> None:
     with pytest.raises(WindowError, match="a window has 2"):
         planner.plan([block(0), block(1), block(2)])
     with pytest.raises(WindowError, match="keep mask"):
-        BlockFrame(0, True, np.ones((2, 2), bool), torch.zeros(3, 8))
+        EncodedFrame(0, True, np.ones((2, 2), bool), torch.zeros(3, 8))
     with pytest.raises(WindowError, match="at least 1"):
         WindowSettings(0)
     with pytest.raises(PositionRangeError, match="counts only to 49"):
@@ -275,9 +275,9 @@ def test_labels_too_wide_ask_for_more_key_windows() -> None:
 # Against the stock models and processors.
 
 
-def grid_blocks(rows: int, cols: int, frames: int) -> list[Block]:
+def grid_blocks(rows: int, cols: int, frames: int) -> list[StrideBlock]:
     whole = np.ones((rows, cols), bool)
-    return [Block("cam/0", k, tuple(frame((k * frames + i) * 1_000_000, whole) for i in range(frames)))
+    return [StrideBlock("cam/0", k, tuple(frame((k * frames + i) * 1_000_000, whole) for i in range(frames)))
             for k in range(2)]  # fmt: skip
 
 

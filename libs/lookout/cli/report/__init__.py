@@ -2,6 +2,6 @@
 
 from lookout.cli.report.page import PageFacts, Truth, write_page
 from lookout.cli.report.pictures import Album
-from lookout.cli.report.run import TOPICS, Run
+from lookout.cli.report.run import TOPICS, FleetRecord
 
-__all__ = ["TOPICS", "Album", "PageFacts", "Run", "Truth", "write_page"]
+__all__ = ["TOPICS", "Album", "FleetRecord", "PageFacts", "Truth", "write_page"]

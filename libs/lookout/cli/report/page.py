@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from lookout.cli.report.pictures import Album, data_uri
-from lookout.cli.report.run import CameraRun, Incident, Point, Run, Shot
+from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
 from lookout.v1.verdicts_pb2 import Verdict
 
 Span = tuple[float, float]
@@ -57,7 +57,7 @@ class PageFacts:
     truth: Mapping[str, Truth] = field(default_factory=dict)  # by camera
 
 
-def write_page(path: Path, run: Run, album: Album | None, facts: PageFacts) -> Path:
+def write_page(path: Path, run: FleetRecord, album: Album | None, facts: PageFacts) -> Path:
     """Write the page, whole in one file, and return its path."""
     text = render(page_data(run, album, facts), facts)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     )
 
 
-def page_data(run: Run, album: Album | None, facts: PageFacts) -> dict[str, Any]:
+def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[str, Any]:
     """Plain data for the template and the script. Times are seconds on each camera's axis."""
     watches = list(run.questions)
     cameras = [
@@ -162,7 +162,7 @@ class Axis:
 
 
 def _camera(
-    camera: CameraRun, run: Run, watches: Sequence[str], album: Album | None, truth: Truth
+    camera: CameraRun, run: FleetRecord, watches: Sequence[str], album: Album | None, truth: Truth
 ) -> dict[str, Any]:
     axis = Axis(camera)
     stride = stride_us(camera)
@@ -225,7 +225,7 @@ def _point(point: Point, axis: Axis, stride: int) -> list[Any]:
     ]
 
 
-def _incident(incident: Incident, camera: CameraRun, axis: Axis) -> dict[str, Any]:
+def _incident(incident: ReportedIncident, camera: CameraRun, axis: Axis) -> dict[str, Any]:
     end_us = camera.stream_us(incident.epoch, incident.end_wall_ms)
     if incident.closed is None:  # its newest alert may be old: it lasts as long as was decided
         end_us = max(end_us, camera.decided_us.get(incident.epoch, 0))
@@ -263,7 +263,7 @@ def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
     return bars
 
 
-def choose_shots(camera: CameraRun) -> list[tuple[Shot, str | None]]:
+def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
     """Key frames worth looking at: the evidence of incidents, then frames spread over the time.
 
     Frames that were computed in part tell more than anchors, which are whole; the first frame is one.
@@ -271,7 +271,7 @@ def choose_shots(camera: CameraRun) -> list[tuple[Shot, str | None]]:
     ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
     if not ordered:
         return []
-    chosen: dict[Shot, str | None] = {}
+    chosen: dict[EvidenceFrame, str | None] = {}
     best = sorted(camera.incidents.values(), key=lambda incident: -incident.peak)[:_INCIDENT_SHOTS]
     for incident in best:
         same = [shot for shot in ordered if shot.epoch == incident.epoch]

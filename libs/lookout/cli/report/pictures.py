@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from PIL import Image
 
 from lookout.cli.connect import client_options
-from lookout.cli.report.run import CameraRun, Place, Shot, place_of
+from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.codec import CodecError, DecodeRequest, Fit, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.v1.frames_pb2 import FramesRecord, Picture
@@ -77,9 +77,9 @@ class Album:
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
         self._decoders = list(decoders)
 
-    def filmed(self, camera: CameraRun, shots: Iterable[Shot]) -> dict[Shot, U8]:
+    def filmed(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """Pictures from the segments' bytes, at a size for people, one decode a segment."""
-        found: dict[Shot, U8] = {}
+        found: dict[EvidenceFrame, U8] = {}
         for place, wanted in _by_record(camera, shots).items():
             record = camera.frames[place]
             try:
@@ -88,9 +88,9 @@ class Album:
                 continue
         return found
 
-    def seen(self, camera: CameraRun, shots: Iterable[Shot]) -> dict[Shot, U8]:
+    def seen(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """The model's input, by rows, from decode's tensor store; made again there if it was evicted."""
-        found: dict[Shot, U8] = {}
+        found: dict[EvidenceFrame, U8] = {}
         if not self._decoders:
             return found
         for place, wanted in _by_record(camera, shots).items():
@@ -118,7 +118,7 @@ class Album:
                 continue
         return self._tensors.fetch(ref, record, rows).array
 
-    def _decode(self, record: FramesRecord, shots: Sequence[Shot]) -> Mapping[Shot, U8]:
+    def _decode(self, record: FramesRecord, shots: Sequence[EvidenceFrame]) -> Mapping[EvidenceFrame, U8]:
         data = self._segments.read(place_of(record.segment.segment))
         if data is None:
             return {}
@@ -137,8 +137,8 @@ class Album:
         return {shot: pixels[wanted.index(index)] for shot, index in indexes.items()}
 
 
-def _by_record(camera: CameraRun, shots: Iterable[Shot]) -> dict[Place, list[Shot]]:
-    found: dict[Place, list[Shot]] = {}
+def _by_record(camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[Place, list[EvidenceFrame]]:
+    found: dict[Place, list[EvidenceFrame]] = {}
     for shot in shots:
         if shot.input in camera.frames:
             found.setdefault(shot.input, []).append(shot)

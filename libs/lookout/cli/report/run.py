@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
-from lookout.v1.tokens_pb2 import Block, TokensRecord
+from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.v1.verdicts_pb2 import Cost, Verdict
 from lookout.wire import (
     ALERTS,
@@ -44,7 +44,7 @@ def place_of(ref: RecordRef) -> Place:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shot:
+class EvidenceFrame:
     """One frame the model saw: where its pixels are, and which merge groups were computed.
 
     keep: bool [rows, cols] on the grid of merge groups.
@@ -74,7 +74,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Incident:
+class ReportedIncident:
     """An incident as its newest alert tells it."""
 
     id: str
@@ -104,10 +104,10 @@ class CameraRun:
     """Everything about one camera."""
 
     id: str
-    shots: list[Shot] = field(default_factory=list)
+    shots: list[EvidenceFrame] = field(default_factory=list)
     points: dict[str, list[Point]] = field(default_factory=dict)  # by watch
     costs: dict[tuple[int, int], Cost] = field(default_factory=dict)  # by epoch and window
-    incidents: dict[str, Incident] = field(default_factory=dict)
+    incidents: dict[str, ReportedIncident] = field(default_factory=dict)
     frames: dict[Place, FramesRecord] = field(default_factory=dict)
     segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters
     dead: list[DeadLetter] = field(default_factory=list)
@@ -147,7 +147,7 @@ class CameraRun:
 
 
 @dataclass(slots=True)
-class Run:
+class FleetRecord:
     """Cameras by id, filled record by record with `take`."""
 
     cameras: dict[str, CameraRun] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Run:
         camera.decoded += segment.facts.decoded
         camera.corrupt += segment.facts.corrupt
         camera.codec = segment.facts.codec or camera.codec
-        camera.walls_us[record.epoch] = record.epoch_wall_us
+        camera.walls_us[record.epoch] = record.wall_offset_us
         camera.epochs[record.epoch] = max(camera.epochs.get(record.epoch, 0), segment.end_us)
 
     def _tokens(self, record: TokensRecord) -> None:
@@ -228,7 +228,7 @@ class Run:
     def _alert(self, alert: Alert) -> Alert:
         incidents = self.camera(alert.camera).incidents
         known = incidents.get(alert.incident)
-        incident = Incident(
+        incident = ReportedIncident(
             alert.incident,
             alert.watch,
             alert.question,
@@ -258,7 +258,7 @@ class Run:
         return letter
 
 
-def shots_of(block: Block, epoch: int) -> list[Shot]:
+def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
     """The frames of a block with the groups that were computed of them."""
     rows, cols = block.group_rows, block.group_cols
     found = []
@@ -268,7 +268,7 @@ def shots_of(block: Block, epoch: int) -> list[Shot]:
         for index in sorted(set(patch.frames)):
             frame = block.frames[index]
             found.append(
-                Shot(
+                EvidenceFrame(
                     epoch,
                     frame.time_us,
                     block.index,

@@ -36,7 +36,7 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.windows import Layout, WindowError, WindowPlan, load_layout, rows_of
+from lookout.windows import Layout, WindowError, WindowPlan, load_layout, rows_in
 from lookout.windows.rotary import Angles
 from lookout.windows.types import Rows
 
@@ -201,7 +201,7 @@ class TransformersEngine:
             limit=model.limit,
         )
         kv, room = self._admit_stream(request, batch)
-        return _Work(index, request, suffixes, rows_of(request.plan.compute), kv, room)
+        return _Work(index, request, suffixes, rows_in(request.plan.compute), kv, room)
 
     def _admit_stream(self, request: WindowRequest, batch: Sequence[_Work]) -> tuple[StreamKV, int]:
         """The stream's KV, and the bytes it will yet allocate."""
@@ -400,7 +400,7 @@ class TransformersEngine:
         """Which of the stream's present rows go on at layer `index`; None for all of them."""
         plan = work.plan
         if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
-            before, now = rows_of(plan.layers[index - 1]), rows_of(plan.layers[index])
+            before, now = rows_in(plan.layers[index - 1]), rows_in(plan.layers[index])
             return torch.from_numpy(np.searchsorted(before, now)).to(hidden.device)
         if plan.select is not None and plan.select.layer == index:
             own = hidden[:, share.offset : share.offset + share.computed]
@@ -550,14 +550,14 @@ def _visual_rows(work: _Work) -> tuple[list[Any], Any, Any]:
     `put` in the stream's share."""
     held = {block.index: block for block in work.request.blocks}
     frames, take, put, base = [], [], [], 0
-    for segment in work.plan.segments[1:]:
-        low, high = np.searchsorted(work.rows, (segment.visual_start, segment.visual_stop))
+    for part in work.plan.parts[1:]:
+        low, high = np.searchsorted(work.rows, (part.visual_start, part.visual_stop))
         if low == high:
             continue
-        frames.append(held[segment.block].frames[segment.frame])
-        take.append(work.rows[low:high] - segment.visual_start + base)
+        frames.append(held[part.block].frames[part.frame])
+        take.append(work.rows[low:high] - part.visual_start + base)
         put.append(np.arange(low, high))
-        base += segment.visual_stop - segment.visual_start
+        base += part.visual_stop - part.visual_start
     empty = np.zeros(0, dtype=np.int64)
     return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty
 

@@ -30,9 +30,9 @@ from lookout.engines.types import (
     WindowRequest,
 )
 from lookout.engines.vllm import admission, internals
-from lookout.engines.vllm.internals import Ask, Backend, Heard
+from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
 from lookout.engines.vllm.store import WindowInputs
-from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_of
+from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_in
 from lookout.windows.layout import read_config
 
 log = structlog.get_logger(__name__)
@@ -164,7 +164,7 @@ def _newline(folder: Path) -> torch.Tensor:
 
 
 @dataclass(slots=True)
-class _Held:
+class _StreamRecord:
     """What the engine knows of a stream's KV on the workers."""
 
     window: int
@@ -181,7 +181,7 @@ class _Work:
     suffixes: list[tuple[int, ...]]
     key: str
     salt: str
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[EngineOutput] = field(default_factory=list)
     texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
 
@@ -236,7 +236,7 @@ class VllmEngine:
         self._limits = limits
         self._tokenizer = tokenizer
         self._budget = budget_bytes
-        self._streams: OrderedDict[str, _Held] = OrderedDict()
+        self._streams: OrderedDict[str, _StreamRecord] = OrderedDict()
         self._run = itertools.count()
         self._suffix = lru_cache(maxsize=4096)(self._encode)
 
@@ -379,7 +379,7 @@ class VllmEngine:
         for work in works:
             if work.error is None and work.request.keep:
                 plan = work.plan
-                self._streams[plan.stream] = _Held(plan.window, plan.digest, plan.rows)
+                self._streams[plan.stream] = _StreamRecord(plan.window, plan.digest, plan.rows)
                 self._streams.move_to_end(plan.stream)
 
     def _questions(self, works: Sequence[_Work]) -> None:
@@ -392,7 +392,7 @@ class VllmEngine:
     def _describe(self, works: Sequence[_Work]) -> None:
         """Text for the questions that were answered Yes and want it, greedily."""
         layout = self.layout
-        wanted: list[tuple[_Work, int, Ask]] = []
+        wanted: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
             for place, question in enumerate(work.request.questions):
                 if question.describe > 0 and self._pair(work.heard[place])[0] > 0.5:
@@ -404,8 +404,8 @@ class VllmEngine:
             tokens = itertools.takewhile(lambda token: token not in layout.stop, said.tokens)
             work.texts[place] = (layout.yes, *tokens)
 
-    def _ask(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> Ask:
-        return Ask(
+    def _ask(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> EngineCall:
+        return EngineCall(
             window=work.key,
             held=work.name if ask else work.plan.stream,
             prompt=work.prompt(suffix),
@@ -430,7 +430,7 @@ class VllmEngine:
             embeddings=embeddings,
             deepstack=deepstack,
             source=torch.from_numpy(plan.source.copy()),
-            computed=torch.from_numpy(rows_of(plan.compute)),
+            computed=torch.from_numpy(rows_in(plan.compute)),
             load=work.load,
             runs=tuple((run.start, run.stop) for run in plan.compute if run.start < work.load),
         )
@@ -438,14 +438,14 @@ class VllmEngine:
     def _visual(self, work: _Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Visual rows of frames with rows to compute, their embeddings and DeepStack features."""
         held = {block.index: block for block in work.request.blocks}
-        computed = rows_of(work.plan.compute)
+        computed = rows_in(work.plan.compute)
         rows, tokens, deep = [], [], []
-        for segment in work.plan.segments[1:]:
-            low, high = np.searchsorted(computed, (segment.visual_start, segment.visual_stop))
+        for part in work.plan.parts[1:]:
+            low, high = np.searchsorted(computed, (part.visual_start, part.visual_stop))
             if low == high:
                 continue
-            frame = held[segment.block].frames[segment.frame]
-            rows.append(torch.arange(segment.visual_start, segment.visual_stop))
+            frame = held[part.block].frames[part.frame]
+            rows.append(torch.arange(part.visual_start, part.visual_stop))
             tokens.append(frame.tokens)
             if frame.deepstack is not None:
                 deep.append(frame.deepstack)
@@ -453,7 +453,7 @@ class VllmEngine:
             return torch.zeros(0, dtype=torch.int64), torch.zeros(0, self.shape.hidden), None
         return torch.cat(rows), torch.cat(tokens), torch.cat(deep, 1) if deep else None
 
-    def _pair(self, heard: Heard) -> tuple[float, float, float]:
+    def _pair(self, heard: EngineOutput) -> tuple[float, float, float]:
         """p(yes) and the logits of Yes and No."""
         pair = torch.tensor(
             [heard.logits[self.layout.yes], heard.logits[self.layout.no]], dtype=torch.float32

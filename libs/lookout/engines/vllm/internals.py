@@ -47,7 +47,7 @@ from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from lookout.engines.vllm.store import Angles, Captured, StreamKV, WindowInputs, WindowStore, turned
+from lookout.engines.vllm.store import Angles, Captured, SavedKV, WindowInputs, WindowStore, turned
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as BaseWorker
@@ -484,13 +484,13 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self, runs: Sequence[tuple[Share, WindowInputs, int, int]]
     ) -> Iterator[list[tuple[Share, WindowInputs, int, int]]]:
         """Runs in batches within the activation budget vLLM has measured; long runs are cut, in order."""
-        most = int(self.vllm_config.scheduler_config.max_num_batched_tokens)
+        limit = int(self.vllm_config.scheduler_config.max_num_batched_tokens)
         group: list[tuple[Share, WindowInputs, int, int]] = []
         held = 0
         for share, window, first, last in runs:
-            for start in range(first, last, most):
-                stop = min(start + most, last)
-                if held + stop - start > most:
+            for start in range(first, last, limit):
+                stop = min(start + limit, last)
+                if held + stop - start > limit:
                     yield group
                     group, held = [], 0
                 group.append((share, window, start, stop))
@@ -663,7 +663,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         """Bytes of each stream's KV on this rank."""
         return {name: kv.bytes for name, kv in self.lookout.store.streams.items()}
 
-    def lookout_stream(self, name: str) -> StreamKV:
+    def lookout_stream(self, name: str) -> SavedKV:
         """A stream's canonical KV on this rank, for tests."""
         return self.lookout.store.streams[name]
 
@@ -673,7 +673,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class EngineCall:
     """One vLLM request: prompt ids, the window they belong to, and how many leading rows are loaded from the
     KV held under a name. `ask`: the window is complete, only what follows it is computed."""
 
@@ -689,7 +689,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class EngineOutput:
     """What came back: generated ids, and the raw logits of the answer tokens at the first of them."""
 
     tokens: tuple[int, ...]
@@ -749,14 +749,14 @@ class Backend:
         out: list[Any] = self.llm.collective_rpc(method, args=arguments)
         return out
 
-    def generate(self, asks: Sequence[Ask]) -> list[Heard]:
+    def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
         """Run requests as one batch, greedily; the answers in their order."""
         if not asks:
             return []
         prompts = [TokensPrompt(prompt_token_ids=ask.prompt, cache_salt=ask.salt) for ask in asks]
         params = [self._params(ask) for ask in asks]
         outputs = self.llm.generate(prompts, params, use_tqdm=False)
-        return [self._heard(output) for output in outputs]
+        return [self._output_of(output) for output in outputs]
 
     def abort(self) -> None:
         """Throw away every request that an error left behind."""
@@ -769,7 +769,7 @@ class Backend:
         """Stop the engine and free its memory."""
         self.llm.llm_engine.engine_core.shutdown()
 
-    def _params(self, ask: Ask) -> SamplingParams:
+    def _params(self, ask: EngineCall) -> SamplingParams:
         wish = {
             "window": ask.window,
             "held": ask.held,
@@ -787,8 +787,8 @@ class Backend:
             extra_args={"kv_transfer_params": {"lookout": wish}},
         )
 
-    def _heard(self, output: Any) -> Heard:
+    def _output_of(self, output: Any) -> EngineOutput:
         first = output.outputs[0]
         scores = first.logprobs[0] if first.logprobs else {}
         logits = {token: float(scores[token].logprob) for token in self.answers if token in scores}
-        return Heard(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))
+        return EngineOutput(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))

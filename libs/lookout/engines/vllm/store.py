@@ -85,7 +85,7 @@ class Captured:
 
 
 @dataclass(slots=True, eq=False)
-class StreamKV:
+class SavedKV:
     """A stream's window: canonical K, and V, per layer [rows, kv_heads, head_dim]."""
 
     rows: int
@@ -102,7 +102,7 @@ class WindowStore:
     """All windows and streams of one worker (one tensor-parallel rank holds its own heads)."""
 
     windows: dict[str, WindowInputs] = field(default_factory=dict)
-    streams: dict[str, StreamKV] = field(default_factory=dict)
+    streams: dict[str, SavedKV] = field(default_factory=dict)
     captured: dict[str, Captured] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -149,7 +149,7 @@ class WindowStore:
                 _joined(window, target, before and before[0], fresh and fresh[0]),
                 _joined(window, target, before and before[1], fresh and fresh[1]),
             )
-        self.streams[name] = StreamKV(window.rows, layers)
+        self.streams[name] = SavedKV(window.rows, layers)
         return None
 
 

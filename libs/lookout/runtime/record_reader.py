@@ -17,7 +17,7 @@ from lookout.runtime.settings import ServiceSettings
 NEAR = 64
 
 
-class Rereader:
+class RecordReader:
     """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
 
     def __init__(self, settings: ServiceSettings) -> None:

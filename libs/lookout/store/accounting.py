@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-__all__ = ["Ledger"]
+__all__ = ["TierAccounting"]
 
 
 @dataclass(slots=True)
-class Ledger:
+class TierAccounting:
     """Sizes of the entries of one tier. Not locked: its owner is."""
 
     budget: int

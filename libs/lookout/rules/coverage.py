@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lookout.rules.types import Answer, Outcome
+from lookout.rules.types import Outcome, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class CoverageInterval:
     """[start_ms, end_ms) of one watch on one camera, Unix milliseconds."""
 
     camera: str
@@ -19,14 +19,14 @@ class Interval:
     outcome: Outcome
 
 
-def ledger(answers: Iterable[Answer]) -> list[Interval]:
+def coverage_intervals(answers: Iterable[Verdict]) -> list[CoverageInterval]:
     """Disjoint intervals in time order per camera and watch; neighbours of one outcome are joined.
 
     Windows overlap: each accounts only for what no earlier window covered. Time that no outcome covers is
     absent: it was not looked at.
     """
-    newest: dict[tuple[str, str], Interval] = {}
-    done: list[Interval] = []
+    newest: dict[tuple[str, str], CoverageInterval] = {}
+    done: list[CoverageInterval] = []
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)
@@ -38,5 +38,5 @@ def ledger(answers: Iterable[Answer]) -> list[Interval]:
             continue
         if last:
             done.append(last)
-        newest[key] = Interval(answer.camera, answer.watch, start, answer.end_ms, answer.outcome)
+        newest[key] = CoverageInterval(answer.camera, answer.watch, start, answer.end_ms, answer.outcome)
     return sorted([*done, *newest.values()], key=lambda i: (i.camera, i.watch, i.start_ms))

@@ -1,4 +1,4 @@
-"""FFmpeg's exported motion vectors -> `BlockMap`."""
+"""FFmpeg's exported motion vectors -> `PredictionBlocks`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import av
 import numpy as np
 
-from lookout.codec.types import BlockKind, BlockMap
+from lookout.codec.types import PredictionBlocks, PredictionKind
 
 H264_SCALE = 4
 
 
-def block_map(frame: av.VideoFrame) -> BlockMap | None:
+def prediction_blocks(frame: av.VideoFrame) -> PredictionBlocks | None:
     """The blocks of a frame, None where the decoder exported none (intra pictures, codecs without vectors).
 
     FFmpeg gives block centres, motion in 1/motion_scale pixels (4 for H.264, 2 for MPEG-1/2/4) and skip
@@ -30,13 +30,13 @@ def block_map(frame: av.VideoFrame) -> BlockMap | None:
     lines = np.ones_like(scale)
     if frame.interlaced_frame:
         lines[(w == h) & (scale == H264_SCALE)] = 2
-    return BlockMap(
+    return PredictionBlocks(
         x=vectors["dst_x"] - w // 2,
         y=vectors["dst_y"] - h // 2,
         w=w,
         h=h,
         dx=vectors["motion_x"].astype(np.float32) / scale,
         dy=vectors["motion_y"].astype(np.float32) * lines / scale,
-        kind=np.full(len(w), BlockKind.INTER, np.uint8),
+        kind=np.full(len(w), PredictionKind.INTER, np.uint8),
         source=vectors["source"].astype(np.int8),
     )

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import av
 
-from lookout.codec.blocks import block_map
 from lookout.codec.picture import orientation
-from lookout.codec.types import BlockMap, Picture
+from lookout.codec.prediction import prediction_blocks
+from lookout.codec.types import Picture, PredictionBlocks
 
 
 @dataclass(slots=True)
-class Shot:
+class DecodedFrame:
     """A decoded frame.
 
     pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its block
@@ -27,10 +27,10 @@ class Shot:
     interlaced: bool
     frame: av.VideoFrame
     turn: Callable[[], tuple[int, bool]]
-    blocks: Callable[[], BlockMap | None]
+    blocks: Callable[[], PredictionBlocks | None]
 
     @classmethod
-    def of(cls, frame: av.VideoFrame) -> Shot:
+    def of(cls, frame: av.VideoFrame) -> DecodedFrame:
         """A frame of the software decoder."""
         return cls(
             pts=frame.pts if frame.pts is not None else frame.dts,
@@ -40,7 +40,7 @@ class Shot:
             interlaced=bool(frame.interlaced_frame),
             frame=frame,
             turn=lambda: orientation(frame),
-            blocks=lambda: block_map(frame),
+            blocks=lambda: prediction_blocks(frame),
         )
 
     @property

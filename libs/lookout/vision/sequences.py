@@ -25,7 +25,7 @@ NAME = "lookout_flash_segments"
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class Sequences:
     """Consecutive runs of a packed sequence that attend only to themselves.
 
     `cumulative` is int32 [n + 1] on the host, `index` holds for each distinct length the rows of all its
@@ -40,7 +40,7 @@ class Segments:
     device: torch.device
 
     @classmethod
-    def of(cls, lengths: Sequence[int], device: torch.device) -> Segments:
+    def of(cls, lengths: Sequence[int], device: torch.device) -> Sequences:
         """Segments of these positive lengths, in order."""
         cumulative = torch.zeros(len(lengths) + 1, dtype=torch.int32)
         cumulative[1:] = torch.tensor(lengths, dtype=torch.int32).cumsum(0)
@@ -63,11 +63,11 @@ class Segments:
         return sum(length * length for length in self.lengths)
 
 
-_active: ContextVar[tuple[Segments, ...]] = ContextVar("lookout_segments", default=())
+_active: ContextVar[tuple[Sequences, ...]] = ContextVar("lookout_segments", default=())
 
 
 @contextmanager
-def attending(*segments: Segments) -> Iterator[None]:
+def attending(*segments: Sequences) -> Iterator[None]:
     """Attend inside these segments; a layer that names its own boundaries gets the segments holding them."""
     token = _active.set(segments)
     try:
@@ -76,7 +76,7 @@ def attending(*segments: Segments) -> Iterator[None]:
         _active.reset(token)
 
 
-def _chosen(boundaries: torch.Tensor | None) -> Segments:
+def _chosen(boundaries: torch.Tensor | None) -> Sequences:
     active = _active.get()
     return next((one for one in active if one.cumulative is boundaries), active[0])
 
@@ -100,7 +100,7 @@ def attend(
                 query, key, value, attn_mask=attention_mask, scale=scaling
             ).transpose(1, 2).contiguous(), None
         lengths = (cu_seq_lens_q[1:] - cu_seq_lens_q[:-1]).tolist()
-        segments = Segments.of(lengths, query.device)
+        segments = Sequences.of(lengths, query.device)
     else:
         segments = _chosen(cu_seq_lens_q)
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
@@ -113,7 +113,7 @@ def attend(
 
 
 def _by_length(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Segments, scaling: float | None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequences, scaling: float | None
 ) -> torch.Tensor:
     """One dense call for all segments of one length; nothing is padded. [heads, rows, dim] -> [rows,
     heads, dim]."""

@@ -17,17 +17,17 @@ CALL_S = 5.0
 R = TypeVar("R")
 
 
-class NotYetError(Exception):
+class NotReadyError(Exception):
     """A dependency is not there yet."""
 
 
-def patiently(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
+def retry_until(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
     """The answer of `ask` as soon as it has one; StartupError "`what`: why" when it has none in time."""
     try:
         for attempt in Retrying(
             stop=stop_after_delay(settings.start_timeout_s),
             wait=wait_exponential_jitter(initial=0.1, max=2.0),
-            retry=retry_if_exception_type((NotYetError, KafkaException)),
+            retry=retry_if_exception_type((NotReadyError, KafkaException)),
         ):
             with attempt:
                 return ask()

@@ -8,7 +8,7 @@ from lookout.runtime import Delivery, Output
 from lookout.store.store import TensorStore
 
 
-class KeepsTensors:
+class StoreLifecycle:
     """The store's half of a `lookout.runtime.Handler`; stands before it among the bases.
 
     `Output.tag` of a record is the list of the references it carries. All methods return at once.

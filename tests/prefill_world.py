@@ -11,7 +11,8 @@ from lookout.store import Array
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, TokensRecord
 
-STRIDE_US = 2_000_000
+STRIDE_S = 2
+STRIDE_US = STRIDE_S * 1_000_000
 SAMPLES = 4
 GRID = 4
 HIDDEN = 128  # of the tiny model's language half

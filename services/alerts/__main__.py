@@ -27,7 +27,7 @@ def is_watched(row: bytes | None, now_ms: float) -> bool:
         watch = from_json(row, watches_pb2.Watch)
     except WireError:
         return True
-    return not watch.disabled or now_ms < watch.active_from_ms
+    return not watch.disabled or now_ms < watch.active_from.ToMilliseconds()
 
 
 if __name__ == "__main__":

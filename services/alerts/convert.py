@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import time
 
 from lookout.rules import (
     Activity,
@@ -71,8 +71,8 @@ def answer(verdict: verdicts_pb2.Verdict) -> Verdict:
         version=verdict.watch_version,
         outcome=outcome,
         p_yes=verdict.p_yes,
-        start_ms=verdict.start_wall_ms,
-        end_ms=verdict.end_wall_ms,
+        start_ms=verdict.start.ToMilliseconds(),
+        end_ms=verdict.end.ToMilliseconds(),
         rule=rule(verdict.rule),
         activity=_activity(verdict),
         evidence=tuple(frame.SerializeToString(deterministic=True) for frame in verdict.evidence),
@@ -92,7 +92,7 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent) -> alert
     """An incident event as it is published."""
     incident = event.incident
     frames = [frame for _, window in incident.evidence for frame in window]
-    return alerts_pb2.Alert(
+    message = alerts_pb2.Alert(
         id=ids.stable_id("alert", incident.id, event.kind, event.end_ms, event.reason),
         incident=incident.id,
         kind=_KINDS[event.kind],
@@ -103,28 +103,24 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent) -> alert
         question=question,
         score=incident.score,
         peak=incident.peak,
-        start_wall_ms=incident.opened_ms,
-        end_wall_ms=event.end_ms,
         windows=incident.windows,
         reason=event.reason,
         evidence=[verdicts_pb2.Evidence.FromString(frame) for frame in dict.fromkeys(frames)],
-        coverage=_coverage(event.coverage),
+        coverage=_coverage(incident.coverage),
     )
-
-
-def rfc3339(moment_ms: int) -> str:
-    """Unix milliseconds as CloudEvents writes times."""
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    message.start.FromMilliseconds(incident.opened_ms)
+    message.end.FromMilliseconds(event.end_ms)
+    return message
 
 
 def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
     return alerts_pb2.Coverage(
-        answered_ms=coverage.answered,
-        idle_ms=coverage.idle,
-        late_ms=coverage.late,
-        gap_ms=coverage.gap,
-        skipped_ms=coverage.skipped,
-        degraded_ms=coverage.degraded,
+        answered_s=coverage.answered / 1000,
+        idle_s=coverage.idle / 1000,
+        late_s=coverage.late / 1000,
+        gap_s=coverage.gap / 1000,
+        skipped_s=coverage.skipped / 1000,
+        degraded_s=coverage.degraded / 1000,
     )
 
 
@@ -139,15 +135,13 @@ def pack(watch: str, question: str, state: WatchState) -> state_pb2.WatchState:
         seen=len(state.recent),
         newest_ms=state.newest_ms,
         cooldown_until_ms=state.cooldown_until_ms,
-        coverage=_coverage(state.coverage),
-        question=question,
     )
     if state.incident is not None:
-        message.incident.CopyFrom(_pack_incident(state.incident))
+        message.incident.CopyFrom(_pack_incident(state.incident, question))
     return message
 
 
-def _pack_incident(incident: Incident) -> state_pb2.OpenIncident:
+def _pack_incident(incident: Incident, question: str) -> state_pb2.OpenIncident:
     return state_pb2.OpenIncident(
         id=incident.id,
         opened_ms=incident.opened_ms,
@@ -161,12 +155,13 @@ def _pack_incident(incident: Incident) -> state_pb2.OpenIncident:
             )
             for p, frames in incident.evidence
         ],
+        question=question,
+        coverage=_coverage(incident.coverage),
     )
 
 
 def unpack(message: state_pb2.WatchState) -> WatchState:
     """The inverse of `pack`."""
-    spent = message.coverage
     return WatchState(
         version=message.version,
         epoch=message.epoch,
@@ -175,14 +170,6 @@ def unpack(message: state_pb2.WatchState) -> WatchState:
         newest_ms=message.newest_ms,
         cooldown_until_ms=message.cooldown_until_ms,
         incident=_unpack_incident(message.incident) if message.HasField("incident") else None,
-        coverage=Coverage(
-            answered=spent.answered_ms,
-            idle=spent.idle_ms,
-            late=spent.late_ms,
-            gap=spent.gap_ms,
-            skipped=spent.skipped_ms,
-            degraded=spent.degraded_ms,
-        ),
     )
 
 
@@ -201,4 +188,16 @@ def _unpack_incident(message: state_pb2.OpenIncident) -> Incident:
             )
             for window in message.evidence
         ),
+        coverage=_unpack_coverage(message.coverage),
+    )
+
+
+def _unpack_coverage(message: alerts_pb2.Coverage) -> Coverage:
+    return Coverage(
+        answered=round(message.answered_s * 1000),
+        idle=round(message.idle_s * 1000),
+        late=round(message.late_s * 1000),
+        gap=round(message.gap_s * 1000),
+        skipped=round(message.skipped_s * 1000),
+        degraded=round(message.degraded_s * 1000),
     )

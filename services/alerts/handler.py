@@ -14,7 +14,7 @@ from lookout.v1 import state_pb2, verdicts_pb2
 from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, from_json, incident_id, to_json
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
-RULES_VERSION = 1
+RULES_VERSION = 2
 
 
 @dataclass(slots=True)
@@ -23,14 +23,19 @@ class Watched:
 
     question: str
     state: WatchState
-    seen_at_tick: int = -1
+    newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
 
 
 @dataclass(slots=True)
 class CameraState:
-    """All watches of one camera, by id."""
+    """The newest window of one camera, and its watches by id.
+
+    Only watches that differ from a new one are kept in the checkpoint.
+    """
 
     camera: str
+    epoch: int = 0
+    window: int = -1
     watches: dict[str, Watched] = field(default_factory=dict)
 
 
@@ -44,11 +49,14 @@ class AlertsHandler(Handler[CameraState]):
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
-        """The states as the last owner left them."""
-        watches = stored.checkpoint.alerts.watches if stored else ()
-        return CameraState(
-            camera, {each.watch: Watched(each.question, convert.unpack(each)) for each in watches}
-        )
+        """The state as the last owner left it."""
+        if stored is None:
+            return CameraState(camera)
+        alerts = stored.checkpoint.alerts
+        watches = {
+            each.watch: Watched(each.incident.question, convert.unpack(each)) for each in alerts.watches
+        }
+        return CameraState(camera, alerts.epoch, alerts.window, watches)
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """Step the watch that the verdict belongs to."""
@@ -58,6 +66,9 @@ class AlertsHandler(Handler[CameraState]):
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
         identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
+        if (answer.epoch, answer.window) < (state.epoch, state.window):
+            return Result()
+        state.epoch, state.window = answer.epoch, answer.window
         before = state.watches.get(answer.watch)
         after, events = rules.step(before.state if before else None, answer, identity)
         state.watches[answer.watch] = Watched(verdict.question, after)
@@ -66,26 +77,32 @@ class AlertsHandler(Handler[CameraState]):
     def tick(self, state: CameraState, now: float) -> Result | None:
         """Close the incidents of watches that were removed, once their last verdicts have come through."""
         closed: list[tuple[str, IncidentEvent]] = []
-        for watch, watched in state.watches.items():
-            quiet = watched.seen_at_tick == watched.state.newest_ms
-            watched.seen_at_tick = watched.state.newest_ms
-            if watched.state.incident is None or not quiet or self._is_watched(watch):
+        for watch, watched in list(state.watches.items()):
+            ended = watched.newest_at_tick_ms == watched.state.newest_ms
+            watched.newest_at_tick_ms = watched.state.newest_ms
+            if not ended or self._is_watched(watch):
                 continue
             watched.state, events = rules.remove(watched.state)
             closed += [(watch, event) for event in events]
+            if not events:
+                del state.watches[watch]
         return self._result(state, closed) if closed else None
 
     def _result(self, state: CameraState, events: list[tuple[str, IncidentEvent]]) -> Result:
         outputs = [self._output(state, watch, event) for watch, event in events]
-        packed = [convert.pack(name, each.question, each.state) for name, each in state.watches.items()]
+        packed = [
+            convert.pack(name, each.question, each.state)
+            for name, each in state.watches.items()
+            if not each.state.quiet
+        ]
         return Result(
             outputs=outputs,
-            checkpoint=state_pb2.Checkpoint(alerts=state_pb2.AlertsState(watches=packed)),
+            checkpoint=state_pb2.Checkpoint(
+                alerts=state_pb2.AlertsState(epoch=state.epoch, window=state.window, watches=packed)
+            ),
         )
 
     def _output(self, state: CameraState, watch: str, event: IncidentEvent) -> Output:
         alert = convert.alert(state.camera, watch, state.watches[watch].question, event)
-        headers = event_headers(
-            ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, convert.rfc3339(alert.end_wall_ms)
-        )
+        headers = event_headers(ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, alert.end.ToJsonString())
         return Output(ALERTS.name, state.camera, to_json(alert), headers)

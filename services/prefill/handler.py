@@ -384,7 +384,7 @@ class PrefillHandler(Handler[CameraState]):
             verdict.degraded = degraded
             verdict.description = one.text or ""
             verdict.cost.CopyFrom(cost_of(plan, answer.cost, blocks, one))
-            verdict.evidence.extend(evidence_of(window[-1].record.block))
+            verdict.evidence.extend(evidence_of(window[-1].record.block, span.wall_offset_us))
             show_activity(verdict, window[-1].record.block)
             verdicts.append(verdict)
         return verdicts

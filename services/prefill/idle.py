@@ -44,7 +44,7 @@ class Answered:
         if calm is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         known = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        return cls(verdicts[0].end_us, calm, known)
+        return cls(round(verdicts[0].stream_end_s * 1e6), calm, known)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
         """The same behind one more block; None where that block ends the calm."""
@@ -70,6 +70,6 @@ def _repeated(span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb
     verdict.cost.CopyFrom(before.cost)
     verdict.cost.flops_prefill = verdict.cost.flops_question = 0
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
-    verdict.evidence.extend(evidence_of(newest))
+    verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
     show_activity(verdict, newest)
     return verdict

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -44,15 +43,13 @@ def outcome(
     span: WindowTime, watch: Watch, kind: verdicts_pb2.Verdict.Outcome, reason: str = ""
 ) -> verdicts_pb2.Verdict:
     """One outcome without an answer's fields."""
-    return verdicts_pb2.Verdict(
+    verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
         camera=span.camera,
         epoch=span.epoch,
         window=span.window,
-        start_us=span.start_us,
-        end_us=span.end_us,
-        start_wall_ms=span.start_wall_ms,
-        end_wall_ms=span.end_wall_ms,
+        stream_start_s=span.start_us / 1e6,
+        stream_end_s=span.end_us / 1e6,
         watch=watch.id,
         watch_version=watch.version,
         question=watch.question,
@@ -60,22 +57,32 @@ def outcome(
         reason=reason,
         rule=watch.rule,
     )
+    verdict.start.FromMilliseconds(span.start_wall_ms)
+    verdict.end.FromMilliseconds(span.end_wall_ms)
+    return verdict
 
 
 def output(verdict: verdicts_pb2.Verdict) -> Output:
     """The record of an outcome: CloudEvents, binary mode, JSON."""
-    moment = datetime.fromtimestamp(verdict.end_wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    headers = event_headers(VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, moment)
+    headers = event_headers(
+        VERDICT_TYPE, Stage.PREFILL, verdict.camera, verdict.id, verdict.end.ToJsonString()
+    )
     return Output(VERDICTS.name, verdict.camera, to_json(verdict), headers)
 
 
-def evidence_of(block: tokens_pb2.StrideBlock) -> list[verdicts_pb2.Evidence]:
-    """Frames of a block to look at: the anchors, then those in which most was kept."""
+def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verdicts_pb2.Evidence]:
+    """Frames of a block that show it best: the anchors, then the frames with the most kept groups.
+
+    Args:
+        block: The block.
+        wall_offset_us: Unix time minus stream time, microseconds.
+    """
     patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
     found = []
     for patch in patches[:EVIDENCE]:
         frame = block.frames[patch.frames[0]]
-        evidence = verdicts_pb2.Evidence(time_us=frame.time_us, row=frame.row)
+        evidence = verdicts_pb2.Evidence(row=frame.row)
+        evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
         if frame.input < len(block.inputs):
             evidence.record.CopyFrom(block.inputs[frame.input])
         found.append(evidence)
@@ -83,8 +90,8 @@ def evidence_of(block: tokens_pb2.StrideBlock) -> list[verdicts_pb2.Evidence]:
 
 
 def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.StrideBlock) -> None:
-    """Say which merge groups changed in a block: those that patches other than anchors kept."""
-    if not block.group_rows:
+    """Set `activity`, the merge groups that frames other than anchors kept, where the rule has zones."""
+    if not block.group_rows or not verdict.rule.zones:
         return
     moved = np.zeros((block.group_rows, block.group_cols), bool)
     for patch in block.patches:

@@ -75,7 +75,7 @@ def _read(name: str, value: bytes) -> Watch | None:
 
 def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
     """The highest version that has begun; of one written twice the later record."""
-    begun = [watch for watch in reversed(versions) if watch.active_from_ms <= start_wall_ms]
+    begun = [watch for watch in reversed(versions) if watch.active_from.ToMilliseconds() <= start_wall_ms]
     return max(begun, key=lambda watch: watch.version, default=None)
 
 

@@ -22,6 +22,7 @@ from lookout.services.alerts.handler import AlertsHandler
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import ALERTS, VERDICTS, WATCHES, to_json
 from lookout.wire.headers import text
+from tests.clock import at
 
 pytestmark = pytest.mark.fleet
 
@@ -43,8 +44,8 @@ def verdicts() -> list[verdicts_pb2.Verdict]:
             question="Is anyone lying on the ground?",
             outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED,
             p_yes=draw.random(),
-            start_wall_ms=1000 + window * 2000,
-            end_wall_ms=3000 + window * 2000,
+            start=at(1000 + window * 2000),
+            end=at(3000 + window * 2000),
         )
         for window in range(WINDOWS)
         for camera in range(CAMERAS)
@@ -72,7 +73,7 @@ def event_of(value: bytes | None) -> tuple[str, str]:
 
 def still_open(events: Events) -> int:
     """Incidents without a closing: openings and closings alternate."""
-    return sum(len([kind for _, kind in each if kind != "KIND_UPDATED"]) % 2 for each in events.values())
+    return sum(len([kind for _, kind in each if kind != "updated"]) % 2 for each in events.values())
 
 
 @contextmanager

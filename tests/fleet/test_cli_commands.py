@@ -19,6 +19,7 @@ from lookout.local import KafkaServer, create_topics
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, all_topics, to_json
 from lookout.wire.headers import CAPTURED_AT, text
+from tests.clock import at
 
 pytestmark = pytest.mark.fleet
 
@@ -117,8 +118,8 @@ def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:
         question="Is anyone lying on the ground?",
         score=0.93,
         peak=0.95,
-        start_wall_ms=1_700_000_000_000,
-        end_wall_ms=1_700_000_004_000,
+        start=at(1_700_000_000_000),
+        end=at(1_700_000_004_000),
     )
     send_and_confirm(broker, ALERTS.name, {"gate": to_json(alert)})
     code, said = lookout("alerts", "--since", "start", "--no-follow", "-b", broker)

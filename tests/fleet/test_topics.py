@@ -14,6 +14,7 @@ from lookout.runtime import RecordReader, ServiceSettings, Table
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Topic, to_json
+from tests.clock import at
 from tests.fleet.bench import eventually
 
 pytestmark = pytest.mark.fleet
@@ -93,7 +94,7 @@ def test_a_version_in_force_outlives_compaction_and_restarts(eager: str) -> None
     now = round(time.time() * 1000)
     versions = [
         Watch(id="fall", version=1, question="Is anyone lying?"),
-        Watch(id="fall", version=2, question="Is anyone on the ground?", active_from_ms=now + DAY_MS),
+        Watch(id="fall", version=2, question="Is anyone on the ground?", active_from=at(now + DAY_MS)),
     ]
     for watch in versions:
         topics.put("fall", to_json(watch), timestamp=1)  # a clock that stands at nought

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -115,11 +115,11 @@ class LinePrinter:
 
 def wall_clock(alert: Alert) -> str:
     """When its newest window ended, on this machine's clock."""
-    return datetime.fromtimestamp(alert.end_wall_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return alert.end.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _length(alert: Alert) -> str:
-    return f"{max(0, alert.end_wall_ms - alert.start_wall_ms) / 1e3:.0f} s"
+    return f"{max(0, alert.end.ToMilliseconds() - alert.start.ToMilliseconds()) / 1e3:.0f} s"
 
 
 def _wanted(alert: Alert, camera: str | None, watch: str | None) -> bool:

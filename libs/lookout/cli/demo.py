@@ -314,7 +314,7 @@ class _Player:
     def _clock(self, alert: Alert) -> str:
         """When its newest window ended, counted from the start of the stream."""
         camera = self._outcome.run.camera(alert.camera)
-        seconds = camera.stream_us(alert.epoch, alert.end_wall_ms) // 1_000_000
+        seconds = camera.stream_us(alert.epoch, alert.end.ToMilliseconds()) // 1_000_000
         return f"{seconds // 60:3d}:{seconds % 60:02d}"
 
     def _show(self, news: Alert | DeadLetter | None) -> None:

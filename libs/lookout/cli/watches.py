@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Annotated
 
 import typer
@@ -110,8 +109,6 @@ def add(
         version=existing.version + 1 if existing else 1,
         question=question.strip(),
         cameras=camera or [],
-        # A first version also covers footage that was recorded before; a change holds from now.
-        active_from_ms=int(time.time() * 1000) if existing else 0,
         rule=Rule(
             threshold=threshold,
             clear_threshold=threshold if clear is None else clear,
@@ -123,6 +120,8 @@ def add(
         ),
         describe=describe,
     )
+    if existing:  # a first version also covers footage recorded before; a change holds from now on
+        watch.active_from.GetCurrentTime()
     if watch.rule.clear_threshold > threshold:
         raise CliError(
             f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"

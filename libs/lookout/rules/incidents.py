@@ -1,4 +1,4 @@
-"""Answers become incidents: a pure function of the state and the next answer, in event time (DESIGN 12)."""
+"""Verdicts become incidents: a pure function of the state and the next verdict, in event time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[Watc
     """The state after `answer` and the events it caused.
 
     `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
-    so a replay gives the same ids. An answer older than the newest, or of an older version, changes nothing.
+    so a replay gives the same ids. An answer that is not newer than the newest one
+    seen changes nothing. A version may be lower than the one before: a watch that was removed and added again
+    starts at version 1.
     """
     if state is None:
         state = WatchState(answer.version, answer.epoch)
@@ -44,7 +46,7 @@ def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[Watc
     if answer.version != state.version:
         state, closed = _close(state, NEW_VERSION)
         events += closed
-        state = replace(state, version=answer.version, window=-1, recent=(), cooldown_until_ms=0)
+        state = replace(state, version=answer.version, recent=(), cooldown_until_ms=0)
     if answer.epoch != state.epoch:
         state, closed = _close(state, GAP)
         events += closed
@@ -65,11 +67,7 @@ def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:
 
 
 def _stale(state: WatchState, answer: Verdict) -> bool:
-    if answer.version != state.version:
-        return answer.version < state.version
-    if answer.epoch != state.epoch:
-        return answer.epoch < state.epoch
-    return answer.window <= state.window
+    return (answer.epoch, answer.window) <= (state.epoch, state.window)
 
 
 def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
@@ -107,6 +105,7 @@ def _open(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState
         windows=1,
         reported_peak=answer.p_yes,
         evidence=((answer.p_yes, answer.evidence),),
+        coverage=_added(Coverage(), answer.outcome, answer.end_ms - answer.start_ms),
     )
     state = replace(state, incident=incident)
     return state, [_event(EventKind.OPENED, state, incident)]
@@ -144,14 +143,19 @@ def _close(
 
 
 def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str = "") -> IncidentEvent:
-    return IncidentEvent(kind, incident, state.version, state.epoch, state.newest_ms, state.coverage, reason)
+    return IncidentEvent(kind, incident, state.version, state.epoch, state.newest_ms, reason)
 
 
 def _covered(state: WatchState, answer: Verdict) -> WatchState:
-    """Account for the part of the window that no earlier answer covered."""
-    begin = max(state.newest_ms, answer.start_ms) if state.newest_ms else answer.start_ms
-    new = max(0, answer.end_ms - begin)
-    name = answer.outcome.value
-    coverage: Coverage = replace(state.coverage, **{name: getattr(state.coverage, name) + new})
+    """Move on to the answer's window; an open incident counts the time that no earlier answer covered."""
+    incident = state.incident
+    if incident is not None:
+        new = max(0, answer.end_ms - max(state.newest_ms, answer.start_ms))
+        incident = replace(incident, coverage=_added(incident.coverage, answer.outcome, new))
     newest = max(state.newest_ms, answer.end_ms)
-    return replace(state, coverage=coverage, newest_ms=newest, window=answer.window)
+    return replace(state, incident=incident, newest_ms=newest, window=answer.window)
+
+
+def _added(coverage: Coverage, outcome: Outcome, milliseconds: int) -> Coverage:
+    name = outcome.value
+    return replace(coverage, **{name: getattr(coverage, name) + milliseconds})

@@ -126,7 +126,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Milliseconds of a watch by what became of them: silence can be told from blindness."""
+    """Milliseconds of a watch by outcome: tells "nothing happened" from "nobody looked"."""
 
     answered: int = 0
     idle: int = 0
@@ -138,7 +138,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An open incident. `evidence` holds (p_yes, frames) of the strongest windows, strongest first."""
+    """An open incident.
+
+    `evidence` holds (p_yes, frames) of the strongest windows, strongest first; `coverage` counts the time
+    since the incident opened.
+    """
 
     id: str
     opened_ms: int
@@ -147,14 +151,14 @@ class Incident:
     windows: int
     reported_peak: float
     evidence: tuple[tuple[float, tuple[bytes, ...]], ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchState:
-    """All that is remembered of one watch on one camera.
+    """The state of one watch on one camera.
 
-    `window` is the newest one seen of this version and epoch, -1: none; `recent` holds the last answers,
-    newest last.
+    `window` is the newest window seen of this epoch, -1: none; `recent` holds the last answers, newest last.
     """
 
     version: int
@@ -164,7 +168,11 @@ class WatchState:
     newest_ms: int = 0
     cooldown_until_ms: int = 0
     incident: Incident | None = None
-    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def quiet(self) -> bool:
+        """True where a new state would behave the same: no incident, no recent yes, no cooldown."""
+        return self.incident is None and not any(self.recent) and self.cooldown_until_ms <= self.newest_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,5 +184,4 @@ class IncidentEvent:
     version: int
     epoch: int
     end_ms: int
-    coverage: Coverage
     reason: str = ""

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -9,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Alert(_message.Message):
-    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start_wall_ms", "end_wall_ms", "windows", "reason", "evidence", "coverage")
+    __slots__ = ("id", "incident", "kind", "camera", "epoch", "watch", "watch_version", "question", "score", "peak", "start", "end", "windows", "reason", "evidence", "coverage")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[Alert.Kind]
@@ -30,8 +33,8 @@ class Alert(_message.Message):
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     PEAK_FIELD_NUMBER: _ClassVar[int]
-    START_WALL_MS_FIELD_NUMBER: _ClassVar[int]
-    END_WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
@@ -46,26 +49,26 @@ class Alert(_message.Message):
     question: str
     score: float
     peak: float
-    start_wall_ms: int
-    end_wall_ms: int
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
     windows: int
     reason: str
     evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
     coverage: Coverage
-    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., incident: _Optional[str] = ..., kind: _Optional[_Union[Alert.Kind, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., score: _Optional[float] = ..., peak: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("answered_ms", "idle_ms", "late_ms", "degraded_ms", "skipped_ms", "gap_ms")
-    ANSWERED_MS_FIELD_NUMBER: _ClassVar[int]
-    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
-    LATE_MS_FIELD_NUMBER: _ClassVar[int]
-    DEGRADED_MS_FIELD_NUMBER: _ClassVar[int]
-    SKIPPED_MS_FIELD_NUMBER: _ClassVar[int]
-    GAP_MS_FIELD_NUMBER: _ClassVar[int]
-    answered_ms: int
-    idle_ms: int
-    late_ms: int
-    degraded_ms: int
-    skipped_ms: int
-    gap_ms: int
-    def __init__(self, answered_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ..., late_ms: _Optional[int] = ..., degraded_ms: _Optional[int] = ..., skipped_ms: _Optional[int] = ..., gap_ms: _Optional[int] = ...) -> None: ...
+    __slots__ = ("answered_s", "idle_s", "late_s", "degraded_s", "skipped_s", "gap_s")
+    ANSWERED_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    LATE_S_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_S_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_S_FIELD_NUMBER: _ClassVar[int]
+    GAP_S_FIELD_NUMBER: _ClassVar[int]
+    answered_s: float
+    idle_s: float
+    late_s: float
+    degraded_s: float
+    skipped_s: float
+    gap_s: float
+    def __init__(self, answered_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., late_s: _Optional[float] = ..., degraded_s: _Optional[float] = ..., skipped_s: _Optional[float] = ..., gap_s: _Optional[float] = ...) -> None: ...

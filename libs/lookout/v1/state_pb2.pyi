@@ -83,13 +83,17 @@ class PrefillState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ...) -> None: ...
 
 class AlertsState(_message.Message):
-    __slots__ = ("watches",)
+    __slots__ = ("epoch", "window", "watches")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     WATCHES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    window: int
     watches: _containers.RepeatedCompositeFieldContainer[WatchState]
-    def __init__(self, watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., window: _Optional[int] = ..., watches: _Optional[_Iterable[_Union[WatchState, _Mapping]]] = ...) -> None: ...
 
 class WatchState(_message.Message):
-    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "coverage", "incident", "question", "window")
+    __slots__ = ("watch", "version", "epoch", "recent", "seen", "newest_ms", "cooldown_until_ms", "incident", "window")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -97,9 +101,7 @@ class WatchState(_message.Message):
     SEEN_FIELD_NUMBER: _ClassVar[int]
     NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
-    COVERAGE_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
-    QUESTION_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     watch: str
     version: int
@@ -108,14 +110,12 @@ class WatchState(_message.Message):
     seen: int
     newest_ms: int
     cooldown_until_ms: int
-    coverage: _alerts_pb2.Coverage
     incident: OpenIncident
-    question: str
     window: int
-    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., question: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
+    def __init__(self, watch: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., recent: _Optional[int] = ..., seen: _Optional[int] = ..., newest_ms: _Optional[int] = ..., cooldown_until_ms: _Optional[int] = ..., incident: _Optional[_Union[OpenIncident, _Mapping]] = ..., window: _Optional[int] = ...) -> None: ...
 
 class OpenIncident(_message.Message):
-    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence")
+    __slots__ = ("id", "opened_ms", "peak", "score", "windows", "reported_peak", "evidence", "question", "coverage")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPENED_MS_FIELD_NUMBER: _ClassVar[int]
     PEAK_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,8 @@ class OpenIncident(_message.Message):
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REPORTED_PEAK_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
     id: str
     opened_ms: int
     peak: float
@@ -130,7 +132,9 @@ class OpenIncident(_message.Message):
     windows: int
     reported_peak: float
     evidence: _containers.RepeatedCompositeFieldContainer[WindowEvidence]
-    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ...) -> None: ...
+    question: str
+    coverage: _alerts_pb2.Coverage
+    def __init__(self, id: _Optional[str] = ..., opened_ms: _Optional[int] = ..., peak: _Optional[float] = ..., score: _Optional[float] = ..., windows: _Optional[int] = ..., reported_peak: _Optional[float] = ..., evidence: _Optional[_Iterable[_Union[WindowEvidence, _Mapping]]] = ..., question: _Optional[str] = ..., coverage: _Optional[_Union[_alerts_pb2.Coverage, _Mapping]] = ...) -> None: ...
 
 class WindowEvidence(_message.Message):
     __slots__ = ("p_yes", "frames")

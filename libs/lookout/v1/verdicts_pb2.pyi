@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import watches_pb2 as _watches_pb2
 from google.protobuf.internal import containers as _containers
@@ -10,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Verdict(_message.Message):
-    __slots__ = ("id", "camera", "epoch", "window", "start_us", "end_us", "start_wall_ms", "end_wall_ms", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols", "degraded", "description")
+    __slots__ = ("id", "camera", "epoch", "window", "stream_start_s", "stream_end_s", "start", "end", "watch", "watch_version", "question", "outcome", "p_yes", "reason", "basis", "cost", "evidence", "coverage", "model_digest", "rule", "activity", "activity_rows", "activity_cols", "degraded", "description")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[Verdict.Outcome]
@@ -29,10 +32,10 @@ class Verdict(_message.Message):
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
-    START_US_FIELD_NUMBER: _ClassVar[int]
-    END_US_FIELD_NUMBER: _ClassVar[int]
-    START_WALL_MS_FIELD_NUMBER: _ClassVar[int]
-    END_WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_START_S_FIELD_NUMBER: _ClassVar[int]
+    STREAM_END_S_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     WATCH_FIELD_NUMBER: _ClassVar[int]
     WATCH_VERSION_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
@@ -54,10 +57,10 @@ class Verdict(_message.Message):
     camera: str
     epoch: int
     window: int
-    start_us: int
-    end_us: int
-    start_wall_ms: int
-    end_wall_ms: int
+    stream_start_s: float
+    stream_end_s: float
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
     watch: str
     watch_version: int
     question: str
@@ -75,7 +78,7 @@ class Verdict(_message.Message):
     activity_cols: int
     degraded: bool
     description: str
-    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., start_wall_ms: _Optional[int] = ..., end_wall_ms: _Optional[int] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., window: _Optional[int] = ..., stream_start_s: _Optional[float] = ..., stream_end_s: _Optional[float] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., watch: _Optional[str] = ..., watch_version: _Optional[int] = ..., question: _Optional[str] = ..., outcome: _Optional[_Union[Verdict.Outcome, str]] = ..., p_yes: _Optional[float] = ..., reason: _Optional[str] = ..., basis: _Optional[str] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., coverage: _Optional[float] = ..., model_digest: _Optional[str] = ..., rule: _Optional[_Union[_watches_pb2.Rule, _Mapping]] = ..., activity: _Optional[bytes] = ..., activity_rows: _Optional[int] = ..., activity_cols: _Optional[int] = ..., degraded: _Optional[bool] = ..., description: _Optional[str] = ...) -> None: ...
 
 class Cost(_message.Message):
     __slots__ = ("patches_total", "patches_encoded", "tokens_total", "tokens_kept", "tokens_reused", "tokens_refreshed", "tokens_text", "tokens_question", "flops_vision", "flops_prefill", "flops_question", "flops_dense")
@@ -106,13 +109,11 @@ class Cost(_message.Message):
     def __init__(self, patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., tokens_total: _Optional[int] = ..., tokens_kept: _Optional[int] = ..., tokens_reused: _Optional[int] = ..., tokens_refreshed: _Optional[int] = ..., tokens_text: _Optional[int] = ..., tokens_question: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_question: _Optional[int] = ..., flops_dense: _Optional[int] = ...) -> None: ...
 
 class Evidence(_message.Message):
-    __slots__ = ("time_us", "pixels", "row", "record")
-    TIME_US_FIELD_NUMBER: _ClassVar[int]
-    PIXELS_FIELD_NUMBER: _ClassVar[int]
-    ROW_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("time", "record", "row")
+    TIME_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
-    time_us: int
-    pixels: _lineage_pb2.TensorRef
-    row: int
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
     record: _lineage_pb2.RecordRef
-    def __init__(self, time_us: _Optional[int] = ..., pixels: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., row: _Optional[int] = ..., record: _Optional[_Union[_lineage_pb2.RecordRef, _Mapping]] = ...) -> None: ...
+    row: int
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., record: _Optional[_Union[_lineage_pb2.RecordRef, _Mapping]] = ..., row: _Optional[int] = ...) -> None: ...

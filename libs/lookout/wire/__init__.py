@@ -3,14 +3,12 @@
 from lookout.wire.events import (
     ALERT_TYPE,
     VERDICT_TYPE,
-    WireError,
     event_headers,
     event_type,
     from_bytes,
-    from_json,
-    to_json,
 )
 from lookout.wire.ids import incident_id, stable_id, tensor_id, verdict_id
+from lookout.wire.message_json import WireError, from_json, to_json
 from lookout.wire.topics import (
     ALERTS,
     FRAMES,

@@ -92,7 +92,7 @@ def _same(before: Verdict, after: Verdict) -> bool:
     return (
         before.outcome == after.outcome
         and abs(before.p_yes - after.p_yes) <= SAME
-        and (before.start_us, before.end_us) == (after.start_us, after.end_us)
+        and (before.stream_start_s, before.stream_end_s) == (after.stream_start_s, after.stream_end_s)
         and before.coverage == after.coverage
     )
 

@@ -161,7 +161,7 @@ def _watch(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     rule = Rule(threshold=0.5, k=1, n=1)
     for number, question in enumerate(QUESTIONS):
-        watch = Watch(id=f"watch-{number}", version=1, question=question, active_from_ms=1, rule=rule)
+        watch = Watch(id=f"watch-{number}", version=1, question=question, rule=rule)
         producer.produce(WATCHES.name, to_json(watch), key=watch.id)
     assert producer.flush(30.0) == 0
     time.sleep(1.0)  # the table is followed, not asked

@@ -16,6 +16,7 @@ from lookout.v1.tokens_pb2 import BlockFrame, StrideBlock, TemporalPatch, Tokens
 from lookout.v1.verdicts_pb2 import Cost, Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule
 from lookout.wire import ALERTS, FRAMES, SEGMENTS, TOKENS, VERDICTS, to_json
+from tests.clock import at
 
 SECOND = 1_000_000
 STRIDE, WINDOW, SIDE = 2, 10, 4
@@ -133,10 +134,10 @@ def verdict(camera: str, watch: str, k: int, p: float) -> Verdict:
         id=f"{camera}/{watch}/{k}",
         camera=camera,
         window=k,
-        start_us=start * SECOND,
-        end_us=(k + 1) * STRIDE * SECOND,
-        start_wall_ms=WALL_MS + start * 1000,
-        end_wall_ms=WALL_MS + (k + 1) * STRIDE * 1000,
+        stream_start_s=start,
+        stream_end_s=(k + 1) * STRIDE,
+        start=at(WALL_MS + start * 1000),
+        end=at(WALL_MS + (k + 1) * STRIDE * 1000),
         watch=watch,
         watch_version=1,
         question=question_of(watch),
@@ -162,14 +163,15 @@ def incident(camera: str, watch: str, begin: float, end: float) -> Iterable[Fake
         question=question_of(watch),
         score=0.91,
         peak=0.91,
-        start_wall_ms=WALL_MS + round(begin * 1000),
-        end_wall_ms=WALL_MS + round(begin * 1000) + 2000,
+        start=at(WALL_MS + round(begin * 1000)),
+        end=at(WALL_MS + round(begin * 1000) + 2000),
         windows=2,
-        evidence=[Evidence(time_us=round((begin + 1) * 2) * SECOND // 2)],
+        evidence=[Evidence(time=at(WALL_MS + round((begin + 1) * 2) * 500))],
     )
     yield FakeMessage(ALERTS.name, to_json(alert), 0, camera)
     alert.kind, alert.reason = Alert.KIND_CLOSED, "cleared"
-    alert.score, alert.peak, alert.end_wall_ms = 0.1, 0.97, WALL_MS + round(end * 1000)
+    alert.score, alert.peak = 0.1, 0.97
+    alert.end.FromMilliseconds(WALL_MS + round(end * 1000))
     yield FakeMessage(ALERTS.name, to_json(alert), 1, camera)
 
 

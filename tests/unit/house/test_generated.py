@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 from grpc_tools import protoc
@@ -11,7 +12,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_messages_are_generated_from_the_protos(tmp_path: Path) -> None:
     protos = sorted(str(path) for path in (ROOT / "protos/lookout/v1").glob("*.proto"))
-    base = ["protoc", f"-I{ROOT / 'protos'}"]
+    google = files("grpc_tools") / "_proto"
+    base = ["protoc", f"-I{ROOT / 'protos'}", f"-I{google}"]
     assert protoc.main([*base, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *protos]) == 0
     made = {path.name: path.read_text() for path in (tmp_path / "lookout/v1").iterdir()}
     kept = {name: (ROOT / "libs/lookout/v1" / name) for name in made}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lookout.rules import (
     Activity,
+    Coverage,
     EventKind,
     IncidentEvent,
     Outcome,
@@ -132,8 +133,31 @@ def test_a_gap_that_covers_no_time_still_closes() -> None:
 def test_blind_windows_change_coverage_only() -> None:
     state, events = play([answer(0, 0.9), answer(1, 0.0, outcome=Outcome.SKIPPED), answer(2, 0.9)])
     assert "closed" not in kinds(events)
-    assert state.coverage.skipped == STRIDE_MS
-    assert state.coverage.answered == 2 * STRIDE_MS
+    assert state.incident is not None
+    assert state.incident.coverage == Coverage(skipped=STRIDE_MS, answered=2 * STRIDE_MS)
+
+
+def test_a_watch_that_was_removed_and_added_again_opens_incidents() -> None:
+    _, events = play([answer(0, 0.9, version=3), answer(1, 0.1, version=3), answer(2, 0.9, version=1)])
+    assert [(event.kind, event.version) for event in events] == [
+        (EventKind.OPENED, 3),
+        (EventKind.CLOSED, 3),
+        (EventKind.OPENED, 1),
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 3), st.integers(0, 4))
+def test_a_quiet_state_may_be_forgotten(chances: list[float], k: int, cooldown: int) -> None:
+    rule = Rule(k=k, n=4, cooldown_ms=cooldown * STRIDE_MS)
+    answers = [answer(window, p, rule) for window, p in enumerate(chances)]
+    state: WatchState | None = None
+    events: list[IncidentEvent] = []
+    for item in answers:
+        state, more = step(state, item, f"incident-{item.epoch}-{item.window}")
+        events += more
+        state = None if state.quiet else state
+    assert events == play(answers)[1]
 
 
 def test_removing_a_watch_closes_its_incident() -> None:
@@ -221,7 +245,7 @@ def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Ve
 def test_on_any_stream(
     steps: list[tuple[float, Outcome, int, int]], k: int, slack: int, cooldown: int
 ) -> None:
-    """Incidents nest, replays repeat, duplicates change nothing, and coverage sums to the time seen."""
+    """Incidents nest, a replay repeats, duplicates change nothing, coverage sums to the time since then."""
     answers = _stream(steps, Rule(k=k, n=k + slack, cooldown_ms=cooldown * STRIDE_MS))
     if not answers:
         return
@@ -237,7 +261,8 @@ def test_on_any_stream(
     assert (state.incident.id if state.incident else None) == open_id
     assert play(answers) == (state, events)
     assert play([item for item in answers for _ in range(2)]) == (state, events)
-    spent = state.coverage
-    total = spent.answered + spent.idle + spent.late + spent.gap + spent.skipped + spent.degraded
-    assert total == answers[-1].end_ms
-    assert sum(i.end_ms - i.start_ms for i in coverage_intervals(answers)) == total
+    if state.incident is not None:
+        spent = state.incident.coverage
+        total = spent.answered + spent.idle + spent.late + spent.gap + spent.skipped + spent.degraded
+        assert total == answers[-1].end_ms - state.incident.opened_ms
+    assert sum(i.end_ms - i.start_ms for i in coverage_intervals(answers)) == answers[-1].end_ms

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from lookout.rules import Coverage, Incident, Outcome, RuleError, WatchState
 from lookout.services.alerts import convert
 from lookout.v1 import verdicts_pb2, watches_pb2
+from tests.clock import at
 
 frames = st.builds(
-    lambda time, row: verdicts_pb2.Evidence(time_us=time, row=row).SerializeToString(deterministic=True),
+    lambda time, row: verdicts_pb2.Evidence(time=at(time), row=row).SerializeToString(deterministic=True),
     st.integers(0, 10**12),
     st.integers(0, 40),
 )
@@ -26,6 +27,7 @@ incidents = st.builds(
     evidence=st.lists(st.tuples(st.floats(0, 1), st.lists(frames, max_size=3).map(tuple)), max_size=3).map(
         tuple
     ),
+    coverage=st.builds(Coverage, answered=st.integers(0, 2**40), gap=st.integers(0, 2**40)),
 )
 states = st.builds(
     WatchState,
@@ -36,7 +38,6 @@ states = st.builds(
     newest_ms=st.integers(0, 2**42),
     cooldown_until_ms=st.integers(0, 2**42),
     incident=st.none() | incidents,
-    coverage=st.builds(Coverage, answered=st.integers(0, 2**40), gap=st.integers(0, 2**40)),
 )
 
 

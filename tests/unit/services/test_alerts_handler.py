@@ -8,6 +8,7 @@ from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERTS, event_type, from_json, to_json
+from tests.clock import at
 
 Verdict = verdicts_pb2.Verdict
 
@@ -22,9 +23,9 @@ def record(window: int, p: float, watch: str = "fall", **fields: object) -> Reco
         question="Is anyone lying on the ground?",
         outcome=Verdict.OUTCOME_ANSWERED,
         p_yes=p,
-        start_wall_ms=1000 + window * 2000,
-        end_wall_ms=3000 + window * 2000,
-        evidence=[verdicts_pb2.Evidence(time_us=window)],
+        start=at(1000 + window * 2000),
+        end=at(3000 + window * 2000),
+        evidence=[verdicts_pb2.Evidence(row=window)],
     )
     for name, value in fields.items():
         setattr(verdict, name, value)
@@ -61,7 +62,7 @@ def test_an_incident_survives_a_takeover_at_every_record() -> None:
     ]
     assert len({event.incident for event in events}) == 1
     assert len({event.id for event in events}) == 3
-    assert events[-1].evidence[0].time_us == 2
+    assert events[-1].evidence[0].row == 2
 
 
 def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
@@ -76,7 +77,7 @@ def test_a_removed_watch_loses_its_incident_once_it_is_quiet() -> None:
 
 
 def test_a_watch_stands_until_it_is_gone_or_its_end_has_come() -> None:
-    ending = to_json(Watch(id="fall", question="?", disabled=True, active_from_ms=5000))
+    ending = to_json(Watch(id="fall", question="?", disabled=True, active_from=at(5000)))
     assert [is_watched(ending, at) for at in (4999.0, 5000.0)] == [True, False]
     assert is_watched(to_json(Watch(id="fall", question="?")), 0.0)
     assert is_watched(b"{", 0.0)

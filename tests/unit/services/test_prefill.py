@@ -42,12 +42,13 @@ from lookout.store import (
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
 from lookout.windows import Planner, Policy, WindowSettings
 from lookout.wire import TOKENS, event_type, from_json, to_json, verdict_id
+from tests.clock import at
 from tests.prefill_world import (
     GRID,
-    STRIDE_US,
+    STRIDE_S,
     WALL_US,
     block_record,
     embeddings,
@@ -58,7 +59,8 @@ from tests.prefill_world import (
 from tests.tiny_models import checkpoint
 
 WALL_MS = WALL_US // 1000
-FALL = Watch(id="fall", version=1, question="Is anyone lying?", rule=Rule(threshold=0.7))
+FLOOR = Zone(points=[Point(x=0, y=0), Point(x=1, y=0), Point(x=1, y=1)])
+FALL = Watch(id="fall", version=1, question="Is anyone lying?", rule=Rule(threshold=0.7, zones=[FLOOR]))
 CROWD = Watch(id="crowd", version=3, question="Are there many people?")
 
 
@@ -167,8 +169,8 @@ class TestOutcomes:
         assert len({each.id for each in found}) == len(found)
         one = found[9]
         assert one.id == verdict_id("cam", 0, "fall", 1, 4)
-        assert (one.start_us, one.end_us) == (2 * STRIDE_US, 5 * STRIDE_US)
-        assert (one.start_wall_ms, one.end_wall_ms) == (WALL_MS + 4000, WALL_MS + 10_000)
+        assert (one.stream_start_s, one.stream_end_s) == (2 * STRIDE_S, 5 * STRIDE_S)
+        assert (one.start.ToMilliseconds(), one.end.ToMilliseconds()) == (WALL_MS + 4000, WALL_MS + 10_000)
         assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "full")
         assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
         assert 0 < one.p_yes < 1
@@ -209,7 +211,7 @@ class TestOutcomes:
         first = world.tell(*stream("cam", 4))
         second = world.tell(*stream("cam", 4, epoch=1))
         assert brief(second)[0] == (1, 0, "ANSWERED")
-        assert second[3].start_us == STRIDE_US
+        assert second[3].stream_start_s == STRIDE_S
         assert not {each.id for each in first} & {each.id for each in second}
         assert world.tell(block_record("cam", 9)) == []  # of the epoch before
 
@@ -223,7 +225,7 @@ class TestOutcomes:
 
     def test_missing_blocks_start_the_window_anew(self, batcher: Batcher) -> None:
         found = World(batcher, FALL).tell(block_record("cam", 0), block_record("cam", 5))
-        assert [each.start_us for each in found] == [0, 5 * STRIDE_US]
+        assert [each.stream_start_s for each in found] == [0, 5 * STRIDE_S]
 
     def test_cost_evidence_and_activity(self, batcher: Batcher) -> None:
         crowd, one = World(batcher, FALL, CROWD).tell(*[block_record("cam", k) for k in range(4)])[-2:]
@@ -241,6 +243,7 @@ class TestOutcomes:
         assert len(one.evidence) == 3
         assert one.evidence[0].record.topic == "frames.v1"
         moved = keep_masks("cam", 0, 3)[1:].any(0)
+        assert not crowd.activity  # its rule has no zones
         bits = np.unpackbits(np.frombuffer(one.activity, np.uint8), bitorder="little")[: GRID * GRID]
         np.testing.assert_array_equal(bits.reshape(GRID, GRID).astype(bool), moved)
 
@@ -258,7 +261,7 @@ class TestWatches:
     def test_the_highest_version_active_at_the_window_s_start(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
         world.tell(block_record("cam", 0))
-        world.publish(Watch(id="fall", version=2, question="later?", active_from_ms=WALL_MS + 4000))
+        world.publish(Watch(id="fall", version=2, question="later?", active_from=at(WALL_MS + 4000)))
         found = world.tell(*[block_record("cam", k) for k in range(1, 6)])
         assert [(each.window, each.watch_version) for each in found] == [
             (1, 1),
@@ -272,7 +275,7 @@ class TestWatches:
         self, batcher: Batcher
     ) -> None:
         world = World(batcher, FALL)
-        world.publish(Watch(id="fall", version=2, question="later?", active_from_ms=WALL_MS + 4000))
+        world.publish(Watch(id="fall", version=2, question="later?", active_from=at(WALL_MS + 4000)))
         world.handler = world.restarted()
         found = world.tell(*[block_record("cam", k) for k in range(6)])
         assert [each.watch_version for each in found] == [1, 1, 1, 1, 2, 2]
@@ -280,7 +283,7 @@ class TestWatches:
     def test_a_deleted_watch_that_comes_back_is_a_new_one(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
         world.delete("fall")
-        world.publish(Watch(id="fall", version=1, question="later?", active_from_ms=WALL_MS + 4000))
+        world.publish(Watch(id="fall", version=1, question="later?", active_from=at(WALL_MS + 4000)))
         assert [each.window for each in world.tell(*[block_record("cam", k) for k in range(6)])] == [4, 5]
 
     def test_cameras_are_globs(self, batcher: Batcher) -> None:
@@ -335,7 +338,7 @@ class TestTakeover:
             "cam", StoredCheckpoint(result.checkpoint, 2, 0, config_changed=True)
         )
         assert world.tell(block_record("cam", 2)) == []
-        assert [each.start_us for each in world.tell(block_record("cam", 3))] == [3 * STRIDE_US]
+        assert [each.stream_start_s for each in world.tell(block_record("cam", 3))] == [3 * STRIDE_S]
 
     def test_the_configuration_s_digest_follows_the_window_and_the_model(self, batcher: Batcher) -> None:
         world = World(batcher)
@@ -575,7 +578,7 @@ class TestIdle:
         assert (last.coverage, last.model_digest) == (1.0, "m1")
         assert (last.cost.flops_prefill, last.cost.flops_question) == (0, 0)
         assert last.cost.flops_vision > 0
-        assert last.evidence[0].time_us == 5 * STRIDE_US
+        assert last.evidence[0].time.ToMilliseconds() == WALL_MS + 5 * STRIDE_S * 1000
         assert not any(last.activity)
         assert world.handler.counts["idle"] == 6
 

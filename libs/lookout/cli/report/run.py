@@ -211,13 +211,14 @@ class FleetRecord:
         if verdict.HasField("cost"):
             camera.costs[verdict.epoch, verdict.window] = verdict.cost
         decided = camera.decided_us.get(verdict.epoch, 0)
-        camera.decided_us[verdict.epoch] = max(decided, verdict.end_us)
+        start_us, end_us = round(verdict.stream_start_s * 1e6), round(verdict.stream_end_s * 1e6)
+        camera.decided_us[verdict.epoch] = max(decided, end_us)
         camera.points.setdefault(verdict.watch, []).append(
             Point(
                 verdict.epoch,
                 verdict.window,
-                verdict.start_us,
-                verdict.end_us,
+                start_us,
+                end_us,
                 verdict.outcome,
                 verdict.p_yes,
                 verdict.reason,
@@ -226,19 +227,21 @@ class FleetRecord:
         )
 
     def _alert(self, alert: Alert) -> Alert:
-        incidents = self.camera(alert.camera).incidents
+        camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
+        incidents = camera.incidents
         known = incidents.get(alert.incident)
         incident = ReportedIncident(
             alert.incident,
             alert.watch,
             alert.question,
             alert.epoch,
-            known.raised_wall_ms if known else alert.end_wall_ms,
-            max(alert.end_wall_ms, known.end_wall_ms if known else 0),
+            known.raised_wall_ms if known else end_ms,
+            max(end_ms, known.end_wall_ms if known else 0),
             max(alert.peak, known.peak if known else 0.0),
             alert.score,
             closed=alert.reason if alert.kind == Alert.KIND_CLOSED else None,
-            evidence=[each.time_us for each in alert.evidence] or (known.evidence if known else []),
+            evidence=[camera.stream_us(alert.epoch, each.time.ToMilliseconds()) for each in alert.evidence]
+            or (known.evidence if known else []),
         )
         incidents[alert.incident] = incident
         return alert

@@ -1,0 +1,109 @@
+"""Messages as JSON on the wire, and back.
+
+The form is protobuf JSON with four differences, so that a consumer needs no protobuf library: field names are
+those of the .proto files; 64-bit integers are numbers; enumeration values are lower case without their type's
+prefix ("answered", "opened"); numbers and booleans are always present, also when they are zero. Empty texts,
+lists and messages are left out. Times are RFC 3339, lengths of time are seconds, bytes are base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
+
+TIMESTAMP: Final = "google.protobuf.Timestamp"
+
+M = TypeVar("M", bound=Message)
+#: a message or field descriptor; its class differs between protobuf back ends
+Descriptor = Any
+
+
+class WireError(ValueError):
+    """Bytes that are not what their topic promises."""
+
+
+def to_json(message: Message) -> bytes:
+    """The message as JSON: compact, keys sorted, UTF-8."""
+    return json.dumps(
+        _fields(message), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    ).encode()
+
+
+def from_json(data: bytes, kind: type[M]) -> M:
+    """Parse JSON as `to_json` writes it, or standard protobuf JSON.
+
+    Unknown fields are ignored.
+
+    Raises:
+        WireError: The bytes are not JSON, or a value does not fit its field.
+    """
+    name = kind.DESCRIPTOR.full_name
+    try:
+        fields = json.loads(data)
+        if not isinstance(fields, dict):
+            raise WireError(f"not a {name} in JSON: an object is expected, not {type(fields).__name__}")
+        return json_format.ParseDict(_standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True)
+    except (json_format.ParseError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"not a {name} in JSON: {error}") from error
+
+
+def enum_prefix(enum: EnumDescriptor) -> str:
+    """What every value of an enumeration begins with: "OUTCOME_" for `Outcome`."""
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum.name)
+    return words.lstrip("_").upper() + "_"
+
+
+def enum_name(enum: EnumDescriptor, value: str) -> str:
+    """A value's name on the wire: "answered" for OUTCOME_ANSWERED."""
+    return value.removeprefix(enum_prefix(enum)).lower().replace("_", "-")
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            if value:
+                found[field.name] = [_value(field, each) for each in value]
+        elif field.has_presence:
+            if message.HasField(field.name):
+                found[field.name] = _value(field, value)
+        elif value or not isinstance(value, str | bytes):
+            found[field.name] = _value(field, value)
+    return found
+
+
+def _value(field: Descriptor, value: Any) -> Any:
+    if field.message_type is not None:
+        return value.ToJsonString() if field.message_type.full_name == TIMESTAMP else _fields(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else enum_name(field.enum_type, known.name)
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _standard(fields: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
+    """The same with the names of enumeration values that protobuf's parser knows."""
+    found = dict(fields)
+    for name, value in fields.items():
+        field = kind.fields_by_name.get(name)
+        if field is None:
+            continue
+        if field.is_repeated and isinstance(value, list):
+            found[name] = [_standard_value(field, each) for each in value]
+        else:
+            found[name] = _standard_value(field, value)
+    return found
+
+
+def _standard_value(field: Descriptor, value: Any) -> Any:
+    if field.message_type is not None and isinstance(value, dict):
+        return _standard(value, field.message_type)
+    if field.enum_type is not None and isinstance(value, str) and value not in field.enum_type.values_by_name:
+        return enum_prefix(field.enum_type) + value.upper().replace("-", "_")
+    return value

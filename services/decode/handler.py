@@ -41,7 +41,7 @@ _WATCHED_S = 2.0
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
-_records = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):

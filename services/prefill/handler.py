@@ -48,7 +48,7 @@ STATE_VERSION = 1
 Verdict = verdicts_pb2.Verdict
 Event = lineage_pb2.StreamEvent
 Tokens = tokens_pb2.TokensRecord
-_records = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class RecordSource(Protocol):
@@ -153,7 +153,7 @@ class PrefillHandler(Handler[CameraState]):
             records = self._records.read(TOKENS.name, stored.partition, kept.offsets)
         except RecordsGoneError as error:
             # Outcomes stay one each; the next windows see less, and say so in their coverage.
-            _records.warning("the open window is lost", camera=camera, error=str(error))
+            _log.warning("the open window is lost", camera=camera, error=str(error))
             records = []
         window = [WindowRecord(record.offset, from_bytes(record.value, Tokens)) for record in records]
         return CameraState(camera, kept.epoch, window, last, kept.watches_offset, kept.watermark_us)
@@ -325,7 +325,7 @@ class PrefillHandler(Handler[CameraState]):
             return loaded.block
         self._unavailable.pop(key, None)
         held.lost = held.degraded = True
-        _records.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
+        _log.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
         raise _LostError(reason)
 
     def _blocks(self, window: list[WindowRecord]) -> list[StrideBlock]:

@@ -55,7 +55,7 @@ __all__ = ["CameraState", "PruneEncodeHandler"]
 #: raise when masks are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
 
-_records = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class RecordSource(Protocol):
@@ -164,7 +164,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             records = self._records.read(FRAMES.name, stored.partition, kept.offsets)
         except RecordsGoneError as error:
             # The block is closed with fewer frames; its coverage says so.
-            _records.warning("frames of the open block are lost", camera=camera, error=str(error))
+            _log.warning("frames of the open block are lost", camera=camera, error=str(error))
             records = []
         held = tuple(BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records)
         return CameraState(camera, replace(state, held=held, carry=Carry.unpack(kept.active)))
@@ -257,7 +257,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                     held.record.segment.pixels, held.record, rows=[(first, last + 1)]
                 ).array
             except LineageBrokenError as error:
-                _records.warning("frames are lost", record=str(held.ref.offset), error=str(error))
+                _log.warning("frames are lost", record=str(held.ref.offset), error=str(error))
                 self.counts["lost"] += len(ours)
                 continue
             except StoreError as error:

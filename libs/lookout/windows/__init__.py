@@ -3,12 +3,14 @@
 from lookout.windows.idle import BlockChange, IdleState
 from lookout.windows.layout import LAYOUT_FILE, load_layout
 from lookout.windows.planner import Planner, WindowSettings, with_digest
+from lookout.windows.presets import DEFAULT_PRESET, PRESETS
 from lookout.windows.rotary import Rotary
 from lookout.windows.types import (
     NEWLINE,
     PREFIX,
     VISUAL,
     EncodedFrame,
+    LabelPolicy,
     LabelStyle,
     Layout,
     Policy,
@@ -25,13 +27,16 @@ from lookout.windows.types import (
 )
 
 __all__ = [
+    "DEFAULT_PRESET",
     "LAYOUT_FILE",
     "NEWLINE",
     "PREFIX",
+    "PRESETS",
     "VISUAL",
     "BlockChange",
     "EncodedFrame",
     "IdleState",
+    "LabelPolicy",
     "LabelStyle",
     "Layout",
     "Planner",

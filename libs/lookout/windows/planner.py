@@ -1,8 +1,9 @@
-"""From blocks to window plans: rows, labels, positions, what is reused and what is computed (DESIGN 6)."""
+"""From blocks to window plans: rows, labels, positions, what is reused and what is computed."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from lookout.windows.positions import RowLayout, positions_of
 from lookout.windows.types import (
     PREFIX,
     VISUAL,
+    EncodedFrame,
+    LabelPolicy,
     LabelStyle,
     Layout,
     Policy,
@@ -36,11 +39,21 @@ WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """`blocks` strides make a window (w/s); every `key_every` strides a window is computed in full.
+    """How windows are planned.
 
-    `compact` numbers the kept tokens of a 1-D model consecutively instead of leaving gaps where tokens
-    were dropped. `anchors` bounds how many of the remaining anchors `REFRESH` computes again, oldest first
-    (None: all): the oldest stands nearest to what was evicted. `seed` draws the rows of `RANDOM_K`.
+    Attributes:
+        blocks: Strides that make a window (w / s).
+        policy: Which reused rows are computed again.
+        key_every: A window in so many strides is computed in full.
+        compact: Number the kept tokens of a 1-D model consecutively, without gaps where tokens were dropped.
+        seed: Draws the rows of `RANDOM_K`.
+        anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
+            oldest stands nearest to what was evicted.
+        refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
+            the text of one frame). None: as many rows as `REFRESH` would compute.
+        labels: Which frames get a label.
+        samples: Frames of a full block; widens labels that count frames (0: the label's own width).
+        stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
     """
 
     blocks: int = 5
@@ -49,10 +62,16 @@ class WindowSettings:
     compact: bool = False
     seed: int = 0
     anchors: int | None = None
+    refresh_frames: int | None = None
+    labels: LabelPolicy = LabelPolicy.FRAME
+    samples: int = 0
+    stride_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.anchors is not None and self.anchors < 1:
             raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
+        if self.refresh_frames is not None and self.refresh_frames < 0:
+            raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
 
@@ -83,14 +102,17 @@ class Planner:
         self._check(blocks)
         chosen = policy or self.settings.policy
         stream, window = blocks[0].stream, blocks[-1].index
-        if previous is not None and not _continues(previous, stream, window):
+        if previous is not None and not _continues(previous, blocks):
             previous = None
         due = self.is_key(stream, window) if key is None else key
         is_key = due or previous is None
         base = None if is_key else previous
         origin = _start_us(blocks) if base is None else base.origin_us
-        parts = self._parts(blocks, base, origin)
-        ids, positions, question = self._rows(blocks, parts)
+        shown = [
+            (block.index, number, frame) for block in blocks for number, frame in self._shown(block.frames)
+        ]
+        parts = self._parts(shown, base, origin)
+        ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
         whole = base is None or chosen in WHOLE
         source = np.full(len(ids), -1, dtype=np.int64) if whole else _sources(parts, len(ids))
         plan = WindowPlan(
@@ -110,7 +132,8 @@ class Planner:
             digest="",
             parent=None if whole or base is None else base.digest,
         )
-        return with_digest(plan if whole or base is None else self._choose(plan, base))
+        grid = max((frame.keep.size for _, _, frame in shown), default=0)
+        return with_digest(plan if whole or base is None else self._choose(plan, base, grid))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """The same window once more with nothing to compute, for further questions."""
@@ -126,11 +149,19 @@ class Planner:
             )
         )
 
-    def is_key(self, stream: str, window: int) -> bool:
-        """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase."""
+    def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
+        """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
+
+        `every` is a camera's own interval in strides; None: that of the settings.
+        """
         camera = stream.rpartition("/")[0] or stream
         phase = zlib.crc32(camera.encode())
-        return (window + phase) % self.settings.key_every == 0
+        return (window + phase) % (every or self.settings.key_every) == 0
+
+    @property
+    def label(self) -> LabelStyle | None:
+        """The layout's label, wide enough for the settings."""
+        return None if self.layout.label is None else _widened(self.settings, self.layout.label)
 
     def _check(self, blocks: Sequence[StrideBlock]) -> None:
         if not blocks:
@@ -148,74 +179,82 @@ class Planner:
         if not any(block.frames for block in blocks):
             raise WindowError(f"{stream}: blocks {indices} have no frame; there is nothing to look at")
 
+    def _shown(self, frames: Sequence[EncodedFrame]) -> list[tuple[int, EncodedFrame]]:
+        """The frames of a block that stand in the prompt, with their numbers."""
+        every = self.settings.labels is LabelPolicy.FRAME
+        return [(number, frame) for number, frame in enumerate(frames) if every or len(frame.kept)]
+
     def _parts(
-        self, blocks: Sequence[StrideBlock], base: WindowPlan | None, origin: int
+        self, shown: Sequence[tuple[int, int, EncodedFrame]], base: WindowPlan | None, origin: int
     ) -> tuple[PromptPart, ...]:
-        style = self.layout.label
-        wide = len(style.ids(0)) if style is not None else 0
-        before, after = wide + len(self.layout.frame_open), len(self.layout.frame_close)
+        style, one_label = self.label, self.settings.labels is LabelPolicy.BLOCK
+        opening = (0 if style is None else style.tokens) + len(self.layout.frame_open)
+        closing = len(self.layout.frame_close)
         known = {} if base is None else {(s.block, s.frame): s for s in base.parts}
         row = len(self.layout.prefix)
         out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
         label = 0
-        for block in blocks:
-            for number, frame in enumerate(block.frames):
-                old = known.get((block.index, number))
-                if style is not None and style.counts == "seconds":
-                    label = round((frame.time_us - origin) / 100_000)
-                else:
-                    label = label + 1 if old is None else old.label
-                start, seen = row + before, frame.tokens.shape[0]
-                row = start + seen + after
-                out.append(
-                    PromptPart(
-                        block=block.index,
-                        frame=number,
-                        start=start - before,
-                        visual_start=start,
-                        visual_stop=start + seen,
-                        stop=row,
-                        label=label,
-                        source=-1 if old is None else old.start,
-                        anchor=frame.anchor,
-                    )
+        for place, (block, number, frame) in enumerate(shown):
+            old = known.get((block, number))
+            first = not one_label or place == 0 or shown[place - 1][0] != block
+            last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
+            if style is not None and style.counts == "seconds":
+                label = round((frame.label_us - origin) / 100_000)
+            else:
+                label = label + first if old is None else old.label
+            visual = row + opening * first
+            end = visual + len(frame.kept)
+            part = PromptPart(
+                block=block,
+                frame=number,
+                start=row,
+                visual_start=visual,
+                visual_stop=end,
+                stop=end + closing * last,
+                label=label,
+                source=-1 if old is None else old.start,
+                anchor=frame.anchor,
+            )
+            if old is not None and old.stop - old.start != part.stop - part.start:
+                raise WindowError(
+                    f"frame {number} of block {block} changed its tokens since the window before; blocks are "
+                    "immutable"
                 )
-                if old is not None and old.stop - old.start != row - (start - before):
-                    raise WindowError(
-                        f"{block.stream}: frame {number} of block {block.index} changed its tokens since the "
-                        "window before; blocks are immutable"
-                    )
+            out.append(part)
+            row = part.stop
         return tuple(out)
 
-    def _rows(self, blocks: Sequence[StrideBlock], parts: tuple[PromptPart, ...]) -> tuple[Rows, Rows, int]:
+    def _rows(
+        self, stream: str, frames: Sequence[EncodedFrame], parts: tuple[PromptPart, ...]
+    ) -> tuple[Rows, Rows, int]:
         layout, rule = self.layout, self.layout.positions
-        frames = [frame for block in blocks for frame in block.frames]
-        opening = [(*self._label(part.label), *layout.frame_open) for part in parts[1:]]
-        places = RowLayout.of(frames, len(layout.prefix), len(opening[0]), len(layout.frame_close))
-        positions, question = positions_of(rule, self.settings.compact, places, frames)
+        edges = np.array([part[2:6] for part in parts[1:]], dtype=np.int64).reshape(-1, 4)
+        before, counts, after = np.diff(edges, axis=1).T
+        rows = RowLayout(len(layout.prefix), before, counts, after)
+        positions, question = positions_of(rule, self.settings.compact, rows, frames)
         if question >= rule.limit:
             raise PositionRangeError(
-                f"{blocks[0].stream}: the window reaches position {question}, but the model counts only to "
+                f"{stream}: the window reaches position {question}, but the model counts only to "
                 f"{rule.limit - 1}: shorten the window, sample fewer frames or use a smaller input"
             )
-        ids = np.full(places.rows, VISUAL, dtype=np.int64)
-        ids[: places.prefix] = layout.prefix
-        ids[places.opening] = opening
-        ids[places.closing] = layout.frame_close
+        ids = np.full(rows.rows, VISUAL, dtype=np.int64)
+        ids[: rows.prefix] = layout.prefix
+        for part in parts[1:]:
+            if part.start < part.visual_start:
+                ids[part.start : part.visual_start] = (*self._label(part.label), *layout.frame_open)
+            if part.visual_stop < part.stop:
+                ids[part.visual_stop : part.stop] = layout.frame_close
         return ids, positions, question
 
     def _label(self, number: int) -> tuple[int, ...]:
-        return () if self.layout.label is None else _label(self.layout.label, number)
+        return () if self.label is None else _label(self.label, number)
 
-    def _choose(self, plan: WindowPlan, base: WindowPlan) -> WindowPlan:
-        """The rows to compute of a window that continues `base`."""
+    def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
+        """The rows to compute of a window that continues `base`; `grid` counts the groups of a frame."""
         fresh = np.flatnonzero(plan.source < 0)
-        evicted = base.blocks[0] != plan.blocks[0]
-        held = {block for block in base.blocks if block in plan.blocks}
-        anchors = [s for s in plan.parts if s.anchor and s.block in held][: self.settings.anchors]
-        if not evicted:
-            anchors = []
-        budget = sum(s.stop - s.start for s in anchors)
+        evicted = any(part.block not in plan.blocks for part in base.parts[1:])
+        anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
+        budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.REUSE_ALL or budget == 0:
@@ -223,6 +262,7 @@ class Planner:
         if plan.policy is Policy.REFRESH:
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
+        budget = min(budget, len(old))
         if plan.policy is Policy.RANDOM_K:
             seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
             drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
@@ -236,6 +276,14 @@ class Planner:
         rest = max(1, self.layout.layers - 1)
         rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // rest))
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
+
+    def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
+        """Rows of `plan` to compute again."""
+        frames = self.settings.refresh_frames
+        if frames is None or plan.policy is Policy.REFRESH:
+            return sum(part.stop - part.start for part in anchors)
+        text = len(self.layout.frame_open) + len(self.layout.frame_close)
+        return frames * (grid + text + (0 if self.label is None else self.label.tokens))
 
 
 def with_digest(plan: WindowPlan) -> WindowPlan:
@@ -265,13 +313,26 @@ def digest_of(plan: WindowPlan) -> str:
     return state.hexdigest()
 
 
+@lru_cache(maxsize=64)
+def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
+    """`style`, wide enough for the largest label between two key windows."""
+    strides = settings.key_every + settings.blocks
+    largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
+    return replace(style, width=max(style.width, len(str(largest))))
+
+
 @lru_cache(maxsize=4096)
 def _label(style: LabelStyle, number: int) -> tuple[int, ...]:
     return style.ids(number)
 
 
-def _continues(previous: WindowPlan, stream: str, window: int) -> bool:
-    return previous.stream == stream and previous.window == window - 1
+def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
+    """Whether KV of `previous` may serve the window of `blocks`: it is the next one of the same stream, and
+    no block inside it has lost its frames since."""
+    if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
+        return False
+    had = {part.block for part in previous.parts[1:]}
+    return not any(block.index in had and not block.frames for block in blocks)
 
 
 def _start_us(blocks: Sequence[StrideBlock]) -> int:

@@ -14,37 +14,36 @@ from lookout.windows.types import EncodedFrame, PositionRule, Rows, WindowError
 class RowLayout:
     """Which rows of a window are text and which visual, in prompt order.
 
-    `prefix` leading rows; then per frame `opening` rows [frames, text before], its kept tokens (all frames'
-    in `visual`; `counts` of each frame, `inside` their number in it), `closing` rows [frames, text after].
+    `prefix` leading rows; then per shown frame `before` text rows, `counts` kept tokens and `after` text
+    rows, each int64 [frames].
     """
 
     prefix: int
-    opening: Rows
-    visual: Rows
-    closing: Rows
+    before: Rows
     counts: Rows
-    inside: Rows
+    after: Rows
 
-    @classmethod
-    def of(cls, frames: Sequence[EncodedFrame], prefix: int, before: int, after: int) -> RowLayout:
-        """Places of frames with `before` and `after` text rows around each."""
-        counts = np.array([len(frame.kept) for frame in frames], dtype=np.int64)
-        stops = prefix + np.cumsum(counts + (before + after))
-        starts = stops - after - counts
-        inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(
-            prefix=prefix,
-            opening=(starts - before)[:, None] + np.arange(before),
-            visual=np.repeat(starts, counts) + inside,
-            closing=(stops - after)[:, None] + np.arange(after),
-            counts=counts,
-            inside=inside,
-        )
+    @property
+    def starts(self) -> Rows:
+        """First row of every frame, int64 [frames]."""
+        sizes: Rows = self.before + self.counts + self.after
+        starts: Rows = np.cumsum(sizes) - sizes + self.prefix
+        return starts
+
+    @property
+    def visual(self) -> Rows:
+        """All visual rows, int64 [tokens]."""
+        return np.repeat(self.starts + self.before, self.counts) + self.inside
+
+    @property
+    def inside(self) -> Rows:
+        """The number of every visual row within its frame, int64 [tokens]."""
+        return _inside(self.counts)
 
     @property
     def rows(self) -> int:
         """All rows."""
-        return self.prefix + self.opening.size + len(self.visual) + self.closing.size
+        return self.prefix + int(self.before.sum() + self.counts.sum() + self.after.sum())
 
 
 def positions_of(
@@ -61,8 +60,7 @@ def positions_of(
     positions[:, : places.prefix] = np.arange(places.prefix)
     if rule.kind == "qwen2_5_vl":
         return positions, _video(rule, places, frames, positions)
-    before, after = places.opening.shape[1], places.closing.shape[1]
-    kept = np.concatenate([frame.kept for frame in frames])
+    kept = _joined([frame.kept for frame in frames])
     if rule.kind == "qwen3_vl":
         cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
         local = np.stack([np.zeros_like(kept), kept // cols, kept % cols])
@@ -70,24 +68,39 @@ def positions_of(
     else:
         local = places.inside if compact else kept
         extents = places.counts if compact else np.array([frame.keep.size for frame in frames], np.int64)
-    ends = places.prefix + np.cumsum(extents + (before + after))
+    before, after, starts = places.before, places.after, places.starts
+    ends = places.prefix + np.cumsum(before + extents + after)
     corners = ends - after - extents
-    positions[:, places.opening] = (corners - before)[:, None] + np.arange(before)
+    opening, closing = _inside(before), _inside(after)
+    positions[:, np.repeat(starts, before) + opening] = np.repeat(corners - before, before) + opening
     positions[:, places.visual] = np.repeat(corners, places.counts) + local
-    positions[:, places.closing] = (ends - after)[:, None] + np.arange(after)
-    return positions, int(ends[-1])
+    behind = np.repeat(starts + before + places.counts, after) + closing
+    positions[:, behind] = np.repeat(ends - after, after) + closing
+    return positions, int(ends[-1]) if len(ends) else places.prefix
 
 
 def _video(rule: PositionRule, places: RowLayout, frames: Sequence[EncodedFrame], positions: Rows) -> int:
-    """All frames as one grid, t in ticks from the first frame; the position behind it."""
-    if places.opening.size or places.closing.size:
+    """All frames as one grid, t in ticks from the first frame's sampling point; the position behind it."""
+    if places.before.any() or places.after.any():
         raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
-    corner, origin = places.prefix, frames[0].time_us
-    seconds = np.array([frame.time_us - origin for frame in frames]) / 1e6
-    ticks = np.floor(seconds * rule.ticks_per_second).astype(np.int64)
-    kept = np.concatenate([frame.kept for frame in frames])
+    corner = places.prefix
+    if not frames:
+        return corner
+    seconds = np.array([frame.slot_us - frames[0].slot_us for frame in frames]) / 1e6
+    # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
+    ticks = np.floor(seconds * rule.ticks_per_second + 1e-4).astype(np.int64)
+    kept = _joined([frame.kept for frame in frames])
     cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
     local = np.stack([np.repeat(ticks, places.counts), kept // cols, kept % cols])
     positions[:, places.visual] = corner + local
     extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
     return corner + max(extents)
+
+
+def _inside(counts: Rows) -> Rows:
+    """0, 1, ... within each of consecutive groups of `counts` rows."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

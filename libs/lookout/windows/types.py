@@ -38,6 +38,10 @@ class EncodedFrame:
     [group_rows, group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack`
     is [levels, kept, hidden] for Qwen3-VL and None elsewhere; `kept` are the places of the kept groups,
     int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
+
+    `slot_us` is the sampling point that its first picture was taken for, and `label_us` the mean time of its
+    pictures; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
+    print mean times.
     """
 
     time_us: int
@@ -45,9 +49,14 @@ class EncodedFrame:
     keep: Mask
     tokens: torch.Tensor
     deepstack: torch.Tensor | None = None
+    slot_us: int = -1
+    label_us: int = -1
     kept: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("slot_us", "label_us"):
+            if getattr(self, name) < 0:
+                object.__setattr__(self, name, self.time_us)
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
         kept = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != kept:
@@ -94,10 +103,10 @@ class Policy(StrEnum):
     """Which rows of an overlapping window are computed again; every policy is a plan on the same footing.
 
     `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks); `REUSE_ALL`
-    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The peers get as many
-    token-layers as `REFRESH` would: `CACHEBLEND` picks rows by KV deviation after one layer, `VLCACHE` the
-    first visual rows with a share that falls from layer to layer, `RANDOM_K` rows drawn by a seed,
-    `FRONT` the first rows.
+    only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The others get a budget of
+    token-layers (`WindowSettings.refresh_frames`, or what `REFRESH` would spend): `FRONT` computes the first
+    rows behind the prefix, `CACHEBLEND` picks rows by KV deviation after one layer, `VLCACHE` takes the first
+    visual rows with a share that falls from layer to layer, `RANDOM_K` draws rows by a seed.
     """
 
     FULL = "full"
@@ -108,6 +117,19 @@ class Policy(StrEnum):
     VLCACHE = "vlcache"
     RANDOM_K = "random-k"
     FRONT = "front"
+
+
+class LabelPolicy(StrEnum):
+    """Which frames get their text (label, opening and closing tokens).
+
+    `FRAME`: every frame. `KEPT`: every frame with a kept token; the others are left out of the prompt.
+    `BLOCK`: the first shown frame of a block opens, its last shown one closes, and all kept tokens of the
+    block stand between.
+    """
+
+    FRAME = "frame"
+    KEPT = "kept"
+    BLOCK = "block"
 
 
 class PromptPart(NamedTuple):
@@ -227,6 +249,12 @@ class LabelStyle:
     head: tuple[int, ...] = ()
     point: tuple[int, ...] = ()
     tail: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of every label."""
+        point = len(self.point) + 1 if self.point else 0
+        return len(self.head) + self.width + point + len(self.tail)
 
     def ids(self, number: int) -> tuple[int, ...]:
         """The tokens of one label; raises `WindowError` for a number too wide for the style."""

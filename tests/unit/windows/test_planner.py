@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from lookout.windows import (
     PREFIX,
     VISUAL,
     EncodedFrame,
+    LabelPolicy,
     LabelStyle,
     Layout,
     Planner,
@@ -139,6 +141,105 @@ def test_refresh_may_stop_at_the_oldest_anchors(limit: int) -> None:
     assert rows_in(plan.compute).tolist() == rows_in([RowRange(s.start, s.stop) for s in want]).tolist()
     with pytest.raises(WindowError, match="reuse-all refreshes none"):
         WindowSettings(anchors=0)
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2, 4, 8])
+def test_front_computes_its_budget_of_rows_from_the_front(frames: int) -> None:
+    settings_ = WindowSettings(4, Policy.FRONT, key_every=1000, refresh_frames=frames)
+    plan = chain(Planner(PLAIN, settings_), 7, 4)[-1]
+    whole_frame = 6 + 5 + 1 + 1  # groups, label, opening, closing
+    new = next(s.start for s in plan.parts if s.block == 6)
+    end = min(3 + frames * whole_frame, new)
+    want = [RowRange(0, 0), RowRange(3, end), RowRange(new, plan.rows)]
+    assert rows_in(plan.compute).tolist() == rows_in(want).tolist()
+
+
+def test_nothing_is_refreshed_while_no_frame_left_the_window() -> None:
+    settings_ = WindowSettings(3, Policy.FRONT, key_every=1000, refresh_frames=2)
+    planner = Planner(PLAIN, settings_)
+    blocks = [StrideBlock("cam/0", 0, ()), *(block(k) for k in (1, 2, 3))]
+    first = planner.plan(blocks[:3])
+    after = planner.plan(blocks[1:], first)  # the block that left had no frame
+    assert rows_in(after.compute).min() == next(s.start for s in after.parts if s.block == 3)
+    last = planner.plan([*blocks[2:], block(4)], after)
+    assert rows_in(last.compute).min() == 3
+
+
+def test_a_block_that_lost_its_frames_makes_a_key_window() -> None:
+    planner = Planner(PLAIN, WindowSettings(3, Policy.FRONT, key_every=1000, refresh_frames=1))
+    first = planner.plan([block(0), block(1), block(2)])
+    lost = StrideBlock("cam/0", 1, ())
+    assert planner.plan([lost, block(2), block(3)], first).key
+    assert not planner.plan([block(1), block(2), block(3)], first).key
+
+
+def sparse_block(index: int, kept: tuple[int, ...]) -> StrideBlock:
+    """Frames of 2 x 3 groups that keep so many of them."""
+    masks = [(np.arange(6) < count).reshape(2, 3) for count in kept]
+    return StrideBlock(
+        "cam/0",
+        index,
+        tuple(frame((index * 4 + n) * 500_000, mask, n == 0) for n, mask in enumerate(masks)),
+    )
+
+
+@pytest.mark.parametrize("labels", list(LabelPolicy))
+def test_labels_stand_where_the_policy_says(labels: LabelPolicy) -> None:
+    blocks = [sparse_block(0, (6, 0, 2, 0)), sparse_block(1, (0, 0, 1, 3)), sparse_block(2, (6, 1, 0, 0))]
+    planner = Planner(PLAIN, WindowSettings(2, Policy.FRONT, 1000, labels=labels, refresh_frames=1))
+    first = planner.plan(blocks[:2])
+    second = planner.plan(blocks[1:], first)
+    shown = {
+        LabelPolicy.FRAME: ["0.0 0.1 0.2 0.3 1.0 1.1 1.2 1.3", "1.0 1.1 1.2 1.3 2.0 2.1 2.2 2.3"],
+        LabelPolicy.KEPT: ["0.0 0.2 1.2 1.3", "1.2 1.3 2.0 2.1"],
+        LabelPolicy.BLOCK: ["0.0 0.2 1.2 1.3", "1.2 1.3 2.0 2.1"],
+    }[labels]
+    labelled = {
+        LabelPolicy.FRAME: [list(range(1, 9)), list(range(5, 13))],
+        LabelPolicy.KEPT: [[1, 2, 3, 4], [3, 4, 5, 6]],
+        LabelPolicy.BLOCK: [[1, 2], [2, 3]],
+    }[labels]
+    for plan, frames, numbers in zip((first, second), shown, labelled, strict=True):
+        parts = plan.parts[1:]
+        assert [f"{part.block}.{part.frame}" for part in parts] == frames.split()
+        opened = [part for part in parts if part.visual_start > part.start]
+        assert [part.label for part in opened] == numbers
+        assert len([part for part in parts if part.stop > part.visual_stop]) == len(numbers)
+        for part in opened:
+            text = (90, *(100 + int(digit) for digit in f"{part.label:03d}"), 91, 4)
+            assert tuple(plan.token_ids[part.start : part.visual_start].tolist()) == text
+        assert plan.rows == parts[-1].stop
+    kept = np.flatnonzero(second.source >= 0)
+    np.testing.assert_array_equal(second.token_ids[kept], first.token_ids[second.source[kept]])
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=2, max_size=7), st.sampled_from(LabelPolicy))
+@settings(max_examples=60, deadline=None)
+def test_positions_rise_and_text_meets_its_frame_under_every_label_policy(
+    kept: list[tuple[int, int, int]], labels: LabelPolicy
+) -> None:
+    """Independent of the planner's arrays: walk the prompt row by row."""
+    planner = Planner(PLAIN, WindowSettings(3, Policy.FRONT, 1000, labels=labels, refresh_frames=1))
+    blocks = [sparse_block(index, counts) for index, counts in enumerate(kept)]
+    previous = None
+    for end in range(1, len(blocks) + 1):
+        window = blocks[max(0, end - 3) : end]
+        previous = planner.plan(window, previous)
+        at, row = 3, 3
+        want = [0, 1, 2]
+        for one in window:
+            shown = [f for f in one.frames if labels is LabelPolicy.FRAME or len(f.kept)]
+            for number, each in enumerate(shown):
+                single = labels is LabelPolicy.BLOCK
+                before = 6 if not single or number == 0 else 0
+                after = 1 if not single or number + 1 == len(shown) else 0
+                want += [at + step for step in range(before)]
+                want += [at + before + int(group) for group in each.kept]
+                want += [at + before + 6 + step for step in range(after)]
+                at += before + 6 + after
+                row += before + len(each.kept) + after
+        assert previous.positions[0].tolist() == want
+        assert (previous.rows, previous.question_position) == (row, at)
 
 
 def test_labels_restart_at_key_windows_only() -> None:
@@ -272,7 +373,101 @@ def test_labels_too_wide_ask_for_more_key_windows() -> None:
     assert seconds.ids(125) == (0, 1, 2, 77, 5)
 
 
+def test_labels_are_wide_enough_for_the_window() -> None:
+    """8 frames a second in strides of 8 s: 1 280 frames between key windows."""
+    planner = Planner(PLAIN, WindowSettings(2, key_every=15, samples=64, stride_s=8.0))
+    assert planner.label is not None
+    assert planner.label.ids(1279)[1:5] == (101, 102, 107, 109)
+    plans = chain(planner, 3, 2)
+    assert all(s.visual_start - s.start == 7 for plan in plans for s in plan.parts[1:])
+    seconds = LabelStyle("seconds", tuple(range(10)), 3, point=(77,))
+    long_strides = Planner(replace(PLAIN, label=seconds), WindowSettings(2, key_every=15, stride_s=60.0))
+    assert long_strides.label is not None
+    assert long_strides.label.width == 4
+
+
 # Against the stock models and processors.
+
+
+def stock_video(family: str, fps: float, seconds: float) -> tuple[Any, list[tuple[float, float]]]:
+    """A family's processor on a video of `fps`, sampled at about 2 frames a second: its inputs, and (the even
+    grid's, the picture's own) time of each sampled picture in seconds."""
+    from transformers.video_utils import VideoMetadata
+
+    processor: Any = AutoProcessor.from_pretrained(checkpoint(family))
+    count = round(fps * seconds)
+    video = np.zeros((count, 3, 64, 64), np.uint8)
+    content = [{"type": "video"}, {"type": "text", "text": "Why?"}]
+    text = processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+    metadata = VideoMetadata(total_num_frames=count, fps=fps, duration=count / fps)
+    inputs = processor(
+        text=[text],
+        videos=[video],
+        video_metadata=[metadata],
+        do_sample_frames=True,
+        fps=2,
+        return_tensors="pt",
+        return_metadata=True,
+    )
+    sampled = inputs["video_metadata"][0]
+    times = [
+        (number / float(sampled.sampled_fps), float(index) / fps)
+        for number, index in enumerate(sampled.frames_indices)
+    ]
+    return inputs, times
+
+
+def sampled_block(times: list[tuple[float, float]], rows: int, cols: int) -> StrideBlock:
+    """Pairs of sampled pictures as decode and prune-encode describe them."""
+    if len(times) % 2:
+        times = [*times, times[-1]]
+    frames = []
+    for number in range(0, len(times), 2):
+        (slot, first), (_, second) = [(round(a * 1e6), round(b * 1e6)) for a, b in times[number : number + 2]]
+        frames.append(
+            EncodedFrame(
+                first,
+                number == 0,
+                np.ones((rows, cols), bool),
+                torch.zeros(rows * cols, 8),
+                slot_us=slot,
+                label_us=(first + second) // 2,
+            )
+        )
+    return StrideBlock("cam/0", 0, tuple(frames))
+
+
+@pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
+def test_qwen2_5_times_are_the_stock_processors(fps: float) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    inputs, times = stock_video("qwen2_5_vl", fps, 20)
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint("qwen2_5_vl")).model
+    want, _ = model.get_rope_index(
+        inputs["input_ids"],
+        inputs["mm_token_type_ids"],
+        video_grid_thw=inputs["video_grid_thw"],
+        second_per_grid_ts=torch.as_tensor(inputs["second_per_grid_ts"]),
+    )
+    _, rows, cols = inputs["video_grid_thw"][0].tolist()
+    plan = Planner(load_layout(checkpoint("qwen2_5_vl")), WindowSettings(1)).plan(
+        [sampled_block(times, rows // 2, cols // 2)]
+    )
+    assert plan.positions.tolist() == want[:, 0, : plan.rows].tolist()
+
+
+@pytest.mark.parametrize("fps", [29.97, 25.0, 23.976])
+def test_qwen3_labels_are_the_stock_processors(fps: float) -> None:
+    inputs, times = stock_video("qwen3_vl", fps, 20)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("qwen3_vl"))
+    text = tokenizer.decode(inputs["input_ids"][0])
+    want = [float(found) for found in re.findall(r"<([0-9.]+) seconds>", text)]
+    _, rows, cols = inputs["video_grid_thw"][0].tolist()
+    layout = load_layout(checkpoint("qwen3_vl"))
+    plan = Planner(layout, WindowSettings(1)).plan([sampled_block(times, rows // 2, cols // 2)])
+    assert [part.label / 10 for part in plan.parts[1:]] == want
 
 
 def grid_blocks(rows: int, cols: int, frames: int) -> list[StrideBlock]:

@@ -1,0 +1,21 @@
+"""Named settings of window planning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from lookout.windows.planner import WindowSettings
+from lookout.windows.types import Policy
+
+PRESETS: Mapping[str, WindowSettings] = MappingProxyType(
+    {
+        "front": WindowSettings(policy=Policy.FRONT, refresh_frames=4),
+        "codecsight": WindowSettings(policy=Policy.REFRESH),
+        "whole": WindowSettings(policy=Policy.PRUNE_ONLY),
+    }
+)
+"""`front`: the product's default, a run of rows from the window's front is computed again. `codecsight`: the
+paper's anchors (CodecSight, section 3.4). `whole`: every window is computed in full, nothing is reused."""
+
+DEFAULT_PRESET = "front"

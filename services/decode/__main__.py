@@ -19,7 +19,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
-    node = Node(settings.store, settings.redis_url, traced=traced)
+    node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
     context.on_close(node.close)
     handler = DecodeHandler(settings, pool, node.store, context.rereader)
     context.grpc.add(node.service.register, node.service.NAME)

@@ -35,7 +35,9 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     batcher = Batcher(engine, settings.batch)
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
-    node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, keep=True)
+    node = Node(
+        settings.store, settings.redis_url, traced=traced, replicas=replicas, keep=True, security=settings
+    )
     context.on_close(node.close)
     table = context.table(WATCHES.name)
     planner = Planner(engine.layout, WindowSettings(blocks=settings.blocks, policy=Policy.PRUNE_ONLY))

@@ -30,7 +30,11 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     encoder = Encoder(tower, settings.batch)
     context.on_close(encoder.close)
     node = Node(
-        settings.store, settings.redis_url, traced=traced, replicas={STAGE_FRAMES: settings.frame_replicas}
+        settings.store,
+        settings.redis_url,
+        traced=traced,
+        replicas={STAGE_FRAMES: settings.frame_replicas},
+        security=settings,
     )
     context.on_close(node.close)
     try:

@@ -8,13 +8,17 @@ import socket
 import time
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
+from lookout.cli.connect import grpc_security
 from lookout.local import Fleet, LocalError, running_fleets
 from lookout.local.server import HOST
+from lookout.runtime import Channels, GrpcSecurity, without_security
+from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import Stage, all_topics
 
 pytestmark = pytest.mark.fleet
@@ -30,6 +34,17 @@ def until(fleet: Fleet, done: object, seconds: float = 120.0) -> list[str]:
     return news
 
 
+def refusal(address: str, security: GrpcSecurity) -> grpc.StatusCode:
+    """Why a service without tensors gives none."""
+    with Channels(security).open(address) as channel:
+        stub = tensors_pb2_grpc.TensorServiceStub(channel)  # type: ignore[no-untyped-call]
+        answer = stub.GetTensor(tensors_pb2.GetTensorRequest(), timeout=30.0)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answer)
+    code: grpc.StatusCode = caught.value.code()
+    return code
+
+
 def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOKOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("lookout.local.kafka.kafka_class_path", _shared_class_path())
@@ -40,6 +55,11 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert (found.bootstrap, found.pid) == (fleet.bootstrap, os.getpid())
         topics = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(timeout=60).topics
         assert {topic.name for topic in all_topics()} <= set(topics)
+
+        assert Path(str(found.grpc_token_file)).stat().st_mode & 0o777 == 0o600
+        address = f"{HOST}:{found.grpc['alerts-0']}"
+        assert refusal(address, without_security()) is grpc.StatusCode.UNAUTHENTICATED
+        assert refusal(address, grpc_security(fleet.bootstrap)) is grpc.StatusCode.UNIMPLEMENTED
 
         first = service.pid
         assert first is not None

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from lookout.local import running_fleets
+from lookout.runtime import GrpcSecurity, KafkaSecurity, StartupError, load_connections
 from lookout.wire import MAX_MESSAGE_BYTES
 
 BootstrapOption = Annotated[
@@ -62,14 +63,43 @@ class Quiet:
 
 
 def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str, object]:
-    """What every client of the commands shares."""
+    """What every client of the commands shares; LOOKOUT_KAFKA_PROTOCOL and its like hold here too.
+
+    Raises:
+        CliError: a setting of Kafka's security is wrong.
+    """
     return {
         "bootstrap.servers": bootstrap,
+        **_security(bootstrap),
         "log_level": 0,
         "error_cb": complaints or Quiet(),
         "socket.connection.setup.timeout.ms": 5000,
         "reconnect.backoff.max.ms": 1000,
     }
+
+
+def _security(bootstrap: str) -> dict[str, str]:
+    if any(fleet.bootstrap == bootstrap and fleet.own_kafka for fleet in running_fleets()):
+        return {}  # the broker that `lookout up` started on this machine
+    try:
+        return load_connections(KafkaSecurity).kafka_security()
+    except StartupError as error:
+        raise CliError(str(error)) from None
+
+
+def grpc_security(bootstrap: str) -> GrpcSecurity:
+    """How to read tensors of the fleet behind `bootstrap`: the local fleet's token, else LOOKOUT_GRPC_*.
+
+    Raises:
+        CliError: a setting of gRPC's security is wrong.
+    """
+    try:
+        for fleet in running_fleets():
+            if fleet.bootstrap == bootstrap and fleet.grpc_token_file is not None:
+                return load_connections(GrpcSecurity, {"LOOKOUT_GRPC_TOKEN_FILE": fleet.grpc_token_file})
+        return load_connections(GrpcSecurity)
+    except StartupError as error:
+        raise CliError(str(error)) from None
 
 
 def check_reachable(bootstrap: str, topic: str | None = None) -> None:

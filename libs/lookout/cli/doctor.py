@@ -28,6 +28,7 @@ from lookout.local import LocalError, running_fleets
 from lookout.local.jars import cache_folder, locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
+from lookout.runtime import RedisSecurity, StartupError, load_connections, public_url
 from lookout.wire import all_topics
 
 _ANSWER_S = 5.0
@@ -236,12 +237,13 @@ def _redis(given: str | None) -> Iterator[Finding]:
         yield Finding("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
         return
     try:
-        with redis.Redis.from_url(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
+        security = load_connections(RedisSecurity)
+        with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
             version = client.info("server")["redis_version"]
-        yield Finding("Redis", State.GOOD, f"{url}, version {version}")
-    except (redis.RedisError, ValueError) as error:
+        yield Finding("Redis", State.GOOD, f"{public_url(url)}, version {version}")
+    except (redis.RedisError, StartupError) as error:
         advice = "without it tensors are found by lineage: slower, marked degraded"
-        yield Finding("Redis", State.BAD, f"{url}: {error}", advice)
+        yield Finding("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
 
 
 def _services() -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from rich.status import Status
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet
+from lookout.runtime import public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 
 console = Console()
@@ -113,7 +114,7 @@ def _welcome(fleet: Fleet) -> None:
         "[bold green]✓ the fleet is up[/]",
         "",
         f"  Kafka   [bold]{fleet.bootstrap}[/]",
-        f"  Redis   {fleet.redis_url}",
+        f"  Redis   {public_url(fleet.redis_url)}",
         f"  logs    {fleet.logs}",
         "",
         "[bold]publish footage[/]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import time
 import urllib.error
@@ -32,6 +33,7 @@ from lookout.local.processes import (
 from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer
 from lookout.local.topics import create_topics, reconcile_topics
+from lookout.runtime import KafkaSecurity, RedisSecurity, StartupError, load_connections
 from lookout.wire import Stage, all_topics
 
 Progress = Callable[[str], None]
@@ -63,6 +65,8 @@ class FleetAddress:
     pid: int
     metrics: dict[str, int]
     grpc: dict[str, int]
+    own_kafka: bool = True
+    grpc_token_file: str | None = None
 
 
 class Service:
@@ -204,6 +208,9 @@ class Fleet:
         self._lock = FileLock(self.folder / ".running", timeout=0)
         self._failures: Counter[str] = Counter()  # of servers, in a row
         self.services: list[Service] = []
+        chosen = [name for values in (self._common, *self._own.values()) for name in values]
+        secured = any(name.startswith("grpc_") for name in chosen)
+        self._token_file = None if secured else self.folder / "grpc-token"
 
     @property
     def bootstrap(self) -> str:
@@ -226,6 +233,8 @@ class Fleet:
             pid=os.getpid(),
             metrics={service.name: service.metrics_port for service in self.services},
             grpc={service.name: service.grpc_port for service in self.services},
+            own_kafka=self._kafka is not None,
+            grpc_token_file=str(self._token_file) if self._token_file else None,
         )
 
     def on_progress(self, tell: Progress) -> None:
@@ -250,7 +259,9 @@ class Fleet:
         if self._kafka:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()
-        created = create_topics(self.bootstrap, self._partitions)
+        created = create_topics(self.bootstrap, self._partitions, security=self._kafka_security())
+        if self._token_file is not None:
+            _write_secret(self._token_file, secrets.token_urlsafe(32))
         if self._kafka:  # a broker of one's own; another's topics are changed by whoever keeps them
             reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
         (self.folder / "tmp").mkdir(exist_ok=True)
@@ -320,16 +331,36 @@ class Fleet:
             "host": "127.0.0.1",
             "bootstrap": self.bootstrap,
             "redis_url": self.redis_url,
+            **({"grpc_token_file": str(self._token_file)} if self._token_file else {}),
             **self._common,
             **self._own.get(stage, {}),
         }
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
+        passed = self._connection_settings()
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name in passed or not name.startswith("LOOKOUT_")
+        }
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
         # What a killed service leaves in its temporary folder goes with the fleet's.
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
+
+    def _connection_settings(self) -> set[str]:
+        """Environment variables that say how servers of somebody else are reached."""
+        kafka = KafkaSecurity.model_fields if self._kafka is None else ()
+        redis = RedisSecurity.model_fields if self._redis is None else ()
+        return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
+
+    def _kafka_security(self) -> Mapping[str, str]:
+        if self._kafka is not None:
+            return {}
+        try:
+            return load_connections(KafkaSecurity).kafka_security()
+        except StartupError as error:
+            raise LocalError(str(error)) from None
 
     def _replicas(self, stage: Stage) -> dict[str, str]:
         """Where a stage finds its input's tensors while the directory is away."""
@@ -369,6 +400,13 @@ def running_fleets() -> list[FleetAddress]:
         except (OSError, ValueError, TypeError):
             continue
     return [address for _, address in sorted(found, key=lambda each: -each[0])]
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Write a file that only this user can read."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
 def _announcements() -> Path:

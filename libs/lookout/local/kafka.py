@@ -56,6 +56,7 @@ class KafkaServer(LocalServer):
         folder: where its data and log live; a temporary folder, removed by `close`, if not given.
         port: the client port; a free one if not given.
         properties: broker properties added to (or replacing) the defaults.
+        listeners: more listeners by name, with their ports; `properties` say how they are secured.
         heap_mb: the Java heap; 256 MB serves 16 MB messages.
     """
 
@@ -67,10 +68,12 @@ class KafkaServer(LocalServer):
         *,
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
+        listeners: Mapping[str, int] | None = None,
         heap_mb: int = 256,
     ) -> None:
         super().__init__(folder, port=port)
         self._properties = dict(properties or {})
+        self._listeners = dict(listeners or {})
         self._heap_mb = heap_mb
 
     @property
@@ -160,11 +163,11 @@ class KafkaServer(LocalServer):
             **self._properties,
             **(more or {}),
         }
-        listeners = {"CONTROLLER": controller}
+        clients: dict[str, int] = {}
         if "broker" in properties["process.roles"]:
-            listeners["PLAINTEXT"] = self.port
-            properties["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self.port}"
-        properties["listeners"] = ",".join(f"{each}://{HOST}:{port}" for each, port in listeners.items())
+            clients = {"PLAINTEXT": self.port, **self._listeners}
+            properties["advertised.listeners"] = _listed(clients)
+        properties["listeners"] = _listed({"CONTROLLER": controller, **clients})
         path = self.folder / name
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return path
@@ -218,6 +221,10 @@ def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
         "-cp",
         kafka_class_path(),
     ]
+
+
+def _listed(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
 
 
 def _accepts(port: int) -> bool:

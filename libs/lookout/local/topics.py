@@ -27,6 +27,7 @@ def create_topics(
     *,
     topics: Iterable[Topic] | None = None,
     extra: Mapping[str, str] | None = None,
+    security: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Create the topics that are missing; returns their names. Existing ones are left as they are.
 
@@ -35,11 +36,12 @@ def create_topics(
         partitions: of every topic of the pipeline; other topics get one.
         topics: all of the topic table if not given.
         extra: topic settings added to those of the table.
+        security: librdkafka options that the broker asks for.
 
     Raises:
         LocalError: the broker refused one; its reason is in the message.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3, **(security or {})})
     wanted = [
         NewTopic(
             topic.name,

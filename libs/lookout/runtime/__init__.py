@@ -61,6 +61,15 @@ another process runs with the same `LOOKOUT_INSTANCE`.
 answers), /metrics. The gRPC health service says the same as /readyz.
 """
 
+from lookout.runtime.connections import (
+    Connections,
+    GrpcSecurity,
+    KafkaSecurity,
+    RedisSecurity,
+    load_connections,
+    public_url,
+    without_security,
+)
 from lookout.runtime.errors import (
     BadRecordError,
     FencedError,
@@ -69,6 +78,7 @@ from lookout.runtime.errors import (
     StartupError,
     TransientError,
 )
+from lookout.runtime.grpc_security import Channels
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
 from lookout.runtime.model import folder_digest
@@ -86,14 +96,18 @@ from lookout.runtime.worker import Worker, is_transient
 
 __all__ = [
     "BadRecordError",
+    "Channels",
+    "Connections",
     "Context",
     "DeadLetter",
     "Delivery",
     "Downstream",
     "FencedError",
+    "GrpcSecurity",
     "GrpcServer",
     "Handler",
     "Health",
+    "KafkaSecurity",
     "LookoutRuntimeError",
     "Metrics",
     "Output",
@@ -101,6 +115,7 @@ __all__ = [
     "Record",
     "RecordReader",
     "RecordsGoneError",
+    "RedisSecurity",
     "Result",
     "ServiceSettings",
     "StartupError",
@@ -114,9 +129,12 @@ __all__ = [
     "digest",
     "folder_digest",
     "is_transient",
+    "load_connections",
     "load_settings",
     "main",
+    "public_url",
     "run_service",
     "topics_of",
     "traced",
+    "without_security",
 ]

@@ -1,4 +1,4 @@
-"""A gRPC server with the standard health service, reflection and trace context."""
+"""A gRPC server with health, trace context, credentials and, if asked for, reflection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from lookout.runtime.connections import GrpcSecurity, without_security
 from lookout.runtime.errors import StartupError
+from lookout.runtime.grpc_security import AskForToken, Token, listen
 from lookout.runtime.tracing import ServerTracing
 
 AddService = Callable[[grpc.Server], None]
@@ -18,16 +20,27 @@ MAX_MESSAGE_BYTES = 8 << 20  # tensors travel in chunks of 1 MiB; records that c
 
 
 class GrpcServer:
-    """Add services, then `start`. The health service says NOT_SERVING until `serving(True)`."""
+    """Add services, then `start`. The health service says NOT_SERVING until `serving(True)`.
 
-    def __init__(self, host: str, port: int, threads: int = 8) -> None:
-        self._host = host
-        self._wanted = port
+    Args:
+        host: address to listen on.
+        port: 0 takes any free one.
+        threads: calls that run at the same time.
+        security: who may call; unset: anybody on this machine.
+
+    Raises:
+        StartupError: the port is taken, or other machines would be served without TLS.
+    """
+
+    def __init__(self, host: str, port: int, threads: int = 8, security: GrpcSecurity | None = None) -> None:
+        security = security or without_security()
+        token = Token.of(security)
+        self._reflection = security.grpc_reflection
         self._names: list[str] = []
         self._health = grpc_health.HealthServicer()
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="grpc"),
-            interceptors=(ServerTracing(),),
+            interceptors=(*([AskForToken(token)] if token is not None else []), ServerTracing()),
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -37,7 +50,7 @@ class GrpcServer:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
-            self.port: int = self._server.add_insecure_port(f"{host}:{port}")
+            self.port: int = listen(self._server, f"{host}:{port}", host, security)
         except RuntimeError as error:
             raise StartupError(
                 f"LOOKOUT_GRPC_PORT={port}: cannot listen on {host}:{port} ({error}); 0 takes any free port"
@@ -50,14 +63,9 @@ class GrpcServer:
 
     def start(self) -> None:
         """Listen."""
-        reflection.enable_server_reflection(
-            (
-                *self._names,
-                health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-                reflection.SERVICE_NAME,
-            ),
-            self._server,
-        )
+        if self._reflection:
+            health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+            reflection.enable_server_reflection((*self._names, health, reflection.SERVICE_NAME), self._server)
         self.serving(False)
         self._server.start()
 

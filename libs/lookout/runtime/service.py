@@ -134,7 +134,7 @@ def _open(stage: Stage, settings: T) -> Context[T]:
         settings,
         metrics,
         health,
-        GrpcServer(settings.host, settings.grpc_port),
+        GrpcServer(settings.host, settings.grpc_port, security=settings),
         RecordReader(settings),
     )
     context.on_close(context.rereader.close)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
+from lookout.runtime.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, setting
 from lookout.runtime.errors import StartupError
 
-PREFIX = "LOOKOUT_"
 #: settings of the command line, tests and the local fleet that may stand in the same environment
 FOREIGN = frozenset({"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"})
 #: what Kubernetes injects for a Service that is called lookout-...: never settings
@@ -31,10 +31,19 @@ T = TypeVar("T", bound="ServiceSettings")
 
 
 def _options(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) else value
+    try:
+        options = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("is not a JSON object") from None
+    if isinstance(options, dict) and (secret := sorted(SECRET_OPTIONS & set(options))):
+        raise ValueError(
+            f"{', '.join(secret)} is a secret: use LOOKOUT_KAFKA_PASSWORD_FILE or "
+            "LOOKOUT_KAFKA_KEY_PASSWORD_FILE"
+        )
+    return options
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(Connections):
     """What every service shares. Derive from it and add the stage's own; each field is `LOOKOUT_<FIELD>`.
 
     Times are in seconds, sizes in bytes.
@@ -61,7 +70,7 @@ class ServiceSettings(BaseSettings):
 
     bootstrap: str = Field("", description="Kafka bootstrap servers")
     kafka_options: Annotated[dict[str, str], NoDecode, BeforeValidator(_options)] = Field(
-        default_factory=dict, description="more librdkafka options as JSON: security, tuning"
+        default_factory=dict, description="more librdkafka options as JSON, for tuning"
     )
     group: str | None = Field(None, min_length=1, description="consumer group; none: the stage's name")
     static_member: bool = Field(True, description="a restarted instance takes its partitions back at once")
@@ -71,9 +80,11 @@ class ServiceSettings(BaseSettings):
     transaction_timeout_s: float = Field(
         30.0, ge=2, le=900, description="an unfinished transaction is aborted then"
     )
-    redis_url: str = Field("", description="redis://host:port/db, the directory")
+    redis_url: str = Field("", description="redis://host:port/db, or rediss:// for TLS; the directory")
 
-    host: str = Field("0.0.0.0", description="address that the servers listen on")
+    host: str = Field(
+        "0.0.0.0", description="address that the servers listen on; mode local: 127.0.0.1 unless set"
+    )
     grpc_port: int = Field(0, ge=0, le=65535, description="gRPC; 0: any free port")
     metrics_port: int = Field(0, ge=0, le=65535, description="/metrics, /livez, /readyz; 0: any free port")
     advertise: str | None = Field(
@@ -121,6 +132,8 @@ class ServiceSettings(BaseSettings):
                         f"{setting(name)} is not set: give its address, or set LOOKOUT_MODE=local"
                     )
                 object.__setattr__(self, name, default)
+        if local and "host" not in self.model_fields_set:
+            object.__setattr__(self, "host", "127.0.0.1")
         blocks = self.window_s / self.stride_s
         if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
             raise ValueError(
@@ -147,7 +160,11 @@ class ServiceSettings(BaseSettings):
         return host if re.search(r"(?<!:):\d+$|\]:\d+$", host) else f"{host}:{grpc_port}"
 
     def kafka(self, **more: Any) -> dict[str, Any]:
-        """librdkafka options for a client: address, quiet reconnects, `kafka_options`, then `more`."""
+        """librdkafka options for a client: address, quiet reconnects, security, `kafka_options`, then `more`.
+
+        Raises:
+            StartupError: a file with a secret or a certificate cannot be read.
+        """
         return {
             "bootstrap.servers": self.bootstrap,
             "reconnect.backoff.ms": 50,
@@ -155,14 +172,10 @@ class ServiceSettings(BaseSettings):
             "retry.backoff.ms": 5,
             "log.connection.close": False,
             "socket.keepalive.enable": True,
+            **self.kafka_security(),
             **self.kafka_options,
             **more,
         }
-
-
-def setting(field: str) -> str:
-    """The environment variable of a field."""
-    return PREFIX + field.upper()
 
 
 def digest(*parts: object) -> str:
@@ -180,24 +193,9 @@ def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **val
     if unknown:
         raise StartupError("; ".join(_unknown_text(name, kind) for name in unknown))
     try:
-        return kind(**{**_given(kind, environ), **values})
+        return kind(**{**given(kind, environ), **values})
     except ValidationError as error:
-        raise StartupError(_explain(error)) from error
-
-
-def _given(kind: type[ServiceSettings], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Nothing when `environ` is the process's own (pydantic reads that); else its values, through a source of
-    it.
-    """
-    if environ is os.environ:
-        return {}
-    from pydantic_settings import EnvSettingsSource
-
-    class Given(EnvSettingsSource):
-        def _load_env_vars(self) -> Mapping[str, str | None]:
-            return {key.lower(): value for key, value in environ.items()}
-
-    return Given(kind)()
+        raise StartupError(explain(error)) from None
 
 
 def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterable[str]:
@@ -216,12 +214,3 @@ def _unknown_text(name: str, kind: type[ServiceSettings]) -> str:
     close = difflib.get_close_matches(name, [setting(field) for field in kind.model_fields], n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"unknown setting {name}{hint}"
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for each in error.errors():
-        where = "__".join(str(part) for part in each["loc"])
-        message = each["msg"].removeprefix("Value error, ")
-        lines.append(f"{setting(where)}={each['input']!r}: {message}" if where else message)
-    return "; ".join(lines)

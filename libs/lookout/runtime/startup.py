@@ -8,6 +8,7 @@ import redis
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
 
 from lookout.runtime import logs
+from lookout.runtime.connections import public_url
 from lookout.runtime.errors import StartupError
 from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
@@ -45,15 +46,15 @@ def check_redis(settings: ServiceSettings) -> None:
 
     def ask() -> None:
         try:
-            client = redis.Redis.from_url(settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0)
-            client.ping()
-            client.close()
+            with settings.redis_client(
+                settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
+            ) as client:
+                client.ping()
         except redis.RedisError as error:
             raise NotReadyError(str(error)) from error
-        except ValueError as error:
-            raise StartupError(f"LOOKOUT_REDIS_URL={settings.redis_url!r}: {error}") from error
 
-    retry_until(ask, settings, f"LOOKOUT_REDIS_URL={settings.redis_url}: Redis does not answer")
+    where = public_url(settings.redis_url)
+    retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from lookout.runtime.grpc_security import CallDetails
 from lookout.wire import headers as names
 from lookout.wire.headers import Headers
 
@@ -62,16 +63,6 @@ def span(name: str, headers: Headers = (), **attributes: str | int | float) -> I
         yield current
 
 
-class _Details(grpc.ClientCallDetails):  # type: ignore[misc]
-    def __init__(self, details: Any, metadata: Sequence[tuple[str, str]]) -> None:
-        self.method = details.method
-        self.timeout = details.timeout
-        self.metadata = metadata
-        self.credentials = details.credentials
-        self.wait_for_ready = details.wait_for_ready
-        self.compression = details.compression
-
-
 _Unary: Any = grpc.UnaryUnaryClientInterceptor
 _Stream: Any = grpc.UnaryStreamClientInterceptor
 
@@ -88,10 +79,10 @@ class ClientTracing(_Unary, _Stream):  # type: ignore[misc]
         return call(_traced(details), request)
 
 
-def _traced(details: Any) -> _Details:
+def _traced(details: Any) -> CallDetails:
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
-    return _Details(details, [*(details.metadata or ()), *carrier.items()])
+    return CallDetails(details, [*(details.metadata or ()), *carrier.items()])
 
 
 class ServerTracing(grpc.ServerInterceptor):  # type: ignore[misc]

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import redis
 import structlog
 
+from lookout.runtime import RedisSecurity, without_security
 from lookout.store.errors import DirectoryDownError
 from lookout.store.settings import StoreSettings
 from lookout.store.store import entry_of
@@ -105,9 +106,9 @@ def _pods(stage: int, what: str) -> str:
 class Directory:
     """The index as its readers see it. Thread-safe. A Redis that failed is left alone for `redis_retry_s`."""
 
-    def __init__(self, url: str, settings: StoreSettings) -> None:
+    def __init__(self, url: str, settings: StoreSettings, security: RedisSecurity | None = None) -> None:
         self.settings = settings
-        self.client: redis.Redis = redis.Redis.from_url(
+        self.client: redis.Redis = (security or without_security()).redis_client(
             url,
             decode_responses=True,
             socket_timeout=settings.redis_timeout_s,

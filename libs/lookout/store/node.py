@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from lookout.runtime import Connections
 from lookout.store.client import TensorClient
 from lookout.store.directory import Announcer, Directory
 from lookout.store.peers import Peers, Traced
@@ -27,10 +28,11 @@ class Node:
         traced: Traced | None = None,
         replicas: Mapping[int, Sequence[str]] | None = None,
         keep: bool = False,
+        security: Connections | None = None,
     ) -> None:
         self.store = TensorStore(settings)
-        self.directory = Directory(redis_url, settings)
-        self.peers = Peers(settings, traced)
+        self.directory = Directory(redis_url, settings, security)
+        self.peers = Peers(settings, traced, security)
         self.client = TensorClient(self.peers, self.directory, self.store, replicas, keep)
         self.service = TensorService(self.store)
         self._announcer: Announcer | None = None

@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
+from lookout.runtime import Channels, GrpcSecurity, without_security
 from lookout.store.errors import LineageBrokenError, StoreError, TensorCorruptError, TensorUnavailableError
 from lookout.store.settings import CHUNK_BYTES, StoreSettings
 from lookout.store.store import TensorStore
@@ -33,13 +34,17 @@ Traced = Callable[[grpc.Channel], grpc.Channel]
 class Peers:
     """Channels to tensor services, one for each address. Thread-safe.
 
-    `traced` wraps each channel (trace context). Bytes that are on their way from one peer stay below
-    `peer_bytes`: further requests wait.
+    `traced` wraps each channel (trace context); `security` says how peers are reached. Bytes that are on
+    their way from one peer stay below `peer_bytes`: further requests wait.
     """
 
-    def __init__(self, settings: StoreSettings, traced: Traced | None = None) -> None:
+    def __init__(
+        self, settings: StoreSettings, traced: Traced | None = None, security: GrpcSecurity | None = None
+    ) -> None:
         self._settings = settings
         self._traced = traced or (lambda channel: channel)
+        self._opener = Channels(security or without_security())
+        self._version = self._opener.version
         self._channels: dict[str, tuple[grpc.Channel, Any]] = {}
         self._on_the_way: dict[str, int] = {}
         self._room = threading.Condition()
@@ -94,10 +99,13 @@ class Peers:
 
     def _stub(self, address: str) -> Any:
         with self._room:
+            if (version := self._opener.version) != self._version:
+                # Calls on their way keep their channel; it is closed with the last of them.
+                self._version, self._channels = version, {}
             if address not in self._channels:
-                channel = grpc.insecure_channel(
+                channel = self._opener.open(
                     address,
-                    options=[
+                    [
                         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
                         ("grpc.enable_retries", 0),
                         # A pod that comes back under its address is tried soon, not after minutes of

@@ -14,7 +14,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from opentelemetry import trace
 
-from lookout.runtime import GrpcServer, Health, Metrics, Probes, StartupError, logs, traced, tracing
+from lookout.runtime import (
+    GrpcSecurity,
+    GrpcServer,
+    Health,
+    Metrics,
+    Probes,
+    StartupError,
+    load_connections,
+    logs,
+    traced,
+    tracing,
+)
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import headers
 
@@ -98,10 +109,20 @@ def test_grpc_health_follows_readiness(server: tuple[GrpcServer, Tensors, grpc.C
         assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == serving
 
 
-def test_grpc_reflection_lists_the_services(server: tuple[GrpcServer, Tensors, grpc.Channel]) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(server[2])
+def test_reflection_is_off_unless_asked_for(server: tuple[GrpcServer, Tensors, grpc.Channel]) -> None:
     request = reflection_pb2.ServerReflectionRequest(list_services="")
-    (answer,) = stub.ServerReflectionInfo(iter([request]))
+    with pytest.raises(grpc.RpcError) as refused:
+        list(reflection_pb2_grpc.ServerReflectionStub(server[2]).ServerReflectionInfo(iter([request])))
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    asked = GrpcServer(
+        "127.0.0.1", 0, security=load_connections(GrpcSecurity, {"LOOKOUT_GRPC_REFLECTION": "1"})
+    )
+    asked.add(lambda one: None, "lookout.v1.TensorService")
+    asked.start()
+    with grpc.insecure_channel(f"127.0.0.1:{asked.port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        (answer,) = stub.ServerReflectionInfo(iter([request]))
+    asked.stop(0)
     names = {each.name for each in answer.list_services_response.service}
     assert {"lookout.v1.TensorService", "grpc.health.v1.Health"} <= names
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from confluent_kafka import Consumer, TopicPartition
 from PIL import Image
 
-from lookout.cli.connect import client_options
+from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
 from lookout.codec import CodecError, DecodeRequest, Fit, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
@@ -73,7 +73,7 @@ class Album:
 
         self._segments = SegmentReader(bootstrap)
         self._sandbox = SandboxPool(1, SandboxSettings())
-        self._peers = Peers(StoreSettings())
+        self._peers = Peers(StoreSettings(), security=grpc_security(bootstrap))
         self._tensors = TensorClient(self._peers, replicas={STAGE_FRAMES: list(decoders)})
         self._decoders = list(decoders)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lookout.models import DEMO_QUESTIONS
 from watchbench.scenes import FOREVER, Truth
 
 
@@ -36,7 +37,7 @@ QUESTIONS: tuple[Question, ...] = (
         "person",
         "seen",
         (
-            "Is a person in view?",
+            DEMO_QUESTIONS["person"],
             "Is anyone in view?",
             "Is there a person?",
             "Is somebody there?",
@@ -49,7 +50,7 @@ QUESTIONS: tuple[Question, ...] = (
         "lying",
         "lying",
         (
-            "Is anyone lying on the ground?",
+            DEMO_QUESTIONS["lying"],
             "Is a person lying on the ground?",
             "Has someone fallen?",
             "Is there a person lying on the floor?",
@@ -62,7 +63,7 @@ QUESTIONS: tuple[Question, ...] = (
         "vehicle",
         "seen",
         (
-            "Is a vehicle in view?",
+            DEMO_QUESTIONS["vehicle"],
             "Is there a vehicle?",
             "Is a car in view?",
             "Can you see a car or a van?",
@@ -74,7 +75,7 @@ QUESTIONS: tuple[Question, ...] = (
         "many",
         "crowd",
         (
-            "Are there many people?",
+            DEMO_QUESTIONS["many"],
             "Are many people in view?",
             "Is there a crowd?",
             "Are there five or more people?",
@@ -86,7 +87,7 @@ QUESTIONS: tuple[Question, ...] = (
         "left",
         "left-behind",
         (
-            "Has an object been left behind?",
+            DEMO_QUESTIONS["left"],
             "Was an object left behind?",
             "Is there an abandoned object?",
             "Has someone left a bag?",

@@ -14,6 +14,7 @@ import typer
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from lookout.errors import LookoutError
 from lookout.local import running_fleets
 from lookout.runtime import GrpcSecurity, KafkaSecurity, StartupError, load_connections
 from lookout.wire import MAX_MESSAGE_BYTES
@@ -31,7 +32,7 @@ BootstrapOption = Annotated[
 _ANSWER_S = 10.0
 
 
-class CliError(Exception):
+class CliError(LookoutError):
     """What went wrong and what to do, in one line for people."""
 
 

@@ -29,6 +29,7 @@ from lookout.cli.up import KafkaOption, RedisOption, SettingOption, parse_settin
 from lookout.cli.watches import slug, write_watches
 from lookout.codec import CodecError, SandboxPool
 from lookout.local import Fleet
+from lookout.models import DEMO_QUESTIONS
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import Stage
@@ -137,11 +138,10 @@ def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
     from lookout.local.jars import cache_folder
     from watchbench.cameras import DEMO
     from watchbench.cameras import camera as rendered
-    from watchbench.questions import BY_NAME, PRODUCT
 
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    watches = {name: slug(BY_NAME[name].text) for name in PRODUCT}
+    watches = {name: slug(question) for name, question in DEMO_QUESTIONS.items()}
     found: list[Source] = []
     for name in DEMO:
         tell(f"rendering camera {len(found) + 1} of {len(DEMO)} (the first time; then it is cached)")
@@ -178,12 +178,10 @@ def _names(sources: Sequence[Source]) -> str:
 
 def product_watches() -> list[Watch]:
     """The product's questions, on all cameras, with a rule that two windows must agree."""
-    from watchbench.questions import BY_NAME, PRODUCT
-
     rule = Rule(threshold=0.5, clear_threshold=0.4, k=2, n=3)
     return [
-        Watch(id=slug(BY_NAME[name].text), version=1, question=BY_NAME[name].text, rule=rule)
-        for name in PRODUCT
+        Watch(id=slug(question), version=1, question=question, rule=rule)
+        for question in DEMO_QUESTIONS.values()
     ]
 
 
@@ -370,7 +368,7 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
         command=shlex.join(["lookout", *sys.argv[1:]]),
         facts={
             "fleet": "one machine: Apache Kafka, Redis, decode, prune-encode, prefill, alerts",
-            "model": model.name if model.parent.name != "weights" else f"watchbench, {model.name}",
+            "model": model.name,
             "rule": "two of the last three windows above 0.5",
         },
         notices=outcome.notices,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lookout import models
 from lookout.cli.connect import CliError
 
 ModelOption = Annotated[
@@ -15,15 +15,15 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         envvar="LOOKOUT_MODEL_DIR",
-        help="Folder of a vision-language model's checkpoint.  [default: the small one that comes along]",
+        help="Folder of a vision-language model's checkpoint.  [default: the small one included]",
         show_default=False,
     ),
 ]
 
 
 def find_model(given: Path | None) -> Path:
-    """The folder given, else the small model that comes along. Raises CliError if it holds no checkpoint."""
-    folder = given or Path(str(files("watchbench"))) / "weights" / "tolerant"
-    if not (folder / "config.json").is_file():
-        raise CliError(f"{folder} holds no checkpoint (config.json is missing): give another --model")
-    return folder.resolve()
+    """The folder given, else the small model included. Raises CliError if it holds no checkpoint."""
+    try:
+        return models.find_model(given)
+    except models.ModelError as error:
+        raise CliError(f"{error}: give another --model") from error

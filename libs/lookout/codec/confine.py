@@ -12,6 +12,8 @@ import struct
 import sys
 from typing import Final
 
+from lookout.errors import LookoutError
+
 PR_SET_SECCOMP: Final = 22
 PR_SET_NO_NEW_PRIVS: Final = 38
 SECCOMP_MODE_FILTER: Final = 2
@@ -45,7 +47,7 @@ SYSCALLS: Final[dict[str, tuple[int, int, int, tuple[int, ...]]]] = {
 }
 
 
-class ConfinementError(RuntimeError):
+class ConfinementError(LookoutError, RuntimeError):
     """This system cannot take sockets away from a process."""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lookout.codec.exchange import Reply, load_result, shared_file, write_all
 from lookout.codec.types import CodecError, CutRequest, DecodedSegment, DecodeRequest, Reason, Segment
+from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
@@ -43,7 +44,7 @@ class SandboxSettings:
     strict: bool = True
 
 
-class SandboxError(RuntimeError):
+class SandboxError(LookoutError, RuntimeError):
     """The code in a worker failed (not the segment): its trace is the message."""
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from lookout.codec.geometry import Fit, Geometry
 from lookout.codec.sampling import Expected, SamplingGrid, Tail
+from lookout.errors import LookoutError
 
 __all__ = [
     "Basis",
@@ -67,7 +68,7 @@ class Reason(StrEnum):
     CLOSED = "closed"
 
 
-class CodecError(Exception):
+class CodecError(LookoutError):
     """Bytes that cannot be decoded, with a machine-readable reason and one sentence for people."""
 
     def __init__(self, reason: Reason, detail: str) -> None:

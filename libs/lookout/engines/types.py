@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from lookout.errors import LookoutError
 from lookout.windows.types import Layout, StrideBlock, WindowPlan
 
 
-class EngineError(RuntimeError):
+class EngineError(LookoutError, RuntimeError):
     """An engine cannot do what it was asked to; the message names the stream, the cause and the remedy."""
 
 

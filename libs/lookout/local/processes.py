@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from lookout.errors import LookoutError
+
 # Runs in the child before the real program: ask the kernel to kill this process when the thread that started
 # it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)
 _GUARD = (
@@ -29,7 +31,7 @@ _OWNER = "owner"
 _PREFIX = "lookout-"
 
 
-class LocalError(RuntimeError):
+class LocalError(LookoutError, RuntimeError):
     """A part of a local fleet could not be started; the message says which, why and what to do."""
 
 

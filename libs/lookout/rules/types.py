@@ -7,8 +7,10 @@ from datetime import time
 from enum import StrEnum
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from lookout.errors import LookoutError
 
-class RuleError(ValueError):
+
+class RuleError(LookoutError, ValueError):
     """A rule that cannot be followed; the message names the field and why."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from lookout.errors import LookoutError
 
-class LookoutRuntimeError(Exception):
+
+class LookoutRuntimeError(LookoutError):
     """Base of the runtime's errors."""
 
 

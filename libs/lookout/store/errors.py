@@ -1,5 +1,7 @@
 """What can go wrong between a reference and its tensor."""
 
+from lookout.errors import LookoutError
+
 __all__ = [
     "DirectoryDownError",
     "LineageBrokenError",
@@ -10,7 +12,7 @@ __all__ = [
 ]
 
 
-class StoreError(Exception):
+class StoreError(LookoutError):
     """Any failure of the tensor store."""
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lookout.errors import LookoutError
+
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
-class VisionError(ValueError):
+class VisionError(LookoutError, ValueError):
     """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the
     grid."""
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lookout.errors import LookoutError
+
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
@@ -22,7 +24,7 @@ PREFIX = -1
 """`PromptPart.block` of the system prefix."""
 
 
-class WindowError(ValueError):
+class WindowError(LookoutError, ValueError):
     """Blocks, a layout or settings from which no window can be planned."""
 
 

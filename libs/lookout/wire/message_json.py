@@ -16,6 +16,8 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 
+from lookout.errors import LookoutError
+
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 M = TypeVar("M", bound=Message)
@@ -23,7 +25,7 @@ M = TypeVar("M", bound=Message)
 Descriptor = Any
 
 
-class WireError(ValueError):
+class WireError(LookoutError, ValueError):
     """Bytes that are not what their topic promises."""
 
 

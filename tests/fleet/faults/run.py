@@ -20,7 +20,7 @@ from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, tended
 from tests.fleet.faults.footage import Piece, pieces
 
 ROOT = Path(__file__).resolve().parents[3]
-MODEL = ROOT / "libs/watchbench/weights/tolerant"
+MODEL = ROOT / "libs/lookout/models/tiny"
 QUESTIONS = ("Is a person in view?", "Is anyone lying on the ground?")
 STRIDE_S, WINDOW_S = 2.0, 10.0
 SETTLE_S = 3.0

@@ -1,0 +1,42 @@
+"""The model that comes with Lookout, and the questions it was trained for.
+
+The model is tiny and trained on rendered scenes (docs/watchbench.md): it proves the system, not the world.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from lookout.errors import LookoutError
+
+#: the checkpoint folder that comes with the package
+TINY: Final = Path(__file__).parent / "tiny"
+
+#: what the demo asks, by short name
+DEMO_QUESTIONS: Final = {
+    "person": "Is a person in view?",
+    "lying": "Is anyone lying on the ground?",
+    "vehicle": "Is a vehicle in view?",
+    "many": "Are there many people?",
+    "left": "Has an object been left behind?",
+}
+
+
+class ModelError(LookoutError, ValueError):
+    """A folder that is no checkpoint."""
+
+
+def find_model(folder: Path | str | None = None) -> Path:
+    """A checkpoint folder, absolute.
+
+    Args:
+        folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
+
+    Raises:
+        ModelError: The folder holds no checkpoint.
+    """
+    found = TINY if folder is None else Path(folder)
+    if not (found / "config.json").is_file():
+        raise ModelError(f"{found} holds no checkpoint: config.json is missing")
+    return found.resolve()

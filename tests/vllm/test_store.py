@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lookout.engines.vllm import store as store_module
 from lookout.engines.vllm.store import Captured, SavedKV, WindowInputs, WindowStore, turned
 
 
@@ -13,7 +14,8 @@ def window(key: str = "w", **changes: object) -> WindowInputs:
     values: dict[str, object] = {
         "key": key,
         "stream": "cam/0",
-        "continues": False,
+        "digest": "plan-2",
+        "parent": None,
         "positions": torch.tensor([[0, 1, 2, 5, 6, 9]]),
         "question_position": 11,
         "token_ids": torch.zeros(rows, dtype=torch.int64),
@@ -61,9 +63,9 @@ def test_visual_rows_of_any_part_of_a_window() -> None:
 
 
 def test_a_commit_joins_reused_and_computed_rows() -> None:
-    store = WindowStore(streams={"cam/0": SavedKV(4, {"l0": layer(4, 1.0)})})
+    store = WindowStore(streams={"cam/0": SavedKV(4, "plan-1", {"l0": layer(4, 1.0)})})
     store.streams["cam/0"].layers["l0"][0][3] = 7.0
-    changes = {"continues": True, "source": torch.tensor([0, 2, 3, -1, -1, -1])}
+    changes = {"parent": "plan-1", "source": torch.tensor([0, 2, 3, -1, -1, -1])}
     store.windows["w"] = window(**changes, computed=torch.tensor([1, 3, 4, 5]))
     captured = store.captured.setdefault("w", Captured())
     captured.put("l0", 4, torch.tensor([0, 1]), *layer(2, 5.0))
@@ -86,11 +88,40 @@ def test_a_window_that_was_not_computed_to_the_end_is_not_kept() -> None:
 
 
 def test_failures_are_remembered_until_released() -> None:
-    store = WindowStore(windows={"w": window(continues=True)})
-    assert store.commit("w", "cam/0") == "its KV left the worker"
+    store = WindowStore(windows={"w": window(parent="plan-1")})
+    assert "its KV left the worker" in str(store.commit("w", "cam/0"))
     store.fail("w", "first cause")
     store.fail("w", "second cause")
     assert store.commit("w", "cam/0") == "first cause"
     store.release(["w"])
     assert (store.windows, store.captured, store.failed) == ({}, {}, {})
     store.drop(["cam/0", "never/0"])
+
+
+def test_kv_of_another_plan_is_not_continued() -> None:
+    store = WindowStore(windows={"w": window(parent="plan-1")})
+    store.streams["cam/0"] = SavedKV(4, "plan-0", {"l0": layer(4, 1.0)})
+    assert "the KV of plan plan-0, not of plan-1" in str(store.commit("w", "cam/0"))
+
+
+def test_a_commit_that_stops_half_way_leaves_no_kv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers; memory ends behind the first, which the old KV has given up already."""
+    changes = {"parent": "plan-1", "source": torch.tensor([0, 2, 3, -1, -1, -1])}
+    store = WindowStore(windows={"w": window(**changes, computed=torch.tensor([1, 3, 4, 5]))})
+    store.streams["cam/0"] = SavedKV(4, "plan-1", {"l0": layer(4, 1.0), "l1": layer(4, 2.0)})
+    captured = store.captured.setdefault("w", Captured())
+    for name in ("l0", "l1"):
+        captured.put(name, 4, torch.arange(4), *layer(4, 5.0))
+    joined, calls = store_module._joined, 0
+
+    def short(*args: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return joined(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store_module, "_joined", short)
+    assert "out of memory" in str(store.commit("w", "cam/0"))
+    assert store.streams == {}
+    assert store.captured == {}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lookout.engines import (
+    DeviceError,
     Engine,
     PlanError,
     PositionError,
@@ -221,6 +222,8 @@ def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any,
     for stream in ("good/0", "sick/0"):
         vllm_engine.close_stream(stream)
         reference(family).close_stream(stream)
+    for layer in vllm_engine.backend.call("lookout_tables")[0]:
+        assert bool(layer.isfinite().all())  # a page's next owner would read it
     assert vllm_engine.backend.call("lookout_memory") == [{}]
 
 
@@ -260,22 +263,90 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
 
 
 @one_family
-def test_the_byte_budget_forgets_the_least_recently_used(vllm_engine: Any, family: str) -> None:
-    before = vllm_engine._budget
-    streams = ["old/0", "mid/0", "new/0"]
-    batches = slide(family, planner(vllm_engine), streams, range(1), {})
-    row = vllm_engine.shape.row_bytes
-    vllm_engine._budget = sum(request.plan.rows for request in batches[0][1:]) * row + row
+@pytest.mark.parametrize(("share", "least"), [(0.8, 0.6), (0.5, 0.3)])
+def test_under_a_budget_a_sticky_subset_of_cameras_keeps_its_kv(
+    vllm_engine: Any, family: str, share: float, least: float
+) -> None:
+    """Ten cameras in a circle: least recently used would lose every window of all."""
+    plans, previous = planner(vllm_engine), dict[str, Any]()
+    streams = [f"{number}/0" for number in range(10)]
+    rows = [plans.plan(blocks_of(family, stream, 4)).rows for stream in streams]
+    limit, vllm_engine._budget.limit = (
+        vllm_engine._budget.limit,
+        int(share * sum(rows) * vllm_engine.shape.row_bytes),
+    )
+    kept = asked = 0
     try:
-        for request in batches[0]:
-            assert vllm_engine.run([request])[0].error is None
-        assert [one.stream for one in vllm_engine.memory()] == ["mid/0", "new/0"]
-        held = sum(one.device_bytes for one in vllm_engine.memory())
-        assert held <= vllm_engine._budget
+        for window in range(8):
+            for stream in streams:
+                blocks, before = blocks_of(family, stream, window), previous.get(stream)
+                continues = before is not None and vllm_engine.held(stream) == before.digest
+                if before is not None and not continues:
+                    lost = WindowRequest(plans.plan(blocks, before), blocks, QUESTIONS)
+                    assert isinstance(vllm_engine.run([lost])[0].error, StreamLostError)
+                previous[stream] = plans.plan(blocks, before if continues else None)
+                vllm_engine.run([WindowRequest(previous[stream], blocks, QUESTIONS[:1])])[0].unwrap()
+                held = sum(one.device_bytes for one in vllm_engine.memory())
+                assert held <= vllm_engine._budget.limit
+                if window > 2:
+                    asked, kept = asked + 1, kept + continues
     finally:
-        vllm_engine._budget = before
+        vllm_engine._budget.limit = limit
+        for stream in streams:
+            vllm_engine.close_stream(stream)
+    assert kept / asked >= least
+    assert vllm_engine.backend.call("lookout_memory") == [{}]
+
+
+@one_family
+def test_out_of_memory_halves_the_batch_and_a_dead_device_raises(
+    vllm_engine: Any, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [f"half-{number}/0" for number in range(5)]
+    batches = slide(family, planner(vllm_engine), streams, range(4), {})
+    for batch in batches[:3]:
+        reference(family).run(batch)
+        vllm_engine.run(batch)
+    sizes: list[int] = []
+    generate = vllm_engine.backend.generate
+
+    def small(calls: Any) -> Any:
+        sizes.append(len(calls))
+        if len({call.window for call in calls}) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return generate(calls)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_engine.backend, "generate", small)
+        got = vllm_engine.run(batches[3])
+    for one, other in zip(got, reference(family).run(batches[3]), strict=True):
+        assert apart(one, other) < CLOSE
+    assert sizes[:2] == [5, 2]
+    assert vllm_engine.backend.call("lookout_held") == [(0, 0)]
+
+    def dead(calls: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    again = slide(family, planner(vllm_engine), ["fresh/0"], range(1), {})[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_engine.backend, "generate", dead)
+        with pytest.raises(DeviceError, match="illegal memory access"):
+            vllm_engine.run(again)
+        with pytest.raises(DeviceError, match="restart the process"):
+            vllm_engine.run([])
+    vllm_engine._broken = None  # the device of this test is well
+    vllm_engine.backend.call("lookout_release", list(vllm_engine.backend.call("lookout_windows")[0]), [])
     for stream in streams:
+        reference(family).close_stream(stream)
         vllm_engine.close_stream(stream)
+
+
+@one_family
+def test_eighty_frames_of_256_tokens_fit(vllm_engine: Any, family: str) -> None:
+    from lookout.engines.vllm.engine import MAX_ROWS
+
+    label = len(vllm_engine.layout.label.ids(0)) + len(vllm_engine.layout.frame_open) + 1
+    assert 80 * (256 + label) + len(vllm_engine.layout.prefix) + 100 < MAX_ROWS
 
 
 def test_unsupported_checkpoints_are_refused_before_vllm_starts(tmp_path: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from lookout.engines.types import (
     Answer,
     Cost,
+    DeviceError,
     Engine,
     EngineError,
     MemoryBudgetError,
@@ -33,16 +34,25 @@ def load_engine(
     *,
     budget_bytes: int = 1 << 30,
     spill_dir: Path | str | None = None,
+    rows_per_pass: int = 16384,
 ) -> "TransformersEngine":
     """The transformers engine for a checkpoint folder; see `lookout.engines.transformers.load_engine`."""
     from lookout.engines.transformers import load_engine as load
 
-    return load(checkpoint, device, dtype, budget_bytes=budget_bytes, spill_dir=spill_dir)
+    return load(
+        checkpoint,
+        device,
+        dtype,
+        budget_bytes=budget_bytes,
+        spill_dir=spill_dir,
+        rows_per_pass=rows_per_pass,
+    )
 
 
 __all__ = [
     "Answer",
     "Cost",
+    "DeviceError",
     "Engine",
     "EngineError",
     "MemoryBudgetError",

@@ -1,4 +1,4 @@
-"""What every engine speaks: window requests in, answers with their cost out (DESIGN 9)."""
+"""What every engine speaks: window requests in, answers with their cost out."""
 
 from __future__ import annotations
 
@@ -26,16 +26,22 @@ class PlanError(EngineError):
     """The plan does not fit the model, its blocks, or the block table."""
 
 
-class StreamLostError(PlanError):
-    """The plan continues a window whose KV the engine does not hold: plan a key window."""
+class StreamLostError(EngineError):
+    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would be
+    refused again."""
 
 
-class StreamFailedError(EngineError):
+class StreamFailedError(StreamLostError):
     """A stream failed while it was computed; its KV is gone, its neighbours' is untouched."""
 
 
 class MemoryBudgetError(EngineError):
     """The window alone exceeds the engine's byte budget."""
+
+
+class DeviceError(EngineError):
+    """The device failed for good, or has no memory left for a single window: nothing runs in this process any
+    more. `Engine.run` raises it; it is no answer of any stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ class StreamMemory:
 @runtime_checkable
 class Engine(Protocol):
     """Executes window plans. Bad requests and failing streams come back as `WindowAnswer.error`; a batch
-    never fails as a whole for one stream's sake."""
+    never fails as a whole for one stream's sake. Only a device that failed for good raises `DeviceError`."""
 
     @property
     def layout(self) -> Layout:
@@ -139,7 +145,16 @@ class Engine(Protocol):
         ...
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams as one batch; answers in the order of requests."""
+        """Execute one window of each of several streams as one batch; answers in the order of requests.
+
+        Raises:
+            DeviceError: The device failed for good; so does every later call.
+        """
+        ...
+
+    def held(self, stream: str) -> str | None:
+        """The digest of the plan whose KV the engine holds for a stream; None: the next window of the stream
+        must be a key window."""
         ...
 
     def close_stream(self, stream: str) -> None:

@@ -21,7 +21,7 @@ def test_full_window_answers_like_the_stock_model(family: str) -> None:
     answer = runner.run([WindowRequest(plan, blocks, QUESTIONS)])[0].unwrap()
     assert [one.question for one in answer.answers] == ["a", "b", "c"]
     for question, got in zip(QUESTIONS, answer.answers, strict=True):
-        logits = stock_logits(family, plan, blocks, runner._suffix(question.text))
+        logits = stock_logits(family, plan, blocks, runner.suffix(question.text))
         want = logits[[runner.layout.yes, runner.layout.no]]
         torch.testing.assert_close(torch.tensor([got.yes_logit, got.no_logit]), want, atol=2e-4, rtol=1e-4)
         assert got.p_yes == pytest.approx(want.softmax(0)[0].item(), abs=1e-4)

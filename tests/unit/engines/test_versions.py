@@ -56,7 +56,7 @@ def chain(
         before = moved(runner, plan) if plan.select is not None else None
         answer = runner.run([WindowRequest(plan, blocks, [QUESTION])])[0].unwrap()
         selected = None if before is None else changed(runner, plan, before)
-        steps.append(Step(plan, blocks, runner._suffix(QUESTION.text), selected))
+        steps.append(Step(plan, blocks, runner.suffix(QUESTION.text), selected))
         got.append([answer.answers[0].yes_logit, answer.answers[0].no_logit])
         previous = plan
     want, versions = logits(family, runner.layout, steps)

@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ import structlog
 import torch
 from safetensors import SafetensorError
 
-from lookout.engines.checks import check_request
+from lookout.engines.admission import Admission, Limits, Suffix, refused, run_batch
+from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
+from lookout.engines.faults import FAILURES, Fault, fault_of
 from lookout.engines.transformers.attention import NAME, Pass, StreamPass, additive, chunks_of
-from lookout.engines.transformers.kv import ROUND, StreamKV
+from lookout.engines.transformers.kv import StreamKV
 from lookout.engines.transformers.model import LanguageModel, load_language_model
 from lookout.engines.types import (
     Answer,
     Cost,
-    EngineError,
-    MemoryBudgetError,
-    PlanError,
+    DeviceError,
     Question,
     StreamFailedError,
     StreamLostError,
@@ -56,10 +55,19 @@ def load_engine(
 ) -> TransformersEngine:
     """Load a stock checkpoint folder (InternVL, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision) as a window engine.
 
-    `budget_bytes` bounds the KV of all streams on the device; beyond it the least recently used streams go
-    to files under `spill_dir` and come back with the same bits, or are forgotten where it is None. A batch
-    of more than `rows_per_pass` rows is run in several passes. `layout` replaces the checkpoint's own prompt.
-    Raises `UnsupportedModelError`.
+    Args:
+        checkpoint: Folder of the checkpoint.
+        device: Where it runs.
+        dtype: Dtype of weights, embeddings and KV.
+        budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
+            sticky subset stays (`lookout.engines.budget`).
+        spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they
+            are forgotten.
+        rows_per_pass: A batch of more rows runs in several passes.
+        layout: Replaces the checkpoint's own prompt.
+
+    Raises:
+        UnsupportedModelError: The checkpoint is not one that window plans cover.
     """
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     try:
@@ -82,14 +90,16 @@ def load_engine(
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted request on its way through a pass."""
+    """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
+    pass has written rows of it."""
 
     index: int
     request: WindowRequest
-    suffixes: list[tuple[int, ...]]
+    suffixes: list[Suffix]
     rows: Rows
     kv: StreamKV
-    room: int
+    name: str
+    started: bool = False
     share: StreamPass | None = field(default=None)
 
     @property
@@ -118,7 +128,10 @@ class TransformersEngine:
         self.model = model
         self._layout = layout
         self._tokenizer = tokenizer
-        self._budget = budget_bytes
+        self._budget = KvBudget(budget_bytes)
+        limits = Limits(layout, model.hidden, model.deepstack, model.limit)
+        self._admission = Admission(limits, tokenizer, self._budget)
+        self._broken: str | None = None
         self._rows_per_pass = rows_per_pass
         self._lock = threading.RLock()
         self._streams: OrderedDict[str, StreamKV] = OrderedDict()
@@ -127,7 +140,6 @@ class TransformersEngine:
             Path(spill_dir).mkdir(parents=True, exist_ok=True)
             self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=spill_dir))
         model.config._attn_implementation = NAME
-        self._suffix = lru_cache(maxsize=4096)(self._encode)
         self._answer_rows = torch.tensor([layout.yes, layout.no], device=model.device)
 
     @property
@@ -140,6 +152,10 @@ class TransformersEngine:
         """KV bytes of all streams on the device."""
         return sum(kv.device_bytes for kv in self._streams.values())
 
+    def suffix(self, question: str) -> Suffix:
+        """The token ids that a question adds behind a window."""
+        return self._admission.suffix(question)
+
     def kv(self, stream: str) -> StreamKV:
         """The KV of a stream, for tests and measurements; raises `StreamLostError`."""
         if stream not in self._streams:
@@ -150,8 +166,15 @@ class TransformersEngine:
         """Free a stream's KV on the device and on the disk tier."""
         with self._lock:
             kv = self._streams.pop(stream, None)
+            self._budget.release(stream)
             if kv is not None:
                 kv.forget()
+
+    def held(self, stream: str) -> str | None:
+        """The digest of the plan whose KV is held for a stream; None: plan a key window."""
+        with self._lock:
+            kv = self._streams.get(stream)
+            return kv.digest or None if kv is not None else None
 
     def memory(self) -> list[StreamMemory]:
         """What every stream holds, least recently used first."""
@@ -169,117 +192,125 @@ class TransformersEngine:
             shutil.rmtree(self._spill, ignore_errors=True)
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams; errors come back in the answer of their stream."""
-        with self._lock, torch.inference_mode():
-            return self._run(requests)
+        """Execute one window of each of several streams; errors come back in the answer of their stream.
 
-    def _run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        answers: list[WindowAnswer | None] = [None] * len(requests)
-        works: list[_Work] = []
-        for index, request in enumerate(requests):
-            try:
-                if any(work.plan.stream == request.plan.stream for work in works):
-                    raise PlanError(f"{request.plan.stream}: two windows of one stream in one batch")
-                works.append(self._admit(index, request, works))
-            except EngineError as error:
-                answers[index] = _failed(request, error)
-        for group in _groups(works, self._rows_per_pass):
-            for work, answer in zip(group, self._execute(group), strict=True):
-                answers[work.index] = answer
-        return [answer for answer in answers if answer is not None]
+        Raises:
+            DeviceError: The device failed for good.
+        """
+        with self._lock, torch.inference_mode():
+            if self._broken is not None:
+                raise DeviceError(self._broken)
+            return run_batch(requests, self._admit, self._passes)
 
     # Admission: everything that can be refused is refused before any KV moves.
 
-    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work:
-        model, suffixes = self.model, [self._suffix(question.text) for question in request.questions]
-        check_request(
-            request,
-            [len(suffix) for suffix in suffixes],
-            layout=self._layout,
-            hidden=model.hidden,
-            deepstack=model.deepstack,
-            limit=model.limit,
-        )
-        kv, room = self._admit_stream(request, batch)
-        return _Work(index, request, suffixes, rows_in(request.plan.compute), kv, room)
-
-    def _admit_stream(self, request: WindowRequest, batch: Sequence[_Work]) -> tuple[StreamKV, int]:
-        """The stream's KV, and the bytes it will yet allocate."""
-        plan = request.plan
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work | None:
+        plan, suffixes = request.plan, self._admission.suffixes(request)
         kv = self._streams.get(plan.stream)
-        if plan.parent is not None and (kv is None or kv.digest != plan.parent):
-            has = "no KV" if kv is None else f"the KV of window {kv.window}"
-            raise StreamLostError(
-                f"{plan.stream}: window {plan.window} continues {plan.parent}, but the engine holds {has} of "
-                "this stream: plan a key window"
-            )
-        if plan.parent is not None and int(plan.source.max()) >= (kv.rows if kv is not None else 0):
-            raise PlanError(f"{plan.stream}: window {plan.window} reuses rows its parent does not have")
-        needed = -(-plan.rows // ROUND) * ROUND * self.model.row_bytes
-        if needed > self._budget:
-            raise MemoryBudgetError(
-                f"{plan.stream}: window {plan.window} needs {needed} bytes of KV of {self._budget}"
-                ": raise the budget, or shorten the window"
-            )
-        held = 0 if kv is None else kv.device_bytes
-        room = needed - held if request.keep else needed
-        self._make_room(
-            room + sum(work.room for work in batch), {work.plan.stream for work in batch} | {plan.stream}
-        )
-        if not request.keep:
-            return StreamKV(plan.stream), room
-        if kv is None:
-            kv = self._streams.setdefault(plan.stream, StreamKV(plan.stream))
+        self._admission.check(request, suffixes, kv)
+        own = kv if request.keep and kv is not None else StreamKV(plan.stream)
+        name = plan.stream if request.keep else f"{plan.stream}!"
+        size, running = own.bytes_for(self.model, plan.rows), {work.name for work in batch}
+        victims = self._admission.reserve(plan, name, size, running | {plan.stream})
+        if victims is None and not batch:
+            victims = self._admission.reserve(plan, name, size, ())
+        if victims is None:
+            return None
+        for victim in victims:
+            self._evict(victim)
+        if request.keep:
+            self._streams[plan.stream] = own
+            self._restore(own)
+            self._streams.move_to_end(plan.stream)
+        return _Work(index, request, suffixes, rows_in(plan.compute), own, name)
+
+    def _restore(self, kv: StreamKV) -> None:
+        """Bring a stream back from the disk tier. Raises StreamLostError where it does not come."""
         try:
             kv.restore(self.model.device)
         except (OSError, SafetensorError) as error:
-            self.close_stream(plan.stream)
+            self.close_stream(kv.stream)
             raise StreamLostError(
-                f"{plan.stream}: its KV did not come back from disk ({error}): plan a key window"
+                f"{kv.stream}: its KV did not come back from disk ({error}): plan a key window"
             ) from error
-        self._streams.move_to_end(plan.stream)
-        return kv, room
 
-    def _make_room(self, wanted: int, keep: set[str]) -> None:
-        for stream, kv in list(self._streams.items()):
-            if self.device_bytes + wanted <= self._budget:
-                return
-            if stream in keep or not kv.keys:
-                continue
+    def _evict(self, stream: str) -> None:
+        """Take a stream's KV off the device: to the disk tier, or for good."""
+        kv, reason = self._streams[stream], "KV budget"
+        self._budget.release(stream)
+        if self._spill is not None and kv.digest:
             try:
-                if self._spill is not None:
-                    kv.spill(self._spill)
-                    continue
-                reason = "KV budget"
+                kv.spill(self._spill)
+                return
             except (OSError, SafetensorError) as error:
                 reason = f"KV budget, and the disk tier failed: {error}"
-            log.info("stream forgotten", stream=stream, reason=reason, bytes=kv.device_bytes)
-            self.close_stream(stream)
+        log.info("stream forgotten", stream=stream, reason=reason, bytes=kv.device_bytes)
+        self.close_stream(stream)
 
     # Execution.
 
-    def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
-        if not works:
-            return []
+    def _passes(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+        """Execute admitted work in passes of bounded size."""
+        try:
+            return [
+                answer for group in _groups(works, self._rows_per_pass) for answer in self._execute(group)
+            ]
+        finally:
+            for work in works:
+                if not work.request.keep:
+                    self._budget.release(work.name)
+
+    def _execute(self, works: Sequence[_Work], alone: bool = False) -> list[WindowAnswer]:
+        """Run a pass. Out of memory halves it, and a single window runs again with no other stream's KV
+        beside it (`alone`); any other failure runs its streams one by one.
+
+        Raises:
+            DeviceError: The device failed for good, or has no memory for a single window.
+        """
         try:
             for work in works:
-                self._place(work)
+                work.kv.place(self.model, work.plan)
+            for work in works:
+                work.started = True
             logits = [self._verdict(last) for last in self._forward(works)]
             return self._describe(works, self._answers(works, logits))
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            if len(works) == 1:
-                return [self._drop(works[0], f"{type(error).__name__}: {error}")]
-            log.warning("batch failed; running its streams alone", error=str(error), streams=len(works))
-            return [answer for work in works for answer in self._execute([work])]
+        except FAILURES as error:
+            cause, fault = error, fault_of(error)
+        text = f"{type(cause).__name__}: {cause}"
+        if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
+            self._broken = f"the device failed ({text}): restart the process"
+            raise DeviceError(self._broken) from cause
+        log.warning("batch failed", error=text, streams=len(works))
+        if len(works) == 1 and (fault is Fault.WORK or not self._repeatable(works[0])):
+            return [self._drop(works[0], text)]
+        if len(works) == 1:
+            self._free_others(works[0])
+            return self._execute(works, alone=True)
+        cut = len(works) // 2 if fault is Fault.MEMORY else 1
+        parts = [works[:cut], works[cut:]] if fault is Fault.MEMORY else [[work] for work in works]
+        return [answer for part in parts for answer in self._again(part)]
 
-    def _place(self, work: _Work) -> None:
-        """Move reused rows to their places; idempotent, so that a failed batch can be run again."""
-        plan, kv = work.plan, work.kv
-        if kv.digest == plan.digest:
-            return
-        target = np.flatnonzero(plan.source >= 0)
-        kv.place(self.model, plan.rows, plan.source[target], target)
-        kv.digest, kv.window = plan.digest, plan.window
+    def _again(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+        """Run work of a failed pass again."""
+        lost = [work for work in works if not self._repeatable(work)]
+        if not lost:
+            return self._execute(works)
+        cause = "its rows were chosen by KV that a failed pass has overwritten"
+        return [self._drop(work, cause) if work in lost else self._execute([work])[0] for work in works]
+
+    @staticmethod
+    def _repeatable(work: _Work) -> bool:
+        """Whether a second pass would compute what the first should have: CacheBlend chooses rows by the KV
+        that the first has overwritten."""
+        return not (work.started and work.plan.select is not None)
+
+    def _free_others(self, work: _Work) -> None:
+        """Take all KV but this work's off the device."""
+        for stream, kv in list(self._streams.items()):
+            if kv is not work.kv and kv.keys:
+                self._evict(stream)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _forward(self, works: Sequence[_Work]) -> list[torch.Tensor]:
         """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
@@ -481,6 +512,7 @@ class TransformersEngine:
             if not bool(torch.isfinite(pair).all()):
                 out.append(self._drop(work, "its logits are not finite; check the embeddings"))
                 continue
+            work.kv.finish(work.plan)
             yes = pair.softmax(-1)[:, 0].tolist()
             answers = tuple(
                 Answer(question.id, p, both[0], both[1], tokens=len(suffix))
@@ -507,20 +539,13 @@ class TransformersEngine:
     def _drop(self, work: _Work, cause: str) -> WindowAnswer:
         if work.request.keep:
             self.close_stream(work.plan.stream)
-        return _failed(
+        return refused(
             work.request,
             StreamFailedError(
                 f"{work.plan.stream}: window {work.plan.window} failed ({cause}); its KV is dropped, plan a "
                 "key window"
             ),
         )
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        suffix = (*self._layout.question_head, *(int(i) for i in ids), *self._layout.question_tail)
-        if not suffix:
-            raise PlanError("an empty question: nothing follows the window")
-        return suffix
 
 
 def _groups(works: Sequence[_Work], limit: int) -> Iterator[list[_Work]]:
@@ -538,7 +563,7 @@ def _groups(works: Sequence[_Work], limit: int) -> Iterator[list[_Work]]:
         yield group
 
 
-def _asking(work: _Work, suffixes: list[tuple[int, ...]]) -> _Work:
+def _asking(work: _Work, suffixes: list[Suffix]) -> _Work:
     """Work that computes nothing of the window, only suffixes over it."""
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
@@ -560,10 +585,6 @@ def _visual_rows(work: _Work) -> tuple[list[Any], Any, Any]:
         base += part.visual_stop - part.visual_start
     empty = np.zeros(0, dtype=np.int64)
     return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty
-
-
-def _failed(request: WindowRequest, error: EngineError) -> WindowAnswer:
-    return WindowAnswer(request.plan.stream, request.plan.window, error=error)
 
 
 __all__ = ["Question", "TransformersEngine", "load_engine"]

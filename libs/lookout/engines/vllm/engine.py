@@ -6,7 +6,6 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,21 @@ import structlog
 import torch
 from safetensors import safe_open
 
+from lookout.engines.admission import Admission, Limits, Suffix, refused, run_batch
+from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
+from lookout.engines.faults import FAILURES, Fault, fault_of
 from lookout.engines.types import (
     Answer,
     Cost,
-    EngineError,
-    MemoryBudgetError,
-    PlanError,
+    DeviceError,
     StreamFailedError,
-    StreamLostError,
     StreamMemory,
     UnsupportedModelError,
     WindowAnswer,
     WindowRequest,
 )
-from lookout.engines.vllm import admission, internals
+from lookout.engines.vllm import internals
 from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
 from lookout.engines.vllm.store import WindowInputs
 from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_in
@@ -37,7 +36,7 @@ from lookout.windows.layout import read_config
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
-_FAILURES = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AssertionError)
+MAX_ROWS = 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +102,33 @@ def load_engine(
     dtype: str = "float32",
     budget_bytes: int = GIB,
     layout: Layout | None = None,
-    max_rows: int = 16384,
+    max_rows: int = MAX_ROWS,
     max_batched_rows: int = 8192,
     block_size: int = 32,
-    kv_cache_bytes: int = GIB,
+    kv_cache_bytes: int | None = None,
     tensor_parallel: int = 1,
     eager: bool = True,
 ) -> VllmEngine:
     """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
 
-    `budget_bytes` bounds the canonical KV kept between windows over all ranks (least recently used streams
-    are forgotten); `kv_cache_bytes` is vLLM's own block table, in which windows run; `max_rows` bounds one
-    window with a question, `max_batched_rows` a step (longer windows are prefilled in chunks). Raises
-    `UnsupportedModelError`, also for another vLLM than the pinned one.
+    Args:
+        checkpoint: Folder of the checkpoint.
+        dtype: Dtype of weights, embeddings and KV.
+        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
+            all streams, a sticky subset stays (`lookout.engines.budget`).
+        layout: Replaces the checkpoint's own prompt.
+        max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
+            The model's own limit holds too.
+        max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
+        block_size: Rows of a page of vLLM's block table.
+        kv_cache_bytes: Size of vLLM's block table, in which windows run, per rank; it is outside of
+            `budget_bytes`. None: 1 GiB, or what `max_rows` needs if that is more.
+        tensor_parallel: Ranks.
+        eager: False: piecewise CUDA graphs and compiled layers.
+
+    Raises:
+        UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
+            version.
     """
     found = internals.installed_version()
     if found != internals.VERSION:
@@ -136,20 +149,24 @@ def load_engine(
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = min(max_rows, shape.limit)
+    # One page more than a window fills: vLLM keeps the first for itself.
+    pages = (-(-rows // block_size) + 1) * block_size
+    table = kv_cache_bytes or max(GIB, pages * shape.row_bytes // tensor_parallel)
     backend = Backend(
         str(folder),
         dtype=dtype,
         answers=(prompt.yes, prompt.no),
         newline=_newline(folder) if shape.family == "llava_onevision" else None,
-        max_rows=min(max_rows, shape.limit),
+        max_rows=rows,
         max_batched_rows=max_batched_rows,
         block_size=block_size,
-        kv_cache_bytes=kv_cache_bytes,
+        kv_cache_bytes=table,
         tensor_parallel=tensor_parallel,
         eager=eager,
     )
-    rows = min(max_rows, shape.limit, backend.capacity)
-    limits = admission.Limits(prompt, shape.hidden, shape.deepstack, shape.limit, rows)
+    rows = min(rows, backend.capacity)
+    limits = Limits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
     return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
 
 
@@ -178,9 +195,10 @@ class _Work:
 
     index: int
     request: WindowRequest
-    suffixes: list[tuple[int, ...]]
+    suffixes: list[Suffix]
     key: str
     salt: str
+    alone: bool = False
     heard: list[EngineOutput] = field(default_factory=list)
     texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
@@ -226,29 +244,35 @@ class VllmEngine:
         self,
         backend: Backend,
         shape: ModelShape,
-        limits: admission.Limits,
+        limits: Limits,
         tokenizer: Any,
         *,
         budget_bytes: int = GIB,
     ) -> None:
         self.backend = backend
         self.shape = shape
-        self._limits = limits
         self._tokenizer = tokenizer
-        self._budget = budget_bytes
+        self._budget = KvBudget(budget_bytes)
+        self._admission = Admission(limits, tokenizer, self._budget)
         self._streams: OrderedDict[str, _StreamRecord] = OrderedDict()
         self._run = itertools.count()
-        self._suffix = lru_cache(maxsize=4096)(self._encode)
+        self._broken: str | None = None
 
     @property
     def layout(self) -> Layout:
         """The prompt layout plans must be made with."""
-        return self._limits.layout
+        return self._admission.limits.layout
 
     def close_stream(self, stream: str) -> None:
         """Free a stream's KV on every worker."""
+        self._budget.release(stream)
         if self._streams.pop(stream, None) is not None:
             self.backend.call("lookout_release", [], [stream])
+
+    def held(self, stream: str) -> str | None:
+        """The digest of the plan whose KV is held for a stream; None: plan a key window."""
+        record = self._streams.get(stream)
+        return None if record is None else record.digest
 
     def memory(self) -> list[StreamMemory]:
         """What every stream holds over all ranks, least recently used first."""
@@ -265,80 +289,98 @@ class VllmEngine:
         self.backend.close()
 
     def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        """Execute one window of each of several streams; errors come back in the answer of their stream."""
-        answers: list[WindowAnswer | None] = [None] * len(requests)
-        works: list[_Work] = []
-        for index, request in enumerate(requests):
-            try:
-                if any(work.plan.stream == request.plan.stream for work in works):
-                    raise PlanError(f"{request.plan.stream}: two windows of one stream in one batch")
-                works.append(self._admit(index, request, works))
-            except EngineError as error:
-                answers[index] = WindowAnswer(request.plan.stream, request.plan.window, error=error)
-        for work, answer in zip(works, self._execute(works), strict=True):
-            answers[work.index] = answer
-        return [answer for answer in answers if answer is not None]
+        """Execute one window of each of several streams; errors come back in the answer of their stream.
 
-    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work:
-        plan = request.plan
-        suffixes = [self._suffix(question.text) for question in request.questions]
-        admission.check(request, [len(suffix) for suffix in suffixes], self._limits)
-        held = self._streams.get(plan.stream)
-        if plan.parent is not None and (held is None or held.digest != plan.parent):
-            has = "no KV" if held is None else f"the KV of window {held.window}"
-            raise StreamLostError(
-                f"{plan.stream}: window {plan.window} continues {plan.parent}, but the engine holds {has} of "
-                "this stream: plan a key window"
-            )
-        if plan.parent is not None and held is not None and int(plan.source.max()) >= held.rows:
-            raise PlanError(f"{plan.stream}: window {plan.window} reuses rows its parent does not have")
-        self._make_room(plan, batch)
-        if held is not None:
-            self._streams.move_to_end(plan.stream)
+        Raises:
+            DeviceError: The device failed for good.
+        """
+        if self._broken is not None:
+            raise DeviceError(self._broken)
+        return run_batch(requests, self._admit, self._batch)
+
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work | None:
+        plan, suffixes = request.plan, self._admission.suffixes(request)
+        self._admission.check(request, suffixes, self._streams.get(plan.stream))
         key = self._key(plan)
-        return _Work(index, request, suffixes, key, salt=key)
+        work = _Work(index, request, suffixes, key, salt=key)
+        size, running = plan.rows * self.shape.row_bytes, {one.name for one in batch}
+        victims = self._admission.reserve(plan, work.name, size, running | {plan.stream})
+        if victims is None and not batch:
+            victims = self._admission.reserve(plan, work.name, size, ())
+        if victims is None:
+            return None
+        for victim in victims:
+            log.info("stream forgotten", stream=victim, reason="KV budget")
+            self.close_stream(victim)
+        return work
 
-    def _make_room(self, plan: WindowPlan, batch: Sequence[_Work]) -> None:
-        """Forget least recently used streams until the batch with this window fits the budget."""
-        needed = plan.rows * self.shape.row_bytes
-        if needed > self._budget:
-            raise MemoryBudgetError(
-                f"{plan.stream}: window {plan.window} needs {needed} bytes of KV, the budget is "
-                f"{self._budget}: raise it, or shorten the window"
-            )
-        running = {work.plan.stream: work.plan.rows for work in batch} | {plan.stream: plan.rows}
-        rows = {name: held.rows for name, held in self._streams.items()} | running
-        for stream in list(self._streams):
-            if sum(rows.values()) * self.shape.row_bytes <= self._budget:
-                return
-            if stream not in running:
-                log.info("stream forgotten", stream=stream, reason="KV budget")
-                self.close_stream(stream)
-                del rows[stream]
-        if sum(rows.values()) * self.shape.row_bytes > self._budget:
-            raise MemoryBudgetError(
-                f"{plan.stream}: the batch needs {sum(rows.values()) * self.shape.row_bytes} bytes of KV, "
-                f"the budget is {self._budget}: raise it, or run fewer streams at once"
-            )
+    def _batch(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+        """Execute admitted work; what is not kept is counted no longer."""
+        try:
+            return self._execute(works) if works else []
+        finally:
+            for work in works:
+                if not work.request.keep:
+                    self._budget.release(work.name)
 
     def _execute(self, works: Sequence[_Work]) -> list[WindowAnswer]:
-        if not works:
-            return []
+        """Run a batch. Out of memory halves it, and a single window runs again with no other stream's KV
+        beside it; any other failure runs its streams one by one. No KV has moved then: every stream can run
+        again, under a new key.
+
+        Raises:
+            DeviceError: The device failed for good, or has no memory for a single window.
+        """
         try:
             self._windows(works)
-        except _FAILURES as error:
-            # No KV has moved yet: every stream can run again, alone, under a new key.
+        except FAILURES as error:
+            memory = self._fault(error, alone=works[0].alone) is Fault.MEMORY
             self._abandon(works, error)
-            if len(works) > 1:
-                keys = [self._key(work.plan) for work in works]
-                again = [replace(work, key=key, salt=key) for work, key in zip(works, keys, strict=True)]
-                return [answer for work in again for answer in self._execute([work])]
+            if len(works) > 1 or memory:
+                return self._again(works, halve=memory)
             works[0].error = f"{type(error).__name__}: {error}"
+        short = [work for work in works if work.error is not None and self._is_short(work)]
         self._guarded(works, self._questions)
         self._guarded(works, self._describe)
         spare = [work.name for work in works if not work.request.keep]
         self.backend.call("lookout_release", [work.key for work in works], spare)
-        return [self._answer(work) for work in works]
+        answers = [self._answer(work) for work in works if work not in short]
+        if any(isinstance(answer.error, StreamFailedError) for answer in answers):
+            self.backend.call("lookout_clean")
+        done = iter(answers)
+        return [self._retried(work) if work in short else next(done) for work in works]
+
+    def _is_short(self, work: _Work) -> bool:
+        """Whether a worker had no memory for a window. Raises DeviceError where it had none for it alone."""
+        return self._fault(RuntimeError(work.error), alone=work.alone) is Fault.MEMORY
+
+    def _retried(self, work: _Work) -> WindowAnswer:
+        """The answer of a window that runs again, alone."""
+        return self._again([replace(work, error=None, heard=[])], halve=True)[0]
+
+    def _fault(self, error: Exception, *, alone: bool) -> Fault:
+        """The kind of a failure. Raises DeviceError where nothing more can run."""
+        fault = fault_of(error)
+        if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
+            self._broken = f"the device failed ({type(error).__name__}: {error}): restart the process"
+            raise DeviceError(self._broken) from error
+        return fault
+
+    def _again(self, works: Sequence[_Work], *, halve: bool) -> list[WindowAnswer]:
+        """Run work of a failed batch again: in halves, or each stream alone."""
+        single = len(works) == 1
+        if single:
+            for stream in list(self._streams):
+                if stream != works[0].plan.stream:
+                    self.close_stream(stream)
+        keys = [self._key(work.plan) for work in works]
+        again = [
+            replace(work, key=key, salt=key, alone=single, heard=[])
+            for work, key in zip(works, keys, strict=True)
+        ]
+        cut = len(works) // 2 if halve and not single else 1
+        parts = [again[:cut], again[cut:]] if halve and not single else [[work] for work in again]
+        return [answer for part in parts for answer in self._execute(part)]
 
     def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
         """A step over finished windows; when it fails, each stream alone, so that only the culprit is
@@ -346,7 +388,8 @@ class VllmEngine:
         alive = [work for work in works if work.error is None]
         try:
             step(alive)
-        except _FAILURES as error:
+        except FAILURES as error:
+            self._fault(error, alone=False)
             self.backend.abort()
             if len(alive) == 1:
                 alive[0].error = f"{type(error).__name__}: {error}"
@@ -422,7 +465,8 @@ class VllmEngine:
         return WindowInputs(
             key=work.key,
             stream=plan.stream,
-            continues=plan.parent is not None,
+            digest=plan.digest,
+            parent=plan.parent,
             positions=torch.from_numpy(plan.positions.copy()),
             question_position=plan.question_position,
             token_ids=torch.from_numpy(ids),
@@ -478,11 +522,12 @@ class VllmEngine:
         plan = work.plan
         if work.request.keep:
             self._streams.pop(plan.stream, None)
+            self._budget.release(plan.stream)
             self.backend.call("lookout_release", [], [plan.stream])
         error = StreamFailedError(
             f"{plan.stream}: window {plan.window} failed ({work.error}); its KV is dropped, plan a key window"
         )
-        return WindowAnswer(plan.stream, plan.window, error=error)
+        return refused(work.request, error)
 
     def _text(self, tokens: tuple[int, ...] | None) -> str | None:
         return None if tokens is None else str(self._tokenizer.decode(tokens, skip_special_tokens=True))
@@ -505,10 +550,3 @@ class VllmEngine:
         tails = [len(work.suffixes[place]) + len(text) for place, text in work.texts.items()]
         said = window_cost(plan, tails, kv_bytes=0, **counted).flops["questions"]
         return replace(cost, flops={**cost.flops, "describe": said})
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        suffix = (*self.layout.question_head, *(int(i) for i in ids), *self.layout.question_tail)
-        if not suffix:
-            raise PlanError("an empty question: nothing follows the window")
-        return suffix

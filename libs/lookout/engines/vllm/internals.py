@@ -47,6 +47,7 @@ from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from lookout.engines.faults import FAILURES
 from lookout.engines.vllm.store import Angles, Captured, SavedKV, WindowInputs, WindowStore, turned
 
 if current_platform.is_cpu():
@@ -375,7 +376,7 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
                     for a, b in wanted
                     if b > share.low and a < share.high
                 ]
-            except (KeyError, RuntimeError, ValueError, IndexError) as error:
+            except FAILURES as error:
                 self.store.fail(share.window, f"its KV could not be loaded: {type(error).__name__}: {error}")
         for group in self._groups(runs):
             self._refresh_safely(group)
@@ -461,9 +462,7 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def _load(self, share: Share, window: WindowInputs) -> None:
         """Write stored rows [low, high) into the request's blocks; rows without a source are refreshed."""
-        held = self.store.streams[
-            f"{window.key}!" if f"{window.key}!" in self.store.streams else window.stream
-        ]
+        held = self.store.streams[share.held] if share.ask else self.store.parent(window)
         rows = torch.arange(share.low, share.high)
         source = rows if share.ask else window.source[rows]
         rows, source = rows[source >= 0], source[source >= 0]
@@ -505,7 +504,7 @@ class WindowConnector(KVConnectorBase_V1):  # type: ignore[misc]
         try:
             if alive:
                 self._refresh(alive)
-        except (RuntimeError, ValueError, IndexError) as error:
+        except FAILURES as error:
             if len(windows) == 1:
                 self.store.fail(windows[0], f"its refresh failed: {type(error).__name__}: {error}")
                 return
@@ -644,20 +643,19 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
 
     def lookout_commit(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Keep what windows computed; returns the causes of those that failed."""
-        causes = {key: self._commit(key, name) for key, name in pairs}
+        causes = {key: self.lookout.store.commit(key, name) for key, name in pairs}
         return {key: cause for key, cause in causes.items() if cause is not None}
-
-    def _commit(self, key: str, name: str) -> str | None:
-        try:
-            return self.lookout.store.commit(key, name)
-        except (RuntimeError, IndexError, KeyError) as error:
-            self.lookout.store.drop([name])
-            return f"{type(error).__name__}: {error}"
 
     def lookout_release(self, keys: Sequence[str], names: Sequence[str]) -> None:
         """Forget windows that are done and free streams."""
         self.lookout.store.release(keys)
         self.lookout.store.drop(names)
+
+    def lookout_clean(self) -> None:
+        """Remove what is not finite from the block table. Kernels read whole pages, and a masked slot that is
+        not a number makes the answer of the next window on its page none either."""
+        for _, layer in self.lookout._layers():
+            layer.kv_cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
     def lookout_memory(self) -> dict[str, int]:
         """Bytes of each stream's KV on this rank."""
@@ -666,6 +664,14 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
     def lookout_stream(self, name: str) -> SavedKV:
         """A stream's canonical KV on this rank, for tests."""
         return self.lookout.store.streams[name]
+
+    def lookout_tables(self) -> list[torch.Tensor]:
+        """The block table of every layer, for tests."""
+        return [layer.kv_cache for _, layer in self.lookout._layers()]
+
+    def lookout_windows(self) -> list[str]:
+        """Keys of the windows in flight, for tests."""
+        return list(self.lookout.store.windows)
 
     def lookout_held(self) -> tuple[int, int]:
         """Windows and captures in flight, for tests that nothing leaks."""

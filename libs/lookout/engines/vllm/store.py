@@ -19,7 +19,8 @@ Layer = tuple[torch.Tensor, torch.Tensor]
 class WindowInputs:
     """One window on its way through the engine; sent to every worker before its requests.
 
-    - `key` names this run of the window, `stream` the KV it continues (when `continues`).
+    - `key` names this run of the window, `digest` its plan; `stream` the KV it continues, `parent` the digest
+      of that KV's plan (None: it continues none).
     - `positions` int64 [axes, rows]; `question_position` is that of row `rows`, and so on.
     - `token_ids` int64 [rows], 0 at visual rows; `visual_rows` int64 [n] have `embeddings` [n, hidden] and,
       for Qwen3-VL, `deepstack` [levels, n, hidden].
@@ -30,7 +31,8 @@ class WindowInputs:
 
     key: str
     stream: str
-    continues: bool
+    digest: str
+    parent: str | None
     positions: torch.Tensor
     question_position: int
     token_ids: torch.Tensor
@@ -86,9 +88,10 @@ class Captured:
 
 @dataclass(slots=True, eq=False)
 class SavedKV:
-    """A stream's window: canonical K, and V, per layer [rows, kv_heads, head_dim]."""
+    """A stream's window: canonical K and V per layer, [rows, kv_heads, head_dim]; `digest` names its plan."""
 
     rows: int
+    digest: str
     layers: dict[str, Layer]
 
     @property
@@ -110,11 +113,29 @@ class WindowStore:
         """Remember the first cause of a window's failure; its neighbours go on."""
         self.failed.setdefault(key, cause)
 
+    def parent(self, window: WindowInputs) -> SavedKV:
+        """The KV that a window continues.
+
+        Raises:
+            KeyError: The worker holds none, or that of another window.
+        """
+        held = self.streams.get(window.stream)
+        if held is None:
+            raise KeyError("its KV left the worker")
+        if held.digest != window.parent:
+            raise KeyError(f"the worker holds the KV of plan {held.digest}, not of {window.parent}")
+        return held
+
     def commit(self, key: str, name: str) -> str | None:
-        """Make the window's KV the KV of `name`, layer by layer; returns the cause where that failed."""
-        cause = self.failed.get(key) or self._commit(self.windows[key], name)
-        self.captured.pop(key, None)
-        return cause
+        """Make the window's KV the KV of `name`, layer by layer; returns the cause where that failed. KV that
+        changed half way is held under no name."""
+        try:
+            return self.failed.get(key) or self._commit(self.windows[key], name)
+        except (RuntimeError, IndexError, KeyError, MemoryError) as error:
+            self.drop([name])
+            return f"{type(error).__name__}: {error}"
+        finally:
+            self.captured.pop(key, None)
 
     def release(self, keys: Iterable[str]) -> None:
         """Forget windows that are done."""
@@ -129,15 +150,15 @@ class WindowStore:
             self.streams.pop(name, None)
 
     def _commit(self, window: WindowInputs, name: str) -> str | None:
-        old = self.streams.get(window.stream) if window.continues else None
-        if window.continues and old is None:
-            return "its KV left the worker"
+        old = None if window.parent is None else self.parent(window)
         made = self.captured.get(window.key, Captured())
         names = tuple(made.layers) or (tuple(old.layers) if old is not None else ())
         if len(window.computed) and not all(bool(full.all()) for full in made.filled.values()):
             return "some of its rows were never computed"
         if not names:
             return "it computed no rows"
+        if name == window.stream:
+            self.streams.pop(name, None)
         reused = torch.ones(window.rows, dtype=torch.bool)
         reused[window.computed] = False
         target = torch.nonzero(reused)[:, 0]
@@ -149,7 +170,7 @@ class WindowStore:
                 _joined(window, target, before and before[0], fresh and fresh[0]),
                 _joined(window, target, before and before[1], fresh and fresh[1]),
             )
-        self.streams[name] = SavedKV(window.rows, layers)
+        self.streams[name] = SavedKV(window.rows, window.digest, layers)
         return None
 
 

@@ -1,0 +1,100 @@
+"""Which streams keep their KV between windows when the byte budget does not hold them all."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+REMEMBERED = 4096
+"""Streams whose last requests are remembered, kept or not."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A stream's bytes, and the request numbers at which it came and was last used."""
+
+    size: int
+    arrived: int
+    used: int
+
+
+class KvBudget:
+    """A sticky subset of streams under a byte limit.
+
+    Cameras take turns in a circle, so the least recently used stream is the one needed next: evicting it
+    loses every window of every camera as soon as one camera does not fit. Here a stream that keeps coming
+    keeps its place. Where room is needed, the streams that were not used since the newcomer's last but one
+    request make it (they are slower, or gone), then the stream that came last. With a limit of b of n equal
+    windows b - 1 streams keep their KV, and the others take turns in the last place.
+
+    Args:
+        limit: Bytes of all streams together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: dict[str, _Kept] = {}
+        self._requests: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._clock = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of all streams."""
+        return sum(kept.size for kept in self._kept.values())
+
+    def admit(self, stream: str, size: int, running: Collection[str] = ()) -> list[str] | None:
+        """Count `size` bytes for a stream about to run.
+
+        Args:
+            stream: The stream that needs room.
+            size: Bytes it will hold.
+            running: Streams of the same batch; they keep their place.
+
+        Returns:
+            The streams that have to give up their KV; None where there is no room beside `running`, and
+            nothing changes.
+        """
+        total = self.total + size - self.size(stream)
+        victims: list[str] = []
+        for victim in self._order(stream, running):
+            if total <= self.limit:
+                break
+            total -= self._kept[victim].size
+            victims.append(victim)
+        if total > self.limit:
+            return None
+        self._clock += 1
+        for victim in victims:
+            del self._kept[victim]
+        arrived = self._kept[stream].arrived if stream in self._kept else self._clock
+        self._kept[stream] = _Kept(size, arrived, self._clock)
+        self._remember(stream)
+        return victims
+
+    def size(self, stream: str) -> int:
+        """Bytes counted for a stream; 0 where it is not kept."""
+        return self._kept[stream].size if stream in self._kept else 0
+
+    def release(self, stream: str) -> None:
+        """Count nothing for a stream any more; unknown streams are no error."""
+        self._kept.pop(stream, None)
+
+    def _order(self, newcomer: str, running: Collection[str]) -> Iterator[str]:
+        """The streams that may make room, in the order in which they do."""
+        since = self._requests.get(newcomer, (0, 0))[0]
+        others = [name for name in self._kept if name != newcomer and name not in running]
+        idle = [name for name in others if self._kept[name].used < since]
+        yield from sorted(idle, key=lambda name: self._kept[name].used)
+        active = [name for name in others if self._kept[name].used >= since]
+        yield from sorted(active, key=lambda name: -self._kept[name].arrived)
+
+    def _remember(self, stream: str) -> None:
+        """Note the stream's last two requests."""
+        before = self._requests.pop(stream, (0, 0))
+        self._requests[stream] = (before[1], self._clock)
+        if len(self._requests) > REMEMBERED:
+            self._requests.popitem(last=False)
+
+
+__all__ = ["KvBudget"]

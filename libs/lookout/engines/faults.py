@@ -1,0 +1,75 @@
+"""What an exception of a device means: out of memory, broken for good, or a fault of the work itself."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+
+
+class Fault(Enum):
+    """What has to happen next."""
+
+    MEMORY = "memory"
+    """The work does not fit the device: run less at once."""
+    DEVICE = "device"
+    """The device is broken: no work runs on it again in this process."""
+    WORK = "work"
+    """Anything else: the work at hand is the likely cause."""
+
+
+FAILURES = (RuntimeError, ValueError, IndexError, TypeError, KeyError, AssertionError, MemoryError)
+"""What a forward pass may raise."""
+
+_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+)
+_DEVICE = (
+    "cuda error",
+    "hip error",
+    "cublas_status",
+    "cudnn_status",
+    "cusolver_status",
+    "nccl error",
+    "device-side assert",
+    "enginecore encountered an issue",
+)
+_DEVICE_TYPES = ("AcceleratorError", "EngineDeadError", "DistBackendError")
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The kind of an exception that a forward pass raised; its causes are looked at too.
+
+    A CUDA context that has seen an error refuses all further work, so `Fault.DEVICE` is final. vLLM's workers
+    hand errors on as text, hence the words.
+    """
+    kinds = [_kind(each) for each in _chain(error)]
+    if Fault.MEMORY in kinds:
+        return Fault.MEMORY
+    return Fault.DEVICE if Fault.DEVICE in kinds else Fault.WORK
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    step: BaseException | None = error
+    while step is not None and step not in found:
+        found.append(step)
+        step = step.__cause__ or step.__context__
+    return found
+
+
+def _kind(error: BaseException) -> Fault:
+    text = str(error).lower()
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(word in text for word in _MEMORY):
+        return Fault.MEMORY
+    if type(error).__name__ in _DEVICE_TYPES or any(word in text for word in _DEVICE):
+        return Fault.DEVICE
+    return Fault.WORK
+
+
+__all__ = ["FAILURES", "Fault", "fault_of"]

@@ -1,0 +1,60 @@
+"""A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic)."""
+
+from lookout.memory.clusters import Cluster, Partition
+from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
+from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
+from lookout.memory.prefetch import Predictor, Prefetcher, Transfer
+from lookout.memory.retrieval import (
+    Representatives,
+    RetrievalSettings,
+    Retrieved,
+    Slots,
+    Span,
+    retrieve,
+    token_budget,
+)
+from lookout.memory.types import (
+    BornBlock,
+    HistoryError,
+    Keep,
+    KVShape,
+    MaintenanceCount,
+    MemorySettings,
+    Prefix,
+    SplitMode,
+    ThresholdRule,
+)
+
+__all__ = [
+    "LINKS",
+    "BornBlock",
+    "CameraMemory",
+    "Cluster",
+    "HistoryError",
+    "IndexSize",
+    "KVShape",
+    "Keep",
+    "LayerIndex",
+    "LayerWork",
+    "Link",
+    "MaintenanceCount",
+    "MemorySettings",
+    "OpenBlock",
+    "Partition",
+    "Predictor",
+    "Prefetcher",
+    "Prefix",
+    "Representatives",
+    "RetrievalSettings",
+    "Retrieved",
+    "Slots",
+    "Snapshot",
+    "Span",
+    "SplitMode",
+    "ThresholdRule",
+    "Transfer",
+    "overlapped_s",
+    "retrieve",
+    "serial_s",
+    "token_budget",
+]

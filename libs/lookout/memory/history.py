@@ -1,0 +1,437 @@
+"""A camera's memory: born KV in clusters, grown block by block, read through snapshots (Mosaic)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lookout.memory.clusters import (
+    Cluster,
+    Members,
+    Partition,
+    Upkeep,
+    assign,
+    construct,
+    settle,
+    without,
+)
+from lookout.memory.frames import FrameTable
+from lookout.memory.slabs import Residency
+from lookout.memory.statistics import unit, unit_variance
+from lookout.memory.types import (
+    BornBlock,
+    HistoryError,
+    Ints,
+    Keep,
+    KVShape,
+    MaintenanceCount,
+    MemorySettings,
+    Prefix,
+)
+from lookout.memory.visual import VisualLevel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBlock:
+    """A block that answers read whole: still in the window, or waiting for the first clusters to be made.
+    `first_frame` and `first_token` are its numbers in the memory."""
+
+    block: BornBlock
+    first_frame: int
+    first_token: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerIndex:
+    """One layer of the memory: a partition per visual cluster (None where its tokens are gone) and, stacked,
+    the mean key, mean value [visual, width] and token count [visual] of each visual cluster."""
+
+    partitions: tuple[Partition | None, ...]
+    keys: torch.Tensor
+    values: torch.Tensor
+    counts: torch.Tensor
+
+    @classmethod
+    def of(cls, partitions: Sequence[Partition | None], width: int, dtype: torch.dtype) -> LayerIndex:
+        """Stack the totals of the partitions."""
+        zero = torch.zeros(width, dtype=dtype)
+        totals = [(zero, zero, 0) if part is None else part.totals for part in partitions]
+        counts = torch.tensor([count for _, _, count in totals])
+        safe = counts.clamp(min=1)[:, None]
+        if not totals:
+            empty = torch.zeros(0, width, dtype=dtype)
+            return cls((), empty, empty, counts)
+        keys = torch.stack([key for key, _, _ in totals]) / safe
+        values = torch.stack([value for _, value, _ in totals]) / safe
+        return cls(tuple(partitions), keys, values, counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What an answer reads; nothing in it changes while the memory grows on.
+
+    Attributes:
+        layers: the index of every layer.
+        window: the blocks that are read whole, oldest first.
+        prefix: the system prefix.
+        times_us: int64 [frames], stream time of every frame the memory has numbered.
+        token_frame: int64 [tokens]; `token_place` int64 [axes, tokens].
+        step: int64 [axes]; `extent` likewise (of the newest block).
+        version: counts every change of the memory.
+        covered_from_us: stream time of the oldest frame whose KV is held; None where there is none.
+    """
+
+    layers: tuple[LayerIndex, ...]
+    window: tuple[OpenBlock, ...]
+    prefix: Prefix
+    times_us: Ints
+    token_frame: Ints
+    token_place: Ints
+    step: Ints
+    extent: Ints
+    version: int
+    covered_from_us: int | None
+
+    def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Frames int64 [n] and places int64 [axes, n] of token numbers."""
+        return self.token_frame[tokens], self.token_place[:, tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSize:
+    """Bytes of the resident index (representatives, unit means, counters) and of the KV that it indexes."""
+
+    index_bytes: int
+    kv_bytes: int
+    clusters: int
+    tokens: int
+
+    @property
+    def share(self) -> float:
+        """Index bytes for each byte of KV."""
+        return self.index_bytes / max(1, self.kv_bytes)
+
+
+class CameraMemory:
+    """The memory of one camera's epoch. One owner feeds it; any number of readers take snapshots.
+
+    Everything it does is a function of the blocks, the fetches reported to it and the settings, in their
+    order: the same records make the same memory, to the bit.
+    """
+
+    def __init__(
+        self,
+        shape: KVShape,
+        prefix: Prefix,
+        settings: MemorySettings | None = None,
+        *,
+        bias: torch.Tensor | None = None,
+        keep: Keep | None = None,
+    ) -> None:
+        """`bias` [layers, width] is the bias of the key projection, taken from keys before they are compared;
+        `keep` bounds the KV held."""
+        self.shape, self.prefix = shape, prefix
+        self.settings, self.keep = settings or MemorySettings(), keep or Keep()
+        none = torch.zeros(shape.layers, shape.width, dtype=shape.wide)
+        self.bias = none if bias is None else bias.to(shape.wide)
+        self.residency = Residency(self.settings.resident_bytes)
+        self.table = FrameTable(shape.axes)
+        self.visual: VisualLevel | None = None
+        self.scales: list[float] = [0.0] * shape.layers
+        self.open: list[OpenBlock] = []
+        self.layers: list[LayerIndex] = [
+            LayerIndex.of((), shape.width, shape.wide) for _ in range(shape.layers)
+        ]
+        self.frame_visual: dict[int, int] = {}
+        self.count = MaintenanceCount()
+        self.version = 0
+        self.forgotten: list[tuple[int, int]] = []
+        self.held_from = 0
+        self._ids = 0
+        self._lock = threading.RLock()
+
+    # Growing.
+
+    def add(self, block: BornBlock) -> None:
+        """Take in a closed block. It is read whole while it is in the window, then through its clusters.
+
+        Raises:
+            HistoryError: the block does not fit the memory.
+        """
+        with self._lock:
+            self._check(block)
+            frame, token = self.table.add(block)
+            self.open.append(OpenBlock(block, frame, token))
+            if self.visual is None:
+                if len(self.open) >= self.settings.window + self.settings.construct:
+                    self._construct()
+            else:
+                while len(self.open) > self.settings.window:
+                    self._take_in([self.open.pop(0)])
+            self._expire()
+            self.version += 1
+
+    def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
+        """After an answer: its verified retrieval fetched these clusters, by layer. They are on the device
+        now, and their deferred splits are carried out."""
+        with self._lock:
+            for number, ids in sorted(fetched.items()):
+                self._settle_layer(number, set(ids))
+            self.version += 1
+
+    def _settle_layer(self, number: int, ids: set[int]) -> None:
+        index = self.layers[number]
+        partitions, changed = list(index.partitions), False
+        upkeep = self._upkeep(number)
+        for place, partition in enumerate(partitions):
+            if partition is None:
+                continue
+            for cluster in partition.clusters:
+                if cluster.id in ids:
+                    self.residency.touch(cluster.id, cluster.slab.bytes)
+            partitions[place] = settle(partition, ids, upkeep)
+            changed |= partitions[place] is not partition
+        if changed:
+            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+
+    def _check(self, block: BornBlock) -> None:
+        shape = self.shape
+        wanted = (shape.layers, shape.kv_heads, block.rows, shape.head_dim)
+        where = f"{block.stream}: block {block.index}"
+        if tuple(block.keys.shape) != wanted or tuple(block.values.shape) != wanted:
+            raise HistoryError(
+                f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory; expected {wanted}"
+            )
+        if block.keys.dtype != shape.dtype:
+            raise HistoryError(f"{where}: KV of {block.keys.dtype}, but this memory holds {shape.dtype}")
+        if block.places.shape != (shape.axes, block.rows):
+            raise HistoryError(
+                f"{where}: places of shape {block.places.shape}; expected {(shape.axes, block.rows)}"
+            )
+        if self.open and self.open[-1].block.stream != block.stream:
+            raise HistoryError(
+                f"{where}: this memory is of stream {self.open[-1].block.stream}; an epoch has its own memory"
+            )
+        if self.table.frames and block.frames and block.times_us[0] <= self.table.times_us.all[-1]:
+            raise HistoryError(f"{where}: its first frame is not later than the last one held")
+
+    def _construct(self) -> None:
+        """Make the first clusters of all blocks that have left the window."""
+        count = len(self.open) - self.settings.window
+        leaving, self.open = self.open[:count], self.open[count:]
+        embeddings = torch.cat([one.block.embeddings for one in leaving])
+        self.visual, own = VisualLevel.construct(embeddings, self.settings)
+        numbers = self._note(leaving, own)
+        for number in range(self.shape.layers):
+            members = self._members(leaving, number)
+            partitions: list[Partition | None] = []
+            for place in range(self.visual.clusters):
+                rows = np.flatnonzero(own[np.searchsorted(numbers, members.frames)] == place)
+                made = None
+                if len(rows):
+                    made = construct(members.take(rows), self._upkeep(number), self._seed(number, place))
+                partitions.append(made)
+            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+            self.scales[number] = _mean_variance(partitions)
+
+    def _take_in(self, leaving: list[OpenBlock]) -> None:
+        """Assign blocks that leave the window to clusters."""
+        if self.visual is None or not sum(one.block.frames for one in leaving):
+            return
+        embeddings = torch.cat([one.block.embeddings for one in leaving])
+        self.visual, own = self.visual.assigned(embeddings, self.settings, self.count)
+        numbers = self._note(leaving, own)
+        for number, index in enumerate(self.layers):
+            members = self._members(leaving, number)
+            upkeep = self._upkeep(number)
+            partitions = list(index.partitions)
+            partitions += [None] * (self.visual.clusters - len(partitions))
+            of_token = own[np.searchsorted(numbers, members.frames)]
+            for place in np.unique(of_token).tolist():
+                some, old = members.take(np.flatnonzero(of_token == place)), partitions[place]
+                if old is None:
+                    partitions[place] = construct(some, upkeep, self._seed(number, place))
+                else:
+                    partitions[place] = assign(old, some, upkeep)
+            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+
+    def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
+        """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
+        numbers: Ints = np.concatenate(
+            [np.arange(one.first_frame, one.first_frame + one.block.frames) for one in leaving]
+        )
+        self.frame_visual.update(zip(numbers.tolist(), own.tolist(), strict=True))
+        return numbers
+
+    def _members(self, leaving: Sequence[OpenBlock], layer: int) -> Members:
+        keys = torch.cat([one.block.keys[layer] for one in leaving], 1)
+        values = torch.cat([one.block.values[layer] for one in leaving], 1)
+        data = torch.stack([keys.transpose(0, 1), values.transpose(0, 1)], 1).contiguous()
+        tokens = np.concatenate(
+            [np.arange(one.first_token, one.first_token + one.block.rows) for one in leaving]
+        )
+        frames, places = self.table.lookup(tokens)
+        units = unit(data[:, 0].reshape(len(tokens), -1).to(self.bias.dtype) - self.bias[layer])
+        return Members(units, data, tokens, frames, places)
+
+    def _upkeep(self, layer: int) -> Upkeep:
+        return Upkeep(
+            settings=self.settings,
+            residency=self.residency,
+            bias=self.bias[layer],
+            scale=self.scales[layer],
+            lookup=self.table.lookup,
+            next_id=self._next_id,
+            count=self.count,
+        )
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _seed(self, layer: int, place: int) -> int:
+        return self.settings.seed * 1_000_003 + layer * 8191 + place
+
+    # Forgetting.
+
+    def forget(self, begin_us: int, end_us: int) -> int:
+        """Erase frames with begin_us <= time < end_us wholly: their KV, embeddings and shares of every mean.
+
+        Of blocks that are still read whole, the whole block goes.
+
+        Returns:
+            The number of frames erased.
+        """
+        with self._lock:
+            times = self.table.times_us.all
+            gone = (times >= begin_us) & (times < end_us)
+            for one in self.open:
+                # A block that is still read whole goes whole.
+                mine = slice(one.first_frame, one.first_frame + one.block.frames)
+                gone[mine] = gone[mine].any()
+            self._drop(gone)
+            self.open = [one for one in self.open if not gone[one.first_frame]]
+            for number in np.flatnonzero(gone).tolist():
+                self.frame_visual.pop(number, None)
+            self._erase_embeddings(gone)
+            self.forgotten.append((begin_us, end_us))
+            self.version += 1
+            return int(gone.sum())
+
+    def _erase_embeddings(self, gone: np.ndarray) -> None:
+        start = 0
+        for place, embeddings in enumerate(self.table.embeddings):
+            stop = start + embeddings.shape[0]
+            part = torch.from_numpy(gone[start:stop])
+            if bool(part.any()):
+                self.table.embeddings[place] = torch.where(part[:, None], 0.0, embeddings)
+            start = stop
+        if self.visual is None or not self.table.embeddings:
+            return
+        # The visual means lose the erased frames too.
+        x = unit(torch.cat(self.table.embeddings))
+        sums, counts = torch.zeros_like(self.visual.sums), torch.zeros_like(self.visual.counts)
+        for frame, place in self.frame_visual.items():
+            sums[place] += x[frame]
+            counts[place] += 1
+        self.visual = VisualLevel(sums, counts, self.visual.scale)
+
+    def _drop(self, gone: np.ndarray) -> None:
+        """Take the KV of some frames out of the clusters."""
+        frame_of = self.table.token_frame.all
+
+        def leaving(tokens: Ints) -> Ints:
+            return gone[frame_of[tokens]]
+
+        for number, index in enumerate(self.layers):
+            upkeep = self._upkeep(number)
+            partitions = [
+                None if part is None else without(part, leaving, upkeep) for part in index.partitions
+            ]
+            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+
+    def _expire(self) -> None:
+        """Keep the KV within its byte budget and horizon; frame times and embeddings stay."""
+        times = self.table.times_us.all
+        if not len(times):
+            return
+        oldest = self.held_from
+        if self.keep.seconds is not None:
+            horizon = int(times[-1] - self.keep.seconds * 1e6)
+            oldest = int(np.searchsorted(times, horizon))
+        if self.keep.bytes is not None and self.kv_bytes > self.keep.bytes:
+            per_token = self.shape.layers * self.shape.token_bytes
+            excess = self.kv_bytes - int(0.95 * self.keep.bytes)
+            first = int(np.searchsorted(self.table.token_frame.all, self.held_from))
+            last = min(first + -(-excess // per_token), self.table.tokens - 1)
+            oldest = max(oldest, int(self.table.token_frame.all[last]))
+        # In steps of a twentieth of what is held: every step rewrites the clusters it touches.
+        enough = (oldest - self.held_from) * 20 >= len(times) - self.held_from
+        if oldest > self.held_from and (enough or self.keep.bytes is not None):
+            gone = np.zeros(len(times), dtype=bool)
+            gone[:oldest] = True
+            self._drop(gone)
+            self.held_from = oldest
+
+    # Reading.
+
+    def snapshot(self) -> Snapshot:
+        """What an answer may read from now on."""
+        with self._lock:
+            if not self.open:
+                raise HistoryError("this memory holds nothing yet: close at least one block first")
+            newest, table = self.open[-1].block, self.table
+            return Snapshot(
+                layers=tuple(self.layers),
+                window=tuple(self.open),
+                prefix=self.prefix,
+                times_us=table.times_us.all,
+                token_frame=table.token_frame.all,
+                token_place=table.token_place.all,
+                step=newest.step,
+                extent=newest.extent,
+                version=self.version,
+                covered_from_us=self.covered_from_us,
+            )
+
+    @property
+    def covered_from_us(self) -> int | None:
+        """Stream time of the oldest frame whose KV is held."""
+        firsts = [int(part.frames[0].min()) for part in self.layers[0].partitions if part is not None]
+        firsts += [one.first_frame for one in self.open]
+        return int(self.table.times_us.all[min(firsts)]) if firsts else None
+
+    @property
+    def kv_bytes(self) -> int:
+        """KV bytes held, window included."""
+        clustered = sum(int(index.counts.sum()) for index in self.layers)
+        return clustered * self.shape.token_bytes + sum(one.block.kv_bytes for one in self.open)
+
+    def clusters(self, layer: int) -> list[Cluster]:
+        """All clusters of a layer."""
+        parts = self.layers[layer].partitions
+        return [cluster for part in parts if part is not None for cluster in part.clusters]
+
+    def size(self) -> IndexSize:
+        """The resident index against the KV it indexes: per cluster the mean key, mean value and unit mean
+        in the KV's dtype and 40 bytes of counters; per visual cluster and layer a mean key and value."""
+        element = self.shape.dtype.itemsize
+        clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
+        visual = sum(len(index.counts) for index in self.layers)
+        tokens = sum(int(index.counts.sum()) for index in self.layers)
+        index = clusters * (3 * self.shape.width * element + 40) + visual * 2 * self.shape.width * element
+        return IndexSize(index, tokens * self.shape.token_bytes, clusters, tokens)
+
+
+def _mean_variance(partitions: Sequence[Partition | None]) -> float:
+    held = [part for part in partitions if part is not None]
+    variance = torch.cat([unit_variance(part.units, part.counts) for part in held])
+    counts = torch.cat([part.counts for part in held])
+    return float((variance * counts).sum() / counts.sum())
+
+
+__all__ = ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"]

@@ -1,0 +1,83 @@
+"""The visual level: frames grouped by their embeddings, streaming (Mosaic, section V-B, level 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lookout.memory.statistics import kmeans, unit, unit_variance
+from lookout.memory.types import Ints, MaintenanceCount, MemorySettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VisualLevel:
+    """Visual clusters as sums of unit embeddings [clusters, width] and counts [clusters]; immutable.
+
+    `scale` is the mean variance at construction. A visual cluster is never split: a frame that would make it
+    too wide opens a new one, so that no KV has to move between visual clusters. A full one is closed.
+    """
+
+    sums: torch.Tensor
+    counts: torch.Tensor
+    scale: float
+
+    @property
+    def clusters(self) -> int:
+        """How many there are."""
+        return len(self.counts)
+
+    @classmethod
+    def construct(cls, embeddings: torch.Tensor, settings: MemorySettings) -> tuple[VisualLevel, Ints]:
+        """Cosine k-means over frame embeddings [frames, width].
+
+        Returns:
+            The level, and the cluster of each frame, int64 [frames].
+        """
+        x = unit(embeddings)
+        wanted = max(1, round(len(x) / settings.visual_frames))
+        own = kmeans(x, wanted, settings.seed, settings.iterations)
+        counts = torch.bincount(own)
+        sums = torch.zeros(len(counts), x.shape[1], dtype=x.dtype).index_add_(0, own, x)
+        variance = unit_variance(sums, counts)
+        scale = float((variance * counts).sum() / counts.sum())
+        return cls(sums, counts, scale), own.numpy().astype(np.int64)
+
+    def assigned(
+        self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
+    ) -> tuple[VisualLevel, Ints]:
+        """Take in frames [frames, width] one after the other; each joins the most similar open cluster, or
+        opens one.
+
+        Returns:
+            The grown level, and the cluster of each frame, int64 [frames].
+        """
+        sums, counts = list(self.sums.unbind(0)), self.counts.tolist()
+        own = []
+        for x in unit(embeddings):
+            place = self._place(x, sums, counts, settings)
+            if place == len(counts):
+                sums.append(torch.zeros_like(x))
+                counts.append(0)
+                count.visual_opened += 1
+            sums[place] = sums[place] + x
+            counts[place] += 1
+            own.append(place)
+        return VisualLevel(torch.stack(sums), torch.tensor(counts), self.scale), np.array(own, dtype=np.int64)
+
+    def _place(
+        self, x: torch.Tensor, sums: list[torch.Tensor], counts: list[int], settings: MemorySettings
+    ) -> int:
+        """The cluster that x joins; their number where it opens a new one."""
+        free = [i for i, held in enumerate(counts) if held < settings.visual_cap]
+        if not free:
+            return len(counts)
+        near = unit(torch.stack([sums[i] for i in free])) @ x
+        place = free[int(near.argmax())]
+        total, held = sums[place] + x, counts[place] + 1
+        variance = 1 - float(total @ total) / held**2
+        wide = variance > settings.visual_limit * max(self.scale, 1e-6) and held > settings.smallest_visual
+        # Few frames a cluster on average would make the first stage as long as the second.
+        room = len(counts) < settings.smallest_visual + sum(counts) // settings.smallest_visual
+        return len(counts) if wide and room else place

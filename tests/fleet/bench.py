@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -59,7 +60,12 @@ class Bench:
         for future in admin.create_topics(topics, operation_timeout=30.0).values():
             future.result()
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 1,
+                "enable.idempotence": True,
+                "message.max.bytes": 17 << 20,
+            }
         )
 
     def settings(self, instance: str = "toy-0", **more: Any) -> ToySettings:
@@ -75,8 +81,17 @@ class Bench:
         }
         return ToySettings(**{**values, **more})
 
-    def send(self, camera: str | None, n: int = 1, partition: int | None = None, **more: Any) -> None:
-        where = {"partition": partition} if partition is not None else {}
+    def send(
+        self,
+        camera: str | None,
+        n: int = 1,
+        partition: int | None = None,
+        headers: dict[str, bytes] | None = None,
+        **more: Any,
+    ) -> None:
+        where: dict[str, Any] = {"partition": partition} if partition is not None else {}
+        if headers:
+            where["headers"] = headers
         self._producer.produce(f"{self.prefix}in", json.dumps({"n": n, **more}).encode(), key=camera, **where)
 
     def flush(self) -> None:
@@ -149,6 +164,7 @@ class Threaded:
         try:
             self.worker.run()
         except BaseException as error:
+            traceback.print_exc()  # for a test that waits in vain
             self.error = error
 
     def count(self, name: str, **labels: str) -> float:

@@ -30,10 +30,12 @@ from lookout.v1.state_pb2 import Checkpoint
 
 class ToySettings(ServiceSettings):
     prefix: str = "toy."
+    dead_letter_bytes: int = 1 << 20
 
     @property
     def topics(self) -> Topics:
-        return Topics(f"{self.prefix}in", f"{self.prefix}state", f"{self.prefix}dlq")
+        prefix = self.prefix
+        return Topics(f"{prefix}in", f"{prefix}state", f"{prefix}dlq", self.dead_letter_bytes)
 
     @property
     def out(self) -> str:
@@ -48,7 +50,12 @@ class State:
 
 
 class Toy(Handler[State]):
-    """The value is JSON: {"n": number, "sleep": seconds, "do": "bad" | "boom" | "huge" | "away"}."""
+    """The value is JSON: {"n": number, "sleep": seconds, "do": what goes wrong}.
+
+    `do`: "bad" a record that can never be processed, "boom" an unknown error, "huge" an output too large for
+    its topic, "huge twice" so is what is written beside its dead letter, "away" a dependency that is away
+    while `away`, "device" a device that fails while `device_broken`.
+    """
 
     config_digest = "toy-1"
     tick_every = 0.1
@@ -59,6 +66,7 @@ class Toy(Handler[State]):
         self.gone: list[tuple[str, int]] = []
         self.full: set[int] = set()
         self.away = False
+        self.device_broken = False
         self.loads: list[tuple[str, int]] = []
         self.seen: list[tuple[str, int]] = []
         self.ticks: list[str] = []
@@ -78,13 +86,15 @@ class Toy(Handler[State]):
             raise BadRecordError("bad", "as asked")
         if do == "away" and self.away:
             raise TransientError("as asked")
+        if do == "device" and self.device_broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         time.sleep(asked.get("sleep", 0))
         state.count += 1
         state.total += asked["n"]
         if do == "boom":
             raise RuntimeError("as asked")
         value = json.dumps({"count": state.count, "total": state.total, "n": asked["n"]}).encode()
-        if do == "huge":
+        if do in ("huge", "huge twice"):
             value = bytes(3 << 20)
         checkpoint = Checkpoint()
         checkpoint.decode.next_sample = state.count
@@ -92,6 +102,8 @@ class Toy(Handler[State]):
         return Result([Output(self.out, record.camera, value, tag=asked["n"])], checkpoint)
 
     def rejected(self, state: State, record: Record, reason: DeadLetter) -> Result:
+        if b"huge twice" in record.value:
+            return Result([Output(self.out, record.camera, bytes(3 << 20))])
         return Result([Output(self.out, record.camera, json.dumps({"rejected": reason.reason}).encode())])
 
     def tick(self, state: State, now: float) -> Result | None:

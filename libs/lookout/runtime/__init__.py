@@ -44,10 +44,12 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
   (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns clocks into records, in
   `tick`.
 - Errors: `BadRecordError(reason, detail)` -> dead letter (original bytes, reason in headers), the stream goes
-  on. `TransientError` (and connection errors, time-outs, gRPC UNAVAILABLE) -> tried again in place, later
-  records of the partition wait. Anything else -> state dropped, tried `attempts` times, then a dead letter
-  `internal-error`. Raise BadRecordError and TransientError before changing state. A `Result` may also carry
-  `dead_letter` itself beside outputs.
+  on. `TransientError(message, give_up_s)` (and connection errors, time-outs, gRPC UNAVAILABLE) -> this camera
+  tries again in place, other cameras go on; after `give_up_s` a dead letter `unavailable`.
+  `DeviceFailedError` (and torch's own CUDA errors) -> not ready, tried again for a few seconds, then the
+  process ends with exit code 4; nothing is committed for the record. Anything else -> state dropped, tried
+  `attempts` times, then a dead letter `internal-error`. Raise BadRecordError and TransientError before
+  changing state. A `Result` may also carry `dead_letter` itself beside outputs.
 - `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and
   their offsets (`Output.tag` comes back: put tensor references there); `dropped(outputs)` which never will
   be. `released(camera, partition)`: drop what is cached for the camera, its state is loaded again here or
@@ -55,7 +57,7 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
   polling thread: return at once.
 
 **Exit codes** of a service: 0 stopped, 1 failed, 2 misconfigured (the message names the setting), 3 fenced:
-another process runs with the same `LOOKOUT_INSTANCE`.
+another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 
 **Probes** on `metrics_port`: /livez (the polling thread turns), /readyz (settled in the group, Kafka
 answers), /metrics. The gRPC health service says the same as /readyz.
@@ -72,12 +74,14 @@ from lookout.runtime.connections import (
 )
 from lookout.runtime.errors import (
     BadRecordError,
+    DeviceFailedError,
     FencedError,
     LookoutRuntimeError,
     RecordsGoneError,
     StartupError,
     TransientError,
 )
+from lookout.runtime.failures import is_device_failure, is_transient
 from lookout.runtime.grpc_security import Channels
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
@@ -92,7 +96,7 @@ from lookout.runtime.startup import check_digest
 from lookout.runtime.tables import Table, View
 from lookout.runtime.tracing import traced
 from lookout.runtime.transactions import Topics
-from lookout.runtime.worker import Worker, is_transient
+from lookout.runtime.worker import Worker
 
 __all__ = [
     "BadRecordError",
@@ -101,6 +105,7 @@ __all__ = [
     "Context",
     "DeadLetter",
     "Delivery",
+    "DeviceFailedError",
     "Downstream",
     "FencedError",
     "GrpcSecurity",
@@ -128,6 +133,7 @@ __all__ = [
     "check_digest",
     "digest",
     "folder_digest",
+    "is_device_failure",
     "is_transient",
     "load_connections",
     "load_settings",

@@ -31,10 +31,29 @@ class BadRecordError(LookoutRuntimeError):
 
 
 class TransientError(LookoutRuntimeError):
-    """Something this record needs is away for now (a store, a peer, a device): tried again in place, in
-    order.
+    """Something this record needs is away for now (a store, a peer): this camera tries again in place.
 
-    Raise it before changing the camera's state.
+    Raise it before changing the camera's state. Other cameras go on; only the commits of the camera's
+    partition wait.
+
+    Args:
+        message: what is away, for people.
+        give_up_s: seconds from the record's first try after which it becomes a dead letter `unavailable`
+            (`Handler.rejected` may add an outcome); None: `LOOKOUT_RETRY_LIMIT_S`. Time in which Kafka is
+            away does not count.
+    """
+
+    def __init__(self, message: str = "", give_up_s: float | None = None) -> None:
+        super().__init__(message)
+        self.give_up_s = give_up_s
+
+
+class DeviceFailedError(LookoutRuntimeError):
+    """The device that computes fails (a CUDA error, no memory left at the smallest batch).
+
+    This says nothing about the record, so no outcome and no dead letter is committed for it. The worker tries
+    the record again in place, not ready, for `LOOKOUT_DEVICE_RETRY_S`; then the process ends with exit code 4
+    and is started again with a fresh device context. The camera's state is loaded again before each try.
     """
 
 

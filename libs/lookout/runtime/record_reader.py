@@ -12,6 +12,7 @@ from lookout.runtime import logs
 from lookout.runtime.errors import RecordsGoneError, TransientError
 from lookout.runtime.records import Record
 from lookout.runtime.settings import ServiceSettings
+from lookout.wire.headers import Headers
 
 #: records of other cameras between two wanted ones that are read past rather than sought over
 NEAR = 64
@@ -119,11 +120,7 @@ class RecordReader:
 
 def record_of(message: Message) -> Record:
     """A consumed message as a Record; the key must be a camera id."""
-    headers = tuple(
-        (name, value if isinstance(value, bytes) else str(value).encode())
-        for name, value in message.headers() or ()
-        if value is not None
-    )
+    headers, damage = _headers(message)
     return Record(
         topic=message.topic() or "",
         partition=message.partition() or 0,
@@ -132,4 +129,25 @@ def record_of(message: Message) -> Record:
         value=message.value() or b"",
         headers=headers,
         timestamp_ms=message.timestamp()[1],
+        damage=damage,
+    )
+
+
+def _headers(message: Message) -> tuple[Headers, str]:
+    """The headers of a message, and what is wrong with them.
+
+    Where the name of a header is not UTF-8 the client (confluent-kafka 2.16) returns with an exception set,
+    so it is raised by this call or by one of the next.
+    """
+    try:
+        return _decoded(message.headers() or ()), ""
+    except (SystemError, UnicodeDecodeError) as error:
+        return (), f"the name of a header is not UTF-8: {error.__cause__ or error}"
+
+
+def _decoded(headers: Iterable[tuple[str, object]]) -> Headers:
+    return tuple(
+        (name, value if isinstance(value, bytes) else str(value).encode())
+        for name, value in headers
+        if value is not None
     )

@@ -24,6 +24,7 @@ class Record:
     value: bytes
     headers: Headers = ()
     timestamp_ms: int = 0
+    damage: str = ""  # what of the record could not be read, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +157,15 @@ class Slot:
     result: Result | None = None
     tries: int = 0
     failures: int = 0
+    failing_since: float | None = None
+    device_failing_since: float | None = None
     received: float = 0.0
     traceparent: Headers = field(default=())
 
     @property
     def size(self) -> int:
         """Bytes waiting."""
-        return len(self.record.value) if self.record else 0
+        record = self.record
+        if record is None:
+            return 0
+        return len(record.value) + sum(len(name) + len(value) for name, value in record.headers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
 from lookout.runtime import logs, tracing
-from lookout.runtime.errors import FencedError, StartupError
+from lookout.runtime.errors import DeviceFailedError, FencedError, StartupError
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics, Probes
 from lookout.runtime.offsets import Downstream
@@ -27,7 +27,7 @@ from lookout.wire import INPUT, OUTPUT, Stage, dead_letters, state_topic
 
 T = TypeVar("T", bound=ServiceSettings)
 
-STOPPED, FAILED, MISCONFIGURED, FENCED = 0, 1, 2, 3
+STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 
 @dataclass(slots=True)
@@ -72,7 +72,9 @@ class Context(Generic[T]):
 
 
 def main(stage: Stage, kind: type[T], make_handler: Callable[[Context[T]], Handler[Any]]) -> NoReturn:
-    """Run the service of `stage` and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a namesake."""
+    """Run the service of `stage` and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the
+    same name, 4 the device failed.
+    """
     try:
         settings = load_settings(kind)
     except StartupError as error:
@@ -109,6 +111,9 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
     except FencedError as error:
         log.error("fenced", error=str(error))
         return FENCED
+    except DeviceFailedError as error:
+        log.error("the device failed", error=str(error))
+        return DEVICE_FAILED
     except Exception:
         log.exception("failed")
         return FAILED
@@ -120,7 +125,8 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
 def topics_of(stage: Stage) -> Topics:
     """A stage's topics, from the wire's table."""
     source = INPUT[stage]
-    return Topics(source.name, state_topic(stage).name, dead_letters(source).name)
+    letters = dead_letters(source)
+    return Topics(source.name, state_topic(stage).name, letters.name, letters.max_message_bytes)
 
 
 def _open(stage: Stage, settings: T) -> Context[T]:

@@ -107,6 +107,12 @@ class ServiceSettings(Connections):
     )
     drain_s: float = Field(2.0, ge=0, le=60, description="on SIGTERM, how long running work may still finish")
     retry_max_s: float = Field(10.0, gt=0, description="longest pause between tries of a transient failure")
+    retry_limit_s: float = Field(
+        3600.0, gt=0, description="a record whose dependencies stay away so long becomes a dead letter"
+    )
+    device_retry_s: float = Field(
+        10.0, ge=0, description="a device that fails for so long ends the process (exit code 4)"
+    )
     stall_s: float = Field(30.0, gt=1, description="a polling thread silent so long is dead")
     start_timeout_s: float = Field(
         60.0, gt=0, description="how long dependencies may take to answer at start-up"

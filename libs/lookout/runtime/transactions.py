@@ -15,16 +15,20 @@ from lookout.runtime import logs
 from lookout.runtime.checkpoints import OWNER_KEY
 from lookout.runtime.errors import FencedError, LookoutRuntimeError, StartupError
 from lookout.runtime.partitions import Partition
-from lookout.runtime.records import DeadLetter, Delivery, Output, Record, Slot
+from lookout.runtime.records import Delivery, Output, Slot
+from lookout.runtime.refusals import Kept, Refusals, dead_letter
 from lookout.runtime.settings import ServiceSettings
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire import headers as names
-from lookout.wire.headers import Headers
 
-#: refusals of one record that trying again cannot mend
-_HOPELESS = frozenset(
+#: codes that say that another client took this one's identity over, or that its time ran out
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+#: refusals of one record for good
+_REFUSALS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
+MAX_BROKEN = 5  # clients in a row that fail for another reason than fencing, before the process ends
 STEP_S = 5.0  # a call that Kafka does not answer is made again after so long
 
 
@@ -94,6 +98,7 @@ class Topics:
     source: str
     state: str
     dead_letters: str
+    dead_letter_bytes: int = MAX_MESSAGE_BYTES  # largest record that `dead_letters` takes
 
 
 class Committer:
@@ -123,7 +128,8 @@ class Committer:
         self._turns = 0
         self._ghosts = 0  # clients of ours that were left behind: each may still fence its successor, once
         self.identity = f"{group}.{settings.instance}"
-        self.poison: dict[tuple[int, int], DeadLetter] = {}
+        self._broken = 0  # clients in a row that ended without a commit
+        self.refusals = Refusals()
         self._producer = self._start(settings.start_timeout_s)
         self._stale = False
         self._thread = self._begin(None)
@@ -201,7 +207,10 @@ class Committer:
                     self._renew(turn)
                 outcome = self._end(transaction, turn)
                 if outcome is TransactionResult.COMMITTED:
-                    self._ghosts = 0
+                    self._ghosts = self._broken = 0
+                elif not transaction.abandoned:
+                    # A client whose record was refused skips sequence numbers in its next transactions.
+                    self._stale = True
                 self._say(turn, Ended(transaction, outcome))
         except Exception as error:
             if transaction is not None:
@@ -264,7 +273,7 @@ class Committer:
         """After an error: abort, or doubt."""
         transaction.why = transaction.abandoned or error.str()
         lasted = time.monotonic() - transaction.started
-        if error.fatal() or error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
+        if error.code() in _FENCED:
             if self._ghosts:
                 self._ghosts -= 1
                 transaction.doubtful = True
@@ -274,6 +283,11 @@ class Committer:
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
             transaction.doubtful = True
+        elif error.fatal():
+            self._broken += 1
+            if self._broken > MAX_BROKEN:
+                raise LookoutRuntimeError(f"no transaction as {self.identity!r} succeeds: {error.str()}")
+            transaction.doubtful = True
         elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
             transaction.doubtful = True
         transaction.step = Step.ABORT
@@ -281,10 +295,28 @@ class Committer:
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
         result = slot.result
         assert result is not None
-        for output in result.outputs:
-            self._produce(transaction, partition, slot, output)
-        if result.dead_letter is not None and slot.record is not None:
-            self._produce(transaction, partition, slot, self.dead_letter(slot.record, result.dead_letter))
+        for each in result.outputs:
+            self._produce(transaction, partition, slot, each)
+        if result.dead_letter is None or slot.record is None:
+            return
+        known = self.refusals.of(slot.record)
+        output, kept = dead_letter(
+            slot.record,
+            result.dead_letter,
+            known.kept if known is not None else Kept.ALL,
+            stage=self._stage,
+            topic=self._topics.dead_letters,
+            limit=self._topics.dead_letter_bytes,
+        )
+        if output is None:
+            self._log.error(
+                "a record is dropped: no dead letter of it fits",
+                partition=partition.number,
+                offset=slot.record.offset,
+                reason=result.dead_letter.reason,
+            )
+            return
+        self._produce(transaction, partition, slot, output, kept=kept)
 
     def _write_checkpoints(self, transaction: Transaction, partition: Partition, slots: list[Slot]) -> None:
         """The last one of each camera is enough."""
@@ -304,11 +336,18 @@ class Committer:
             self._produce(transaction, partition, slot, Output(self._topics.state, key, value), count=False)
 
     def _produce(
-        self, transaction: Transaction, partition: Partition, slot: Slot, output: Output, count: bool = True
+        self,
+        transaction: Transaction,
+        partition: Partition,
+        slot: Slot,
+        output: Output,
+        *,
+        count: bool = True,
+        kept: Kept | None = None,
     ) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._refused(slot, output, error)
+                self._refused(partition, slot, output, error, kept)
             elif count:
                 transaction.deliveries.append(
                     Delivery(output, partition.number, message.offset() or 0, slot.record)
@@ -329,29 +368,18 @@ class Committer:
                 on_delivery=delivered,
             )
         except KafkaException as error:
-            self._refused(slot, output, error.args[0])
+            self._refused(partition, slot, output, error.args[0], kept)
             raise
 
-    def _refused(self, slot: Slot, output: Output, error: KafkaError) -> None:
-        if error.code() in _HOPELESS and slot.record is not None:
-            reason = DeadLetter("output-refused", f"{output.topic}: {error.str()}")
-            if output.topic == self._topics.dead_letters:
-                reason = DeadLetter(
-                    "dead-letter-refused", f"{output.topic} does not take the original bytes: {error.str()}"
-                )
-            self.poison[slot.record.partition, slot.record.offset] = reason
-
-    def dead_letter(self, record: Record, why: DeadLetter) -> Output:
-        """The record as it came; why and where from in headers."""
-        extra: Headers = names.encode(
-            {
-                names.REASON: why.reason,
-                names.DETAIL: why.detail[:4000],
-                names.STAGE: self._stage,
-                names.SOURCE_TOPIC: record.topic,
-                names.SOURCE_PARTITION: str(record.partition),
-                names.SOURCE_OFFSET: str(record.offset),
-            }
-        )
-        value = None if why.reason == "dead-letter-refused" else record.value
-        return Output(self._topics.dead_letters, record.camera, value, (*record.headers, *extra))
+    def _refused(
+        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: Kept | None
+    ) -> None:
+        if error.code() not in _REFUSALS:
+            return
+        self._log.warning("Kafka refuses a record", topic=output.topic, camera=slot.camera, why=error.str())
+        if slot.record is None:
+            self.refusals.tick_refused(partition.number, slot.camera)
+        elif kept is not None:
+            self.refusals.dead_letter_refused(slot.record, kept)
+        else:
+            self.refusals.output_refused(slot.record, output.topic, error.str())

@@ -9,34 +9,31 @@ give way after a second and are resumed on the next turn.
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from opentelemetry.trace import Status, StatusCode
 
-from lookout.runtime import logs, tracing
+from lookout.runtime import logs
 from lookout.runtime.checkpoints import StateReader, Takeover
 from lookout.runtime.errors import (
-    BadRecordError,
     FencedError,
     LookoutRuntimeError,
     StartupError,
-    TransientError,
 )
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics
-from lookout.runtime.partitions import UNLOADED, Lane, Partition
+from lookout.runtime.partitions import Lane, Partition
+from lookout.runtime.processing import Finished, Processor
 from lookout.runtime.record_reader import record_of
-from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
+from lookout.runtime.records import DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
+from lookout.runtime.refusals import Refusal
 from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.transactions import Committer, Ended, Topics, Transaction, TransactionResult
 from lookout.v1.state_pb2 import Checkpoint
@@ -50,16 +47,6 @@ CATCH_UP_S = 2.0  # after reading starts again, before time counts
 CAMERA_ID_BYTES = 200
 #: a fatal error's own `fatal()` is False where it arrives as a message
 _FENCED = frozenset({KafkaError._FATAL, KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
-
-
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    """A compute thread's word. `delay`: try again after so many seconds."""
-
-    lane: Lane
-    slot: Slot
-    result: Result | None = None
-    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +78,10 @@ class Worker:
         self._metrics = metrics or Metrics(stage)
         self._health = health or Health(settings.stall_s)
         self._group = settings.group or stage
+        self._processor = Processor(settings, stage, handler, metrics=self._metrics, health=self._health)
         self._log = logs.get("worker")
         self._stopping = threading.Event()
-        self._events: SimpleQueue[_Finished | _Loaded | Ended] = SimpleQueue()
+        self._events: SimpleQueue[Finished | _Loaded | Ended] = SimpleQueue()
         self._partitions: dict[int, Partition] = {}
         self._paused: set[int] = set()
         self._full: frozenset[int] = frozenset()
@@ -227,11 +215,13 @@ class Worker:
 
     def _consumer_error(self, error: KafkaError) -> None:
         code = error.code()
-        if error.fatal() or code in _FENCED:
+        if code in _FENCED or (error.fatal() and "FENCED" in error.str()):
             raise FencedError(
                 f"another process runs as {self._committer.identity!r} ({error.str()}): this one ends. "
                 "LOOKOUT_INSTANCE must be unique in its stage"
             )
+        if error.fatal():
+            raise LookoutRuntimeError(f"the consumer of {self._topics.source} failed: {error.str()}")
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             self._health.block("topic", f"{self._topics.source} cannot be read: {error.str()}")
         self._log.warning("Kafka", error=error.str())
@@ -244,7 +234,7 @@ class Worker:
                 return
             self._take(event)
 
-    def _take(self, event: _Finished | _Loaded | Ended) -> None:
+    def _take(self, event: Finished | _Loaded | Ended) -> None:
         if isinstance(event, _Loaded):
             self._on_loaded(event)
         elif isinstance(event, Ended):
@@ -264,15 +254,18 @@ class Worker:
         slot = lane.waiting[0]
         lane.busy = True
         self._computing += 1
-        poison = None
-        if slot.record is not None:
-            poison = self._committer.poison.get((slot.record.partition, slot.record.offset))
-        self._compute.submit(self._process, lane, slot, poison)
+        refusal = self._committer.refusals.of(slot.record) if slot.record is not None else None
+        self._compute.submit(self._compute_one, lane, slot, refusal)
 
-    def _on_finished(self, event: _Finished) -> None:
+    def _compute_one(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> None:
+        self._events.put(self._processor.process(lane, slot, refusal))
+
+    def _on_finished(self, event: Finished) -> None:
         lane, slot = event.lane, event.slot
         self._computing -= 1
         lane.busy = False
+        if event.fatal is not None:
+            raise event.fatal
         if lane.partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
@@ -299,113 +292,18 @@ class Worker:
                 if lane.retry_at is not None and now >= lane.retry_at:
                     lane.retry_at = None
                     self._dispatch(lane)
-                elif ticking and lane.camera and not lane.waiting and not lane.busy:
+                elif ticking and self._wants_tick(lane):
                     self._dispatch(partition.add(Slot(lane.camera, tick=True)))
+
+    def _wants_tick(self, lane: Lane) -> bool:
+        if not lane.camera or lane.waiting or lane.busy:
+            return False
+        return self._committer.refusals.may_tick(lane.partition.number, lane.camera)
 
     def _may_tick(self, partition: Partition, now: float) -> bool:
         """Time counts only where everything that was sent is read: an outage or a backlog is no silence."""
         caught_up = partition.loaded and partition.at_end and self._kafka_up
         return caught_up and partition.number not in self._paused and now >= partition.next_tick
-
-    def _process(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> None:
-        """On a compute thread."""
-        try:
-            if lane.partition.dead:
-                self._events.put(_Finished(lane, slot, NOTHING))
-                return
-            with structlog.contextvars.bound_contextvars(**_place(lane, slot)):
-                self._events.put(self._try(lane, slot, poison))
-        except BaseException as error:
-            self._log.exception("the runtime failed", camera=lane.camera)
-            fault = LookoutRuntimeError(f"the runtime failed: {error!r}")
-            self._events.put(_Loaded(lane.partition, None, fault))
-            raise
-
-    def _try(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> _Finished:
-        started = time.monotonic()
-        headers = slot.record.headers if slot.record is not None else ()
-        slot.tries += 1
-        with tracing.span(
-            f"{self._stage} {'tick' if slot.tick else 'record'}", headers, camera=lane.camera
-        ) as span:
-            try:
-                result = self._ask(lane, slot, poison)
-                slot.traceparent = tracing.inject() if slot.record is not None else ()
-            except Exception as error:
-                span.set_status(Status(StatusCode.ERROR, str(error)))
-                return self._failed(lane, slot, error)
-        if slot.record is not None:
-            self._metrics.handle_seconds.labels(self._stage).observe(time.monotonic() - started)
-        if result.dead_letter is not None:
-            self._log.warning(
-                "dead letter", reason=result.dead_letter.reason, detail=result.dead_letter.detail
-            )
-        if result.forget:
-            lane.stored, lane.state = None, UNLOADED
-        elif result.checkpoint is not None:
-            lane.stored = StoredCheckpoint(
-                result.checkpoint, lane.partition.owner_epoch, lane.partition.number
-            )
-        return _Finished(lane, slot, result)
-
-    def _ask(self, lane: Lane, slot: Slot, poison: DeadLetter | None) -> Result:
-        if lane.state is UNLOADED:
-            lane.state = self._handler.load(lane.camera, self._known(lane.stored))
-        if slot.record is None:
-            return self._handler.tick(lane.state, time.time()) or NOTHING
-        if poison is not None:
-            return self._reject(lane, slot.record, poison)
-        try:
-            return self._handler.handle(lane.state, slot.record)
-        except BadRecordError as error:
-            return self._reject(lane, slot.record, DeadLetter(error.reason, error.detail))
-
-    def _reject(self, lane: Lane, record: Record, reason: DeadLetter) -> Result:
-        more = self._handler.rejected(lane.state, record, reason) or NOTHING
-        return replace(more, dead_letter=reason)
-
-    def _known(self, stored: StoredCheckpoint | None) -> StoredCheckpoint | None:
-        if stored is None or not stored.checkpoint.config_digest:
-            return stored
-        return replace(stored, config_changed=stored.checkpoint.config_digest != self._handler.config_digest)
-
-    def _failed(self, lane: Lane, slot: Slot, error: Exception) -> _Finished:
-        transient = is_transient(error)
-        if not isinstance(error, TransientError):
-            lane.state = UNLOADED  # nobody knows how far it came
-        kind = "transient" if transient else "unknown"
-        self._metrics.retries.labels(self._stage, kind).inc()
-        delay = min(self._settings.retry_max_s, 0.05 * 2 ** min(slot.tries, 16)) * random.uniform(0.75, 1.25)
-        if transient:
-            self._say_retry(lane.camera, slot, error)
-            return _Finished(lane, slot, delay=delay)
-        slot.failures += 1
-        self._log.error("the handler failed", tries=slot.failures, exc_info=error)
-        if slot.failures < self._handler.attempts:
-            return _Finished(lane, slot, delay=delay)
-        if slot.record is None:
-            return _Finished(lane, slot, NOTHING)
-        reason = DeadLetter("internal-error", f"{type(error).__name__}: {error}")
-        try:
-            if lane.state is UNLOADED:
-                lane.state = self._handler.load(lane.camera, self._known(lane.stored))
-            result = self._reject(lane, slot.record, reason)
-        except Exception as again:
-            if is_transient(again):
-                return _Finished(lane, slot, delay=delay)
-            lane.state = UNLOADED
-            result = Result(dead_letter=reason)
-        if result.checkpoint is not None:
-            lane.stored = StoredCheckpoint(
-                result.checkpoint, lane.partition.owner_epoch, lane.partition.number
-            )
-        self._log.warning("dead letter", reason=reason.reason, detail=reason.detail)
-        return _Finished(lane, slot, result)
-
-    def _say_retry(self, camera: str, slot: Slot, error: Exception) -> None:
-        """Once at the first try, then at every doubling."""
-        if slot.tries & (slot.tries - 1) == 0:
-            self._log.warning("trying again", tries=slot.tries, error=f"{type(error).__name__}: {error}")
 
     # -- commit
 
@@ -449,7 +347,7 @@ class Worker:
             for slot in slots:
                 if slot.record is None:
                     continue
-                self._committer.poison.pop((slot.record.partition, slot.record.offset), None)
+                self._committer.refusals.committed(slot.record)
                 self._metrics.records.labels(stage).inc()
                 self._metrics.wait_seconds.labels(stage).observe(now - slot.received)
                 if slot.result is not None and slot.result.dead_letter is not None:
@@ -560,7 +458,6 @@ class Worker:
             or len(partition.slots) >= self._settings.in_flight_records
             or partition.bytes >= self._settings.in_flight_bytes
             or partition.number in self._full
-            or any(lane.retry_at is not None for lane in partition.lanes.values())
         )
 
     def _switch(self, numbers: set[int], call: Callable[[list[TopicPartition]], None]) -> None:
@@ -608,6 +505,7 @@ class Worker:
             self._paused.discard(each.partition)
             if partition is not None:
                 self._drop(partition)
+                self._committer.refusals.forget(each.partition)
                 self._handler.revoked(each.partition)
         self._update_ready()
 
@@ -706,6 +604,7 @@ class Worker:
             return
         self._kafka_up = up
         if up:
+            self._processor.kafka_is_back()
             for partition in self._partitions.values():
                 partition.next_tick = time.monotonic() + CATCH_UP_S
             if self._transaction is not None:
@@ -722,28 +621,6 @@ class Worker:
             )
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: TransientError, and what networks, stores and peers raise when they are
-    away.
-    """
-    if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
-        return True
-    if isinstance(error, KafkaException):
-        return bool(error.args[0].retriable())
-    code = getattr(error, "code", None)
-    if type(error).__module__.startswith("grpc") and callable(code):
-        return getattr(code(), "name", "") in {
-            "UNAVAILABLE",
-            "DEADLINE_EXCEEDED",
-            "RESOURCE_EXHAUSTED",
-            "ABORTED",
-        }
-    return any(
-        each.__name__ in {"ConnectionError", "TimeoutError", "BusyLoadingError"}
-        for each in type(error).__mro__
-    )
-
-
 def _refusal(record: Record) -> DeadLetter | None:
     camera = record.camera
     if not camera:
@@ -752,19 +629,9 @@ def _refusal(record: Record) -> DeadLetter | None:
         return DeadLetter(
             "bad-camera", f"the key {camera[:40]!r} is no camera id: printable UTF-8, 200 bytes at most"
         )
+    if record.damage:
+        return DeadLetter("bad-headers", record.damage)
     return None
-
-
-def _place(lane: Lane, slot: Slot) -> dict[str, Any]:
-    record = slot.record
-    if record is None:
-        return {"camera": lane.camera, "partition": lane.partition.number}
-    return {
-        "camera": record.camera,
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-    }
 
 
 def _traceparent(record: Record) -> tuple[tuple[str, bytes], ...]:

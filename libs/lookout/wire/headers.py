@@ -18,6 +18,7 @@ STAGE: Final = "lookout-stage"
 SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
+DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
 URI_LIST: Final = "text/uri-list"
 PROTOBUF: Final = "application/protobuf"

@@ -1,0 +1,178 @@
+"""Records made to stop the fleet: each is gone after a few tries, and its neighbours do not notice."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from lookout.runtime import DeviceFailedError
+from tests.fleet.bench import Bench, Threaded, eventually, running
+
+pytestmark = pytest.mark.fleet
+
+
+@pytest.fixture
+def bench(kafka: str, prefix: str) -> Bench:
+    return Bench(kafka, prefix)
+
+
+def letter_headers(bench: Bench) -> list[dict[str, str]]:
+    return [{name: value.decode() for name, value in each.headers()} for each in bench.read("dlq")]
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 17 << 20], ids=["limit known", "limit found out"])
+def test_headers_that_fill_the_record_limit_are_left_out_of_the_dead_letter(bench: Bench, limit: int) -> None:
+    bench.send("cam", 1, partition=1)
+    bench.send("cam", 2, partition=1, do="bad", headers={"long": bytes((1 << 20) - 200)})
+    bench.send("cam", 2, partition=1)
+    bench.send("other", 1, partition=2)
+    bench.flush()
+    with running(bench.settings(dead_letter_bytes=limit)) as worker:
+        eventually(lambda: worker.count("records_total") == 4)
+        assert worker.given_up() <= 1
+        bench.send("other", 2, partition=2)
+        bench.flush()
+        eventually(lambda: worker.count("records_total") == 5)
+        assert worker.error is None
+    (facts,) = letter_headers(bench)
+    assert (facts["lookout-reason"], facts["lookout-dropped"]) == ("bad", "headers")
+    assert "long" not in facts
+    (letter,) = bench.read("dlq")
+    assert letter.value() == b'{"n": 2, "do": "bad"}'
+    bench.assert_counted(["other"], 2)
+
+
+def test_a_dead_letter_that_cannot_be_written_at_all_is_dropped(bench: Bench) -> None:
+    """Not even the reason fits: the offset moves on, and the log says so."""
+    bench.send("cam", 1, partition=1, do="bad")
+    bench.send("cam", 1, partition=1)
+    bench.flush()
+    with running(bench.settings(dead_letter_bytes=10)) as worker:
+        eventually(lambda: worker.count("records_total") == 2)
+        assert worker.error is None
+    assert bench.read("dlq") == []
+
+
+def test_a_record_whose_outcome_is_refused_too_becomes_a_plain_dead_letter(bench: Bench) -> None:
+    bench.send("cam", 1, partition=1, do="huge twice")
+    bench.send("cam", 1, partition=1)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 2)
+        assert worker.error is None
+    (facts,) = letter_headers(bench)
+    assert facts["lookout-reason"] == "output-refused"
+    assert [each.get("total") for each in bench.outputs()["cam"]] == [1]
+
+
+def test_a_header_name_that_is_not_text_ends_no_worker(bench: Bench) -> None:
+    """The client raises where it reads such headers: the record becomes a dead letter."""
+    send_header_name(bench.bootstrap, f"{bench.prefix}in", b"\xff\xfe")
+    bench.send("cam", 1)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 2)
+        assert worker.error is None
+    (facts,) = letter_headers(bench)
+    assert facts["lookout-reason"] == "bad-headers"
+    bench.assert_counted(["cam"], 1)
+
+
+def test_a_device_that_fails_for_good_ends_the_process_and_commits_nothing(bench: Bench) -> None:
+    bench.send("cam", 1, partition=1, do="device")
+    bench.send("other", 1, partition=2)
+    bench.flush()
+    worker = Threaded(bench.settings(device_retry_s=1.0))
+    worker.handler.device_broken = True
+    try:
+        eventually(lambda: "device" in worker.health.blockers())
+        eventually(lambda: not worker.thread.is_alive())
+        assert isinstance(worker.error, DeviceFailedError)
+        assert worker.count("retries_total", kind="device") >= 2
+    finally:
+        worker.stop()
+    assert bench.read("dlq") == []
+    assert "cam" not in bench.outputs()
+    with running(bench.settings()) as worker:
+        eventually(lambda: bench.counted(["cam", "other"], 1))
+    bench.assert_counted(["cam", "other"], 1)
+
+
+def test_a_device_that_works_again_makes_the_worker_ready_again(bench: Bench) -> None:
+    bench.send("cam", 1, partition=1, do="device")
+    bench.flush()
+    worker = Threaded(bench.settings(device_retry_s=600.0))
+    worker.handler.device_broken = True
+    try:
+        eventually(lambda: "device" in worker.health.blockers())
+        worker.handler.device_broken = False
+        eventually(worker.health.ready)
+    finally:
+        worker.stop()
+    bench.assert_counted(["cam"], 1)
+
+
+def test_a_camera_that_waits_for_its_dependency_holds_no_other_camera_up(bench: Bench) -> None:
+    """Records of its partition are still read and computed; only their commit waits for it."""
+    bench.send("slow", 1, partition=0, do="away")
+    bench.flush()
+    worker = Threaded(bench.settings(retry_max_s=0.2))
+    worker.handler.away = True
+    try:
+        eventually(lambda: worker.count("retries_total", kind="transient") >= 1)
+        bench.send("quick", 1, partition=0)
+        bench.flush()
+        eventually(lambda: ("quick", 1) in worker.handler.seen)
+        assert bench.outputs() == {}
+        worker.handler.away = False
+        eventually(lambda: worker.count("records_total") == 2)
+    finally:
+        worker.stop()
+    bench.assert_counted(["slow", "quick"], 1)
+
+
+def test_a_dependency_that_stays_away_leaves_a_dead_letter(bench: Bench) -> None:
+    bench.send("cam", 1, partition=0, do="away")
+    bench.send("cam", 1, partition=0)
+    bench.flush()
+    worker = Threaded(bench.settings(retry_limit_s=0.5, retry_max_s=0.1))
+    worker.handler.away = True
+    try:
+        eventually(lambda: worker.count("records_total") == 2)
+    finally:
+        worker.stop()
+    (facts,) = letter_headers(bench)
+    assert facts["lookout-reason"] == "unavailable"
+    assert [each.get("rejected") for each in bench.outputs()["cam"]] == ["unavailable", None]
+
+
+def send_header_name(bootstrap: str, topic: str, name: bytes) -> None:
+    """Produce a record with a header name that Python's client would refuse: librdkafka's own calls."""
+    folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    library = ctypes.CDLL(str(next(folder.glob("librdkafka*"))))
+    for function in (library.rd_kafka_conf_new, library.rd_kafka_new, library.rd_kafka_headers_new):
+        function.restype = ctypes.c_void_p
+    error = ctypes.create_string_buffer(512)
+    conf = ctypes.c_void_p(library.rd_kafka_conf_new())
+    library.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap.encode(), error, len(error))
+    client = ctypes.c_void_p(library.rd_kafka_new(0, conf, error, len(error)))
+    headers = ctypes.c_void_p(library.rd_kafka_headers_new(1))
+    size = ctypes.c_ssize_t
+    library.rd_kafka_header_add(headers, ctypes.c_char_p(name), size(-1), ctypes.c_char_p(b"v"), size(1))
+    topic_tag, value_tag, key_tag, flags_tag, headers_tag, end = (
+        ctypes.c_int(each) for each in (1, 4, 5, 7, 10, 0)
+    )
+    value = b'{"n": 1}'
+    fields = (
+        *(topic_tag, ctypes.c_char_p(topic.encode())),
+        *(value_tag, ctypes.c_char_p(value), ctypes.c_size_t(len(value))),
+        *(key_tag, ctypes.c_char_p(b"strange"), ctypes.c_size_t(7)),
+        *(flags_tag, ctypes.c_int(2)),
+        *(headers_tag, headers),
+    )
+    assert library.rd_kafka_producev(client, *fields, end) == 0
+    assert library.rd_kafka_flush(client, 30_000) == 0
+    library.rd_kafka_destroy(client)

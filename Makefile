@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint lint-protos test test-all demo clean eval-sight train
+.PHONY: help setup lock protos lint lint-protos test test-all demo clean eval-sight train bench-peers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -45,6 +45,11 @@ demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 
 test-faults: setup  ## ten cameras while every process is killed, frozen and fenced; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
+
+bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
+	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
+	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
+	$(BIN)/python -m tests.bench.peers --decord out/peers/bin/python $(PEERS)
 
 bench-%: setup  ## bench-decode, -motion, -vision, -windows, -windows_fidelity, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*

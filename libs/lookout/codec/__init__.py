@@ -38,12 +38,21 @@ if TYPE_CHECKING:
     from lookout.codec.cutting import cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
     from lookout.codec.parallel import FileDecoder, FileFrame
+    from lookout.codec.reader import Gap, RecordingFacts, Samples, Sampling, VideoReader
+    from lookout.codec.source import Source, UrlSource
 
 _NEEDS_FFMPEG = {
     "Decoder": "decoder",
     "FileDecoder": "parallel",
     "FileFrame": "parallel",
+    "Gap": "reader",
+    "RecordingFacts": "reader",
+    "Samples": "reader",
+    "Sampling": "reader",
     "SoftwareDecoder": "decoder",
+    "Source": "source",
+    "UrlSource": "source",
+    "VideoReader": "reader",
     "cut": "cutting",
 }
 
@@ -58,6 +67,7 @@ __all__ = [
     "FileFrame",
     "Fit",
     "FrameInfo",
+    "Gap",
     "Gather",
     "Geometry",
     "Inspection",
@@ -67,7 +77,10 @@ __all__ = [
     "PredictionBlocks",
     "PredictionKind",
     "Reason",
+    "RecordingFacts",
     "SampledFrame",
+    "Samples",
+    "Sampling",
     "SamplingGrid",
     "SandboxError",
     "SandboxPool",
@@ -75,7 +88,10 @@ __all__ = [
     "Segment",
     "SegmentFacts",
     "SoftwareDecoder",
+    "Source",
     "Tail",
+    "UrlSource",
+    "VideoReader",
     "cut",
     "inspect",
     "inspect_all",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -48,11 +49,13 @@ class FrameTable:
         return len(self.pts)
 
     @classmethod
-    def scan(cls, video: Video) -> FrameTable:
-        """Read all packets of an opened video."""
+    def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
+        """Read all packets of an opened video; `take` gets each of them."""
         pts, dts, key, clean, size = [], [], [], [], []
         ordered = True
         for packet in video.packets():
+            if take is not None:
+                take(packet)
             ordered = ordered and packet.pts is not None
             pts.append(packet.pts if packet.pts is not None else 0)
             dts.append(packet.dts if packet.dts is not None else pts[-1])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lookout.codec import CodecError, FileDecoder, Fit, SamplingGrid
 from lookout.codec.container import Video
+from lookout.codec.packets import Kept
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import FrameTable, plan_ranges, share_out
 from lookout.codec.types import U8
@@ -39,7 +40,7 @@ def plain(decoder: FileDecoder) -> dict[int, U8]:
     ordered = decoder.table.ordered
     wanted = {(pick.pts if ordered else pick.index): i for i, pick in enumerate(decoder.picks)}
     painter, out = Painter(), {}
-    with decoder.path.open("rb") as file, Video(file, vectors=False) as video:
+    with decoder.source.open() as file, Video(file, vectors=False) as video:
         for i, frame in enumerate(video.frames()):
             position = wanted.get(frame.pts if ordered else i)
             if position is not None:
@@ -112,7 +113,8 @@ def test_a_decoder_is_read_once(clip: Path) -> None:
 
 
 def test_seeking_skips_what_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lookout.codec.parallel.SEEK_BYTES", 1)
+    monkeypatch.setattr("lookout.codec.packets.SEEK_BYTES", 1)
+    monkeypatch.setattr(Kept.__init__, "__defaults__", (0,))
     for container, can in (("mp4", True), ("mkv", True), ("ts", False)):
         path = tmp_path / f"clip.{container}"
         path.write_bytes(encode(container, frames=120, speed=1, options=OPEN_GOP))

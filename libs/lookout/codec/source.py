@@ -1,0 +1,209 @@
+"""Where a recording's bytes come from: a file, bytes in memory, or a URL read in pieces."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Protocol, cast
+
+from lookout.codec.container import ByteSource, Video
+from lookout.codec.types import CodecError, Limits, Reason
+
+PIECE = 1 << 20
+"""Bytes of one range request."""
+HELD = 32
+"""Pieces of a URL kept in memory."""
+TRIES = 3
+
+
+class Source(Protocol):
+    """A recording that can be opened several times at once."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        ...
+
+    def open(self) -> AbstractContextManager[ByteSource]:
+        """A fresh reader at the beginning. Raises `CodecError` with UNREADABLE."""
+        ...
+
+
+class FileSource:
+    """A file on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """The opened file."""
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read ({error.strerror})") from None
+        with file:
+            yield cast(ByteSource, file)
+
+
+class BytesSource:
+    """A recording in memory."""
+
+    def __init__(self, data: bytes, name: str = "the bytes") -> None:
+        self._data, self.name = data, name
+
+    def open(self) -> AbstractContextManager[ByteSource]:
+        """A reader over the same bytes."""
+        return nullcontext(io.BytesIO(self._data))
+
+
+class UrlSource:
+    """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory.
+
+    For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
+    with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer, has no
+    such file or does not serve ranges, or where the file changes while it is read.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 30.0, piece: int = PIECE, held: int = HELD) -> None:
+        import httpx
+
+        self.name = url
+        self._piece, self._held = piece, held
+        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._size: int | None = None
+        self._tag = ""
+        self.requests = 0
+        self.fetched = 0  # bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the recording."""
+        if self._size is None:
+            self.piece(0)
+        assert self._size is not None
+        return self._size
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """A reader with a position of its own over the shared pieces."""
+        yield cast(ByteSource, io.BufferedReader(_UrlReader(self), 64 * 1024))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def piece(self, number: int) -> bytes:
+        """Bytes [number * piece, (number + 1) * piece)."""
+        with self._lock:
+            if number not in self._pieces:
+                self._pieces[number] = self._fetch(number * self._piece)
+                while len(self._pieces) > self._held:
+                    self._pieces.popitem(last=False)
+            self._pieces.move_to_end(number)
+            return self._pieces[number]
+
+    def _fetch(self, start: int) -> bytes:
+        import httpx
+
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                return self._request(start)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+                raise self._error(str(error)) from None
+        raise self._error(problem)
+
+    def _request(self, start: int) -> bytes:
+        headers = {"range": f"bytes={start}-{start + self._piece - 1}", "accept-encoding": "identity"}
+        with self._client.stream("GET", self.name, headers=headers) as answer:
+            self.requests += 1
+            if answer.status_code == 200:
+                raise self._error("the server does not serve ranges; download the file first")
+            if answer.status_code != 206:
+                raise self._error(f"status {answer.status_code}")
+            _, _, total = answer.headers.get("content-range", "").rpartition("/")
+            tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
+            if not total.isdigit():
+                raise self._error("the server does not tell the size of the file")
+            if self._size is not None and (int(total), tag) != (self._size, self._tag):
+                raise self._error("the file changed while it was read")
+            self._size, self._tag = int(total), tag
+            body = answer.read()
+            self.fetched += len(body)
+            if len(body) != min(self._piece, self._size - start):
+                raise self._error(f"{len(body)} bytes came for the range at byte {start}")
+            return body
+
+    def _error(self, why: str) -> CodecError:
+        return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")
+
+
+class _UrlReader(io.RawIOBase):
+    """One position in a URL."""
+
+    def __init__(self, source: UrlSource) -> None:
+        super().__init__()
+        self._source, self._at = source, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
+        self._at = (self._source.size if base is None else base) + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at >= self._source.size:
+            return 0
+        number, offset = divmod(self._at, self._source._piece)
+        found = self._source.piece(number)[offset : offset + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+def source_of(given: str | os.PathLike[str] | bytes | Source) -> Source:
+    """The source of a path, a URL, bytes, or a source itself."""
+    if isinstance(given, bytes):
+        return BytesSource(given)
+    if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
+        return UrlSource(given)
+    if isinstance(given, (str, os.PathLike)):
+        return FileSource(given)
+    return given
+
+
+@contextmanager
+def open_video(source: Source, limits: Limits, *, frame_threads: int = 1) -> Iterator[Video]:
+    """A source opened as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures at
+    once: exact for undamaged streams only. Raises `CodecError`."""
+    with source.open() as file, Video(file, vectors=False, limits=limits) as video:
+        if frame_threads > 1:
+            video.context.thread_count = frame_threads
+            video.context.thread_type = "FRAME"
+        yield video
+
+
+__all__ = ["BytesSource", "FileSource", "Source", "UrlSource", "open_video", "source_of"]

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookout.codec import CodecError, Fit, Reason, UrlSource, VideoReader
+from lookout.codec.container import Video
+from lookout.codec.picture import Painter, frame_geometry
+from lookout.codec.types import U8
+from tests.unit.codec.clips import encode
+
+SIZE = (24, 32)
+OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=2:keyint=12:min-keyint=12:scenecut=0"}
+ONE_GOP = {"x264-params": "bframes=2:keyint=250:min-keyint=250:scenecut=0"}
+
+
+@cache
+def clip(kind: str) -> bytes:
+    options = {"open": OPEN_GOP, "one": ONE_GOP}[kind]
+    return encode("mp4", frames=90, speed=1, options=options)
+
+
+@cache
+def every_frame(kind: str) -> list[U8]:
+    """All frames in presentation order, decoded one after the other with no trick at all."""
+    painter = Painter()
+    with Video(clip(kind), vectors=False) as video:
+        return [painter.paint(f, frame_geometry(f, SIZE[1], SIZE[0], Fit.STRETCH)) for f in video.frames()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(("open", "one")),
+    st.floats(0.2, 12),
+    st.integers(1, 5),
+    st.integers(0, 8_000_000),
+    st.integers(1, 9_000_000),
+)
+def test_every_rate_range_and_thread_count_equals_sequential_decoding(
+    kind: str, fps: float, threads: int, start_us: int, length_us: int
+) -> None:
+    with VideoReader(clip(kind)) as reader:
+        picks = reader.picks(fps, start_us=start_us, end_us=start_us + length_us)
+        got = reader.read(fps, start_us=start_us, end_us=start_us + length_us, size=SIZE, threads=threads)
+    assert not got.gaps
+    assert got.times_us.tolist() == [pick.time_us for pick in picks]
+    for row, pick in enumerate(picks):
+        assert (got.pixels[row] == every_frame(kind)[pick.index]).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(("open", "one")),
+    st.lists(st.integers(0, 8_999_999), min_size=1, max_size=12),
+    st.integers(1, 4),
+)
+def test_explicit_times_give_the_frame_shown_then(kind: str, times: list[int], threads: int) -> None:
+    with VideoReader(clip(kind)) as reader:
+        frame_times = reader.times_us
+        got = reader.read(times_us=times, size=SIZE, threads=threads)
+    assert len(got) == len(times)
+    for row, time in enumerate(times):
+        index = max(i for i, t in enumerate(frame_times) if t <= time)
+        assert got.times_us[row] == frame_times[index]
+        assert (got.pixels[row] == every_frame(kind)[index]).all()
+
+
+def test_a_reader_is_read_as_often_as_wanted() -> None:
+    with VideoReader(clip("open")) as reader:
+        first, second = reader.read(2, size=SIZE), reader.read(2, size=SIZE)
+        assert len(reader) == 90
+        assert reader.facts.duration_us == 9_000_000
+    assert (first.pixels == second.pixels).all()
+
+
+def test_progress_counts_to_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    with VideoReader(clip("open")) as reader:
+        reader.read(1, size=SIZE, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(i + 1, 10) for i in range(10)]
+
+
+def test_a_plan_cut_in_pieces_gives_the_same_frames() -> None:
+    with VideoReader(clip("open")) as reader:
+        picks = reader.picks(4)
+        whole = reader.read(4, size=SIZE)
+        pieces = [
+            frame.pixels
+            for i in range(0, len(picks), 7)
+            for frame in reader.sample(picks=picks[i : i + 7], size=SIZE)
+        ]
+    assert (np.stack(pieces) == whole.pixels).all()
+
+
+def test_the_own_size_is_upright(footage: Path) -> None:
+    with VideoReader(footage / "odd/decord_rot90.mov") as reader:
+        height, width = reader.size
+        assert height != width
+        assert (height, width) == (reader.facts.width, reader.facts.height)
+        assert next(iter(reader.sample(0.5))).pixels.shape == (height, width, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either fps or times_us"),
+        ({"fps": 1, "times_us": [0]}, "either fps or times_us"),
+        ({"fps": 0}, "make no sense"),
+        ({"fps": 1, "start_us": 5, "end_us": 5}, "ends"),
+        ({"times_us": [9_000_000]}, "no frame at 9 s"),
+        ({"times_us": [-1]}, "no frame at"),
+    ],
+)
+def test_requests_that_make_no_sense(arguments: dict[str, object], message: str) -> None:
+    with VideoReader(clip("open")) as reader, pytest.raises(CodecError, match=message) as caught:
+        reader.picks(**arguments)  # type: ignore[arg-type]
+    assert caught.value.reason is Reason.REQUEST
+
+
+def test_a_damaged_group_becomes_a_named_gap() -> None:
+    """Every packet of one closed group is overwritten: the other groups are given, the gap has its times."""
+    closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
+    data = bytearray(encode("mp4", frames=90, speed=1, options=closed))
+    with VideoReader(bytes(data)) as reader:
+        packets = reader.scan.kept
+        assert packets is not None
+        for packet in packets[30:50]:
+            body = bytes(packet)
+            at = data.index(body)
+            data[at : at + len(body)] = bytes(len(body))
+        whole = reader.read(10, size=SIZE)
+    with VideoReader(bytes(data)) as reader:
+        got = reader.read(10, size=SIZE, threads=3)
+    assert [(gap.start_us, gap.end_us, gap.samples) for gap in got.gaps] == [(3_000_000, 5_000_000, 20)]
+    kept = [i for i in range(90) if not 30 <= i < 50]
+    assert got.times_us.tolist() == [i * 100_000 for i in kept]
+    assert (got.pixels == whole.pixels[kept]).all()
+
+
+def test_a_file_that_breaks_off_says_so(footage: Path) -> None:
+    with VideoReader(footage / "derived/truncated_faststart.mp4") as reader:
+        got = reader.read(2, size=SIZE)
+    assert len(got) > 0
+    assert got.gaps
+    assert "break" in got.gaps[-1].reason or "damaged" in got.gaps[-1].reason
+
+
+# URLs, from a server on this machine.
+
+
+class _Server(BaseHTTPRequestHandler):
+    data = b""
+    ranges = True
+    tag = "one"
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("range", "")
+        type(self).asked.append(asked)
+        if not self.ranges:
+            self._answer(200, self.data)
+            return
+        first, last = asked.removeprefix("bytes=").split("-")
+        body = self.data[int(first) : int(last) + 1]
+        self._answer(206, body, {"content-range": f"bytes {first}-{last}/{len(self.data)}", "etag": self.tag})
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**(headers or {}), "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(data: bytes, **how: object) -> Iterator[tuple[str, type[_Server]]]:
+    kind = type("Served", (_Server,), {"data": data, "asked": [], **how})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/clip.mp4", kind
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_url_gives_the_same_frames_and_is_read_in_ranges() -> None:
+    data = clip("open")
+    with VideoReader(data) as reader:
+        truth = reader.read(2, size=SIZE)
+    with served(data) as (url, server), VideoReader(url) as reader:
+        got = reader.read(2, size=SIZE, threads=3)
+        assert all(asked.startswith("bytes=") for asked in server.asked)
+    assert (got.pixels == truth.pixels).all()
+
+
+def test_a_url_keeps_few_pieces_in_memory() -> None:
+    data = clip("open")
+    with served(data) as (url, _):
+        source = UrlSource(url, piece=4096, held=3)
+        with source.open() as file:
+            read = b"".join(iter(lambda: file.read(10_000), b""))
+        assert read == data
+        assert len(source._pieces) == 3
+        assert source.fetched == len(data)
+        source.close()
+
+
+def test_urls_that_cannot_be_read() -> None:
+    with (
+        served(clip("open"), ranges=False) as (url, _),
+        pytest.raises(CodecError, match="does not serve ranges"),
+    ):
+        VideoReader(url)
+    with pytest.raises(CodecError, match="cannot be read"):
+        VideoReader("http://127.0.0.1:9/nothing.mp4")
+
+
+def test_a_url_whose_file_changes_is_refused() -> None:
+    with served(clip("open")) as (url, server):
+        source = UrlSource(url, piece=4096, held=3)
+        source.piece(0)
+        server.tag = "two"
+        with pytest.raises(CodecError, match="changed while it was read"):
+            source.piece(1)
+        source.close()
+
+
+def test_the_clips_differ() -> None:
+    """The oracle above would pass on a still picture."""
+    assert len({hashlib.sha256(f.tobytes()).digest() for f in every_frame("open")}) > 80

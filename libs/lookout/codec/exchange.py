@@ -15,10 +15,21 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-_RECORDS = ("Basis", "Decoded", "FrameInfo", "Motion", "Picture", "SampledFrame", "Segment", "SegmentFacts")
+from lookout.codec import types
+
+_RECORDS = (
+    types.Basis,
+    types.DecodedSegment,
+    types.FrameInfo,
+    types.Motion,
+    types.Picture,
+    types.SampledFrame,
+    types.Segment,
+    types.SegmentFacts,
+)
 _NUMPY = ("numpy._core", "numpy.core")
 RESULT_CLASSES = frozenset(
-    [("lookout.codec.types", name) for name in _RECORDS]
+    [(each.__module__, each.__name__) for each in _RECORDS]
     + [("lookout.codec.geometry", "Geometry"), ("lookout.codec.inspection", "Inspection")]
     + [("numpy", "dtype"), ("numpy", "ndarray")]
     + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]

@@ -83,7 +83,6 @@ def block_record(
                     anchor=number == 0,
                     keep=np.packbits(mask.reshape(-1), bitorder="little").tobytes(),
                     kept=int(mask.sum()),
-                    label_us=time_us,
                 )
             )
         block.embeddings.CopyFrom(tensor_ref(camera, epoch, -1 if still else index, int(keep.sum())))

@@ -1,8 +1,9 @@
 """One camera's segments become frames records: stream epochs and stream time are decided here."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import google_crc32c
@@ -14,6 +15,7 @@ from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Expected, F
 from lookout.pruning import MotionGather
 from lookout.runtime import (
     BadRecordError,
+    DeadLetter,
     Handler,
     Output,
     Record,
@@ -23,19 +25,23 @@ from lookout.runtime import (
     TransientError,
     digest,
 )
+from lookout.services.decode.claims import Claims
 from lookout.services.decode.fetch import UriFetcher, uri_of
-from lookout.services.decode.records import event_record, fill_segment
+from lookout.services.decode.quota import Usage
+from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
+from lookout.services.decode.stream import Stream, began_ms, captured_ms, ended_ms, span_us
 from lookout.store import Array, LineageBrokenError, StoreFullError, StoreLifecycle, TensorStore, Unread
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
-from lookout.v1.state_pb2 import Checkpoint, DecodeState
+from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, Stage, headers, tensor_id
 
 __all__ = ["CameraState", "DecodeHandler"]
 
 #: raise when stream time or motion is decided differently and old checkpoints cannot be continued
-STATE_VERSION = 1
+STATE_VERSION = 2
+DAY_MS = 86_400_000
 #: longest time between two ticks that counts as watched, seconds
 _WATCHED_S = 2.0
 #: reasons of the decoder that say nothing about the segment
@@ -60,36 +66,16 @@ class RecordSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """One epoch of a camera as far as it is written. Times in microseconds.
-
-    `heard_ms`: until when the camera was heard, by its own clock if it tells it, else by Kafka's.
-    """
-
-    epoch: int = 0  # 0: nothing was ever written
-    wall_us: int = 0  # wall clock of stream time 0
-    watermark_us: int = 0  # stream time up to which records were written
-    origin_us: int = 0  # container time of stream time 0
-    next_us: int = 0  # container time at which the next segment should begin
-    next_sample: int = 0
-    heard_ms: int = 0
-    silent: bool = False  # the gap of the present silence is written
-
-    @property
-    def open(self) -> bool:
-        """Whether a segment may continue it."""
-        return self.epoch > 0 and not self.silent
-
-
 @dataclass(slots=True)
 class CameraState:
     """A camera. What this process has seen of its silence is no part of the checkpoint."""
 
     camera: str
     stream: Stream
+    usage: Usage = field(default_factory=Usage)
     quiet_s: float = 0.0
     ticked_at: float | None = None
+    reconfigured: bool = False  # the epoch was written under another configuration: the next segment ends it
 
 
 class DecodeHandler(StoreLifecycle, Handler[CameraState]):
@@ -107,10 +93,12 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         settings: DecodeSettings,
         decoder: Decoder,
         store: TensorStore,
-        log: RecordSource,
+        records: RecordSource,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._decoder, self._store = settings, decoder, store
-        self._records = log
+        self._records, self._clock = records, clock
+        self._claims = Claims(settings.claim_s, clock)
         self._uris = UriFetcher(
             settings.uri_schemes,
             settings.uri_hosts,
@@ -123,8 +111,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             STATE_VERSION,
             self._pixels_digest,
             repr(settings.gather),
-            settings.fps,
-            settings.window_s,
+            settings.step_us,
+            settings.block_samples,
+            settings.window_blocks,
             settings.overlap_s,
         )
         self.counts: Counter[str] = Counter()
@@ -137,55 +126,109 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if stored is None:
             return CameraState(camera, Stream())
         kept = stored.checkpoint.decode
-        stream = Stream(
-            epoch=kept.epoch,
-            wall_us=kept.wall_offset_us,
-            watermark_us=kept.watermark_us,
-            origin_us=round(kept.epoch_pts * 1e6),
-            next_us=round(kept.last_pts * 1e6),
-            next_sample=kept.next_sample,
-            heard_ms=kept.last_arrival_ms,
-            silent=kept.silent,
-        )
-        if stored.config_changed and stream.open:
-            # Samples and motion of two configurations do not mix: the next segment opens an epoch.
-            stream = replace(stream, heard_ms=0)
-        return CameraState(camera, stream)
+        # Samples and blocks of two configurations do not mix: the next segment opens an epoch.
+        return CameraState(camera, Stream.of(kept), Usage.of(kept.quota), reconfigured=stored.config_changed)
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
-        bytes_ = self._bytes(record)
+        self._claim(record)
+        state.usage = state.usage.at(record.timestamp_ms, self._settings.quota)
+        if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
+            return self._skipped(state, record, exceeded)
         stream = state.stream
-        silent = stream.open and _began_ms(record) - stream.heard_ms > self._settings.silence_s * 1000
-        expected = None if silent or not stream.open else self._expected(stream)
-        decoded = self._decode(bytes_, expected, stream.next_sample)
-        state.quiet_s, state.ticked_at = 0.0, None
+        broken = self._broken(state, record)
+        expected = None if broken or not stream.open else self._expected(stream)
+        started = self._clock()
+        try:
+            value = self._bytes(record)
+            state.usage = state.usage.add(size=len(value))
+            decoded = self._decode(value, expected, stream.next_sample)
+        finally:
+            state.usage = state.usage.add(work_s=self._clock() - started)
+        state.quiet_s, state.ticked_at, state.reconfigured = 0.0, None, False
         if expected is not None and decoded.continued:
             if decoded.end_stream_us <= stream.watermark_us:
-                return self._late(state, record, decoded)
+                return self._late(state, record, decoded, decoded.end_stream_us)
             return self._write(state, record, decoded, stream, [])
-        gap = [] if not stream.open else [self._gap(state, "silence" if silent else _jump(stream, decoded))]
-        wall_us = _began_ms(record) * 1000
-        opened = Stream(epoch=stream.epoch + 1, wall_us=wall_us, origin_us=decoded.facts.first_us)
-        return self._write(state, record, decoded, opened, gap)
+        if expected is not None and (end_us := self._late_end(stream, record, decoded)) is not None:
+            return self._late(state, record, decoded, end_us)
+        gap = [] if not stream.open else [self._gap(state, broken or _jump(stream, decoded))]
+        return self._write(state, record, decoded, stream.following(record, decoded), gap)
+
+    def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result:
+        """A segment that nothing can be made of counts in the camera's quota. It is no sign of life: a camera
+        whose segments cannot be read is silent.
+        """
+        del record, reason
+        state.usage = state.usage.add(failures=1)
+        return Result(checkpoint=self._checkpoint(state))
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """A gap, once, when nothing came for too long.
+        """A gap, once, when nothing came for too long; a camera that stays away is forgotten.
 
         Only time that was watched counts: ticks stop while there is a backlog or no broker, and neither is a
         camera's silence.
         """
         stream = state.stream
         if not stream.open:
-            return None
+            away_ms = now * 1000 - max(stream.heard_ms, stream.arrived_ms)
+            return self._forgotten(state) if away_ms > self._settings.forget_days * DAY_MS else None
         if state.ticked_at is not None:
             state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
         state.ticked_at = now
-        if state.quiet_s < self._settings.silence_s:
-            return None
+        return self._offline(state) if state.quiet_s >= self._settings.silence_s else None
+
+    def passed(self, state: CameraState, record_ms: int) -> Result | None:
+        """A gap, once, where other cameras of the partition were heard for too long and this one was not."""
+        stream = state.stream
+        quiet_ms = record_ms - stream.arrived_ms
+        silent = stream.open and stream.arrived_ms > 0 and quiet_ms > self._settings.silence_s * 1000
+        return self._offline(state) if silent else None
+
+    def revoked(self, partition: int) -> None:
+        """Another worker's partition."""
+        self._claims.release(partition)
+        super().revoked(partition)
+
+    def _broken(self, state: CameraState, record: Record) -> str | None:
+        """Why the segment cannot continue the epoch, before it is decoded."""
+        if state.reconfigured:
+            return "configuration"
+        quiet_ms = began_ms(record) - state.stream.heard_ms
+        return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
+
+    def _claim(self, record: Record) -> None:
+        """Say so where the camera's records come in two partitions: its streams get mixed up downstream."""
+        other = self._claims.take(record.camera, record.partition)
+        if other is not None:
+            self.counts["in two partitions"] += 1
+            _log.warning(
+                "a camera id in two partitions: give every camera its own id, and let one producer "
+                "(or one partitioner) write it",
+                camera=record.camera,
+                partitions=sorted((other, record.partition)),
+            )
+
+    def _forgotten(self, state: CameraState) -> Result:
+        self.counts["forgotten"] += 1
+        state.stream, state.usage = Stream(), Usage()
+        return Result(forget=True)
+
+    def _offline(self, state: CameraState) -> Result:
         gap = self._gap(state, "silence")
-        state.stream = replace(stream, silent=True)
-        return Result([gap], self._checkpoint(state.stream))
+        state.stream = replace(state.stream, silent=True)
+        return Result([gap], self._checkpoint(state))
+
+    @staticmethod
+    def _late_end(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
+        """Stream time at which a segment from before the watermark ends, as its producer's clock tells; None
+        where that is not so, or longer ago than an epoch survives: then the camera's clock was set back.
+        """
+        captured = captured_ms(record)
+        if captured is None:
+            return None
+        end_us = captured * 1000 - stream.wall_us + span_us(decoded)
+        return end_us if 0 < end_us <= stream.watermark_us else None
 
     # -- segments
 
@@ -237,16 +280,16 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     ) -> Result:
         """The record of a segment, behind what comes before it."""
         following = decoded.following()
+        anchored = stream.anchored(record, decoded, self._settings.wall_anchor_us)
         after = replace(
-            stream,
+            anchored,
             watermark_us=max(stream.watermark_us, decoded.end_stream_us),
             origin_us=following.epoch_us,
             next_us=following.next_us,
             next_sample=decoded.next_slot,
-            heard_ms=max(stream.heard_ms, _heard_ms(record, decoded)),
-        )
+        ).heard(record, ended_ms(record, decoded))
         segment = RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
-        message = FramesRecord(camera=state.camera, epoch=stream.epoch, wall_offset_us=stream.wall_us)
+        message = self._message(state.camera, after)
         settings = self._settings
         first = stream.watermark_us == 0
         fill_segment(message, decoded, segment, fit=settings.fit, gather=settings.gather, first=first)
@@ -259,7 +302,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         self.counts["corrupt"] += decoded.facts.corrupt
         state.stream = after
         output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
-        return Result([*before, output], self._checkpoint(after))
+        return Result([*before, output], self._checkpoint(state))
 
     def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: DecodedSegment) -> TensorRef:
         """Put the pixels into the store. Raises TransientError while it is full."""
@@ -282,45 +325,62 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     # -- events
 
-    def _late(self, state: CameraState, record: Record, decoded: DecodedSegment) -> Result:
+    def _late(self, state: CameraState, record: Record, decoded: DecodedSegment, end_us: int) -> Result:
         """Everything in the segment was covered before: nothing is reopened."""
-        span = decoded.facts.end_us - decoded.facts.first_us
         event = StreamEvent(
             kind=StreamEvent.KIND_LATE,
-            start_us=max(0, decoded.end_stream_us - span),
-            end_us=max(0, decoded.end_stream_us),
+            start_us=max(0, end_us - span_us(decoded)),
+            end_us=max(0, end_us),
             reason="late",
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
         self.counts["late"] += 1
-        stream = state.stream
-        state.stream = replace(stream, heard_ms=max(stream.heard_ms, _heard_ms(record, decoded)))
-        return Result([self._event(state.camera, stream, event)], self._checkpoint(state.stream))
+        output = self._event(state, event)
+        state.stream = state.stream.heard(record, ended_ms(record, decoded))
+        return Result([output], self._checkpoint(state))
+
+    def _skipped(self, state: CameraState, record: Record, reason: str) -> Result:
+        """The segment is left out: the camera used up its quota. Its time will be missing from its blocks."""
+        state.quiet_s, state.ticked_at = 0.0, None
+        state.stream = stream = state.stream.heard(record, began_ms(record))
+        self.counts["over quota"] += 1
+        _log.warning("segment left out", reason=reason)
+        if not stream.open:
+            return Result(checkpoint=self._checkpoint(state))
+        event = StreamEvent(
+            kind=StreamEvent.KIND_SKIPPED,
+            start_us=stream.watermark_us,
+            end_us=stream.watermark_us,
+            reason=reason,
+            segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
+        )
+        return Result([self._event(state, event)], self._checkpoint(state))
 
     def _gap(self, state: CameraState, reason: str) -> Output:
         """The end of the present epoch."""
         at = state.stream.watermark_us
         self.counts["gaps"] += 1
         event = StreamEvent(kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason)
-        return self._event(state.camera, state.stream, event)
+        return self._event(state, event)
 
-    def _event(self, camera: str, stream: Stream, event: StreamEvent) -> Output:
-        message = event_record(camera, stream.epoch, stream.wall_us, event)
-        return Output(FRAMES.name, camera, message.SerializeToString())
+    def _event(self, state: CameraState, event: StreamEvent) -> Output:
+        message = self._message(state.camera, state.stream)
+        message.event.CopyFrom(event)
+        return Output(FRAMES.name, state.camera, message.SerializeToString())
 
-    def _checkpoint(self, stream: Stream) -> Checkpoint:
-        return Checkpoint(
-            decode=DecodeState(
-                epoch=stream.epoch,
-                wall_offset_us=stream.wall_us,
-                watermark_us=stream.watermark_us,
-                epoch_pts=stream.origin_us / 1e6,
-                last_pts=stream.next_us / 1e6,
-                last_arrival_ms=stream.heard_ms,
-                silent=stream.silent,
-                next_sample=stream.next_sample,
-            )
+    def _message(self, camera: str, stream: Stream) -> FramesRecord:
+        return FramesRecord(
+            camera=camera,
+            epoch=stream.epoch,
+            wall_offset_us=stream.wall_us,
+            sampling=self._settings.sampling,
         )
+
+    @staticmethod
+    def _checkpoint(state: CameraState) -> Checkpoint:
+        kept = state.stream.message()
+        kept.quota.CopyFrom(state.usage.message())
+        return Checkpoint(decode=kept)
 
     # -- pixels
 
@@ -353,22 +413,3 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
 def _jump(stream: Stream, decoded: DecodedSegment) -> str:
     return "clock-reset" if decoded.facts.first_us < stream.next_us else "clock-jump"
-
-
-def _captured_ms(record: Record) -> int | None:
-    """Unix milliseconds of the first frame, if the producer says so."""
-    text = headers.text(record.headers, headers.CAPTURED_AT) or ""
-    return int(text) if text.isdigit() and int(text) < 1 << 43 else None
-
-
-def _began_ms(record: Record) -> int:
-    """Unix milliseconds of the first frame; where nobody says so, when Kafka got the segment."""
-    captured = _captured_ms(record)
-    return record.timestamp_ms if captured is None else captured
-
-
-def _heard_ms(record: Record, decoded: DecodedSegment) -> int:
-    """The end of a segment on the clock of `_began_ms`: Kafka gets a segment once it has ended."""
-    captured = _captured_ms(record)
-    facts = decoded.facts
-    return record.timestamp_ms if captured is None else captured + (facts.end_us - facts.first_us) // 1000

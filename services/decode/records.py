@@ -5,9 +5,9 @@ import numpy as np
 from lookout.codec import Basis, DecodedSegment, Fit, Geometry, SampledFrame
 from lookout.pruning import GatherSettings
 from lookout.v1 import frames_pb2
-from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
+from lookout.v1.lineage_pb2 import RecordRef
 
-__all__ = ["event_record", "fill_segment"]
+__all__ = ["fill_segment"]
 
 _BASIS = {
     Basis.VECTORS: frames_pb2.Frame.BASIS_VECTORS,
@@ -35,11 +35,6 @@ def fill_segment(
         body.frames[0].basis = frames_pb2.Frame.BASIS_NEW
     body.picture.CopyFrom(_picture(decoded.geometry, fit, gather))
     body.facts.CopyFrom(_facts(decoded))
-
-
-def event_record(camera: str, epoch: int, wall_offset_us: int, event: StreamEvent) -> frames_pb2.FramesRecord:
-    """A record of something that happened to a stream."""
-    return frames_pb2.FramesRecord(camera=camera, epoch=epoch, wall_offset_us=wall_offset_us, event=event)
 
 
 def _frame(sampled: SampledFrame) -> frames_pb2.Frame:

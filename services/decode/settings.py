@@ -8,12 +8,11 @@ from pydantic_settings import NoDecode
 from lookout.codec import Fit, Limits, SamplingGrid
 from lookout.pruning import DEFAULT_GATHER_METHOD, GatherMethod, GatherSettings
 from lookout.runtime import ServiceSettings
+from lookout.services.decode.quota import Limits as QuotaLimits
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 
 __all__ = ["DecodeSettings"]
-
-SECOND = 1_000_000
 
 
 def _listed(value: object) -> object:
@@ -40,6 +39,29 @@ class DecodeSettings(ServiceSettings):
         5.0,
         ge=0,
         description="segments may overlap by so much; an earlier one begins a new clock",
+    )
+
+    wall_anchor_s: float = Field(
+        300.0, gt=0, description="seconds after which stream time is anchored to the wall clock anew"
+    )
+    forget_days: float = Field(
+        30.0, gt=0, description="days after which a camera that stays away is forgotten"
+    )
+    claim_s: float = Field(
+        60.0, gt=0, description="seconds for which a camera id belongs to the partition it was seen in"
+    )
+
+    quota_interval_s: float = Field(60.0, gt=0, description="seconds of record time over which quotas count")
+    quota_bytes: int | None = Field(
+        4 << 30, ge=1, description="bytes that one camera may send in the interval; unset: no limit"
+    )
+    quota_work_s: float | None = Field(
+        600.0,
+        gt=0,
+        description="seconds of decoding that one camera may use in it; unset: no limit",
+    )
+    quota_failures: int | None = Field(
+        300, ge=1, description="dead letters that one camera may cause in the interval; unset: no limit"
     )
 
     segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="the largest segment accepted")
@@ -72,12 +94,17 @@ class DecodeSettings(ServiceSettings):
     @property
     def grid(self) -> SamplingGrid:
         """When frames are sampled, in stream time."""
-        return SamplingGrid(step_us=round(SECOND / self.fps))
+        return SamplingGrid(step_us=self.step_us)
 
     @property
-    def window_us(self) -> int:
-        """A window, in microseconds: the longest hole that an epoch survives."""
-        return round(self.window_s * SECOND)
+    def wall_anchor_us(self) -> int:
+        """`wall_anchor_s` in microseconds."""
+        return round(self.wall_anchor_s * 1e6)
+
+    @property
+    def quota(self) -> QuotaLimits:
+        """What one camera may use."""
+        return QuotaLimits(self.quota_interval_s, self.quota_bytes, self.quota_work_s, self.quota_failures)
 
     @property
     def gather(self) -> GatherSettings:

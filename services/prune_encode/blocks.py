@@ -21,6 +21,8 @@ __all__ = [
     "check_segment",
     "closed_before",
     "describe",
+    "input_needed",
+    "input_of",
     "inputs_of",
     "members",
     "sample_of",
@@ -58,9 +60,7 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     """Raises BadRecordError where a record contradicts itself or was made for another model input; with
     `residual` also where it has none.
     """
-    body, picture = record.segment, record.segment.picture
-    made = (picture.height, picture.width, picture.patch, picture.rows, picture.cols)
-    wanted = (grid.height, grid.width, grid.patch, grid.rows, grid.cols)
+    body, made, wanted = record.segment, input_of(record), input_needed(grid)
     if body.frames and made != wanted:
         raise BadRecordError(
             "wrong-input",
@@ -83,6 +83,20 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
     samples = [frame.sample for frame in body.frames]
     if samples != sorted(set(samples)):
         raise BadRecordError("bad-frames", f"samples are not in order: {samples[:20]}")
+
+
+Input = tuple[int, int, int, int, int]
+
+
+def input_of(record: frames_pb2.FramesRecord) -> Input:
+    """(height, width, patch, rows, cols) of the model input that a record was decoded for."""
+    picture = record.segment.picture
+    return picture.height, picture.width, picture.patch, picture.rows, picture.cols
+
+
+def input_needed(grid: Grid) -> Input:
+    """(height, width, patch, rows, cols) of the model's input."""
+    return grid.height, grid.width, grid.patch, grid.rows, grid.cols
 
 
 def closed_before(end_us: int, step_us: int, samples: int) -> int:
@@ -165,7 +179,6 @@ def describe(
             anchor=mask.anchor,
             keep=pack_mask(mask.keep),
             kept=mask.kept,
-            label_us=chosen[mask.frames[0]].frame.time_us,
         )
         block.patches_encoded += int(spread(mask.keep, grid).sum())
     block.patches_total = grid.rows * grid.cols * len(masks)

@@ -1,8 +1,9 @@
 """One camera's frames records become stride blocks of kept tokens."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from lookout.runtime import (
     StoredCheckpoint,
     TransientError,
     digest,
+    sampling_text,
 )
 from lookout.services.prune_encode.blocks import (
     BlockRecord,
@@ -28,6 +30,8 @@ from lookout.services.prune_encode.blocks import (
     check_segment,
     closed_before,
     describe,
+    input_needed,
+    input_of,
     inputs_of,
     members,
     sample_of,
@@ -45,7 +49,7 @@ from lookout.store import (
     Unread,
 )
 from lookout.v1.frames_pb2 import FramesRecord
-from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
@@ -53,7 +57,8 @@ from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
 __all__ = ["CameraState", "PruneEncodeHandler"]
 
 #: raise when masks are decided differently and old checkpoints cannot be continued
-STATE_VERSION = 1
+STATE_VERSION = 2
+DAY_MS = 86_400_000
 
 _log = structlog.get_logger(__name__)
 
@@ -71,12 +76,15 @@ class Open:
     """The open block of an epoch, and what the next one must know."""
 
     epoch: int = 0
-    wall_us: int = 0
+    wall_us: int = 0  # Unix time minus stream time, as the newest record says
+    sampling: Sampling = field(default_factory=Sampling)  # of the epoch
     block: int = 0  # index of the open block
     held: tuple[BlockRecord, ...] = ()  # records with frames of the open block
     carry: Carry | None = None
     watermark_us: int = 0
     ended: bool = False  # the epoch was cut by a gap
+    heard_ms: int = 0  # record time of the newest frames record
+    missing: str = ""  # why samples of the open block are missing, where that is known
 
     @property
     def started(self) -> bool:
@@ -97,6 +105,7 @@ class Made:
     """What one input record gives before it is committed."""
 
     outputs: list[Output] = field(default_factory=list)
+    kept: list[TensorRef] = field(default_factory=list)  # put into the store
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -104,8 +113,11 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     """frames.v1 -> tokens.v1; embeddings go to the store.
 
     A block is closed when the stream is covered beyond its last sample, or cut. Its masks follow from its
-    frames and the carry-over of the block before, so a replay gives the same.
+    frames and the carry-over of the block before, so a replay gives the same. How long blocks and windows
+    are is what the frames records say: decode alone decides it, and never within an epoch.
     """
+
+    tick_every = 600.0
 
     def __init__(
         self,
@@ -113,12 +125,13 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         encoder: Encoder,
         store: TensorStore,
         client: TensorClient,
-        log: RecordSource,
+        records: RecordSource,
         *,
         model_digest: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._encoder, self._model = settings, encoder, model_digest
-        self._store, self._client, self._records = store, client, log
+        self._store, self._client, self._records, self._clock = store, client, records, clock
         self._grid = (
             encoder.tower.grid_for(settings.input_height, settings.input_width)
             if settings.input_height and settings.input_width
@@ -129,9 +142,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         self.config_digest = digest(
             STATE_VERSION,
             self._tokens_digest,
-            settings.fps,
-            settings.stride_s,
-            settings.window_s,
             settings.rule.value,
             self._policy.threshold,
             settings.alpha,
@@ -142,6 +152,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         )
         self.counts: Counter[str] = Counter()
         self._counting = threading.Lock()
+        self._waiting: dict[str, tuple[int, int, float]] = {}  # camera: epoch, block and since when it waits
+        self._other_sampling: set[str] = set()  # cameras of which it was told
         store.makes(STAGE_TOKENS, self.materialize)
 
     # -- state
@@ -154,11 +166,14 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         state = Open(
             epoch=kept.epoch,
             wall_us=kept.wall_offset_us,
+            sampling=kept.sampling if kept.sampling.step_us else self._settings.sampling,
             block=kept.block,
             watermark_us=kept.watermark_us,
             ended=kept.any and kept.last_block >= kept.block,
+            heard_ms=kept.heard_ms,
+            missing=kept.missing,
         )
-        if stored.config_changed:
+        if not kept.offsets:
             return CameraState(camera, state)
         try:
             records = self._records.read(FRAMES.name, stored.partition, kept.offsets)
@@ -167,6 +182,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             _log.warning("frames of the open block are lost", camera=camera, error=str(error))
             records = []
         held = tuple(BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records)
+        if stored.config_changed:  # of another model input
+            held = tuple(each for each in held if input_of(each.record) == input_needed(self._grid))
         return CameraState(camera, replace(state, held=held, carry=Carry.unpack(kept.active)))
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -177,37 +194,80 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self.counts["stale"] += 1
             return Result()
         made = Made()
-        if message.epoch > now.epoch:
-            if now.started and not now.ended:
-                self._cut(state.camera, now, _ref(record), made)
-            now = Open(epoch=message.epoch, wall_us=message.wall_offset_us)
-        if message.HasField("segment"):
-            now = self._segment(state.camera, now, record, message, made)
-        elif message.event.kind == StreamEvent.KIND_GAP:
-            now = self._gap(state.camera, now, record, message, made)
-        else:
-            made.outputs.append(_forwarded(message))
+        try:
+            now = self._taken(state.camera, now, record, message, made)
+        except BaseException:
+            self._store.release(made.kept)  # nobody will read what a part of the record's blocks left there
+            raise
         state.open = now
         with self._counting:
             self.counts += made.counts
         return Result(made.outputs, self._checkpoint(now))
 
+    def tick(self, state: CameraState, now: float) -> Result | None:
+        """A camera that stays away is forgotten."""
+        heard_ms = state.open.heard_ms
+        if not heard_ms or now * 1000 - heard_ms <= self._settings.forget_days * DAY_MS:
+            return None
+        with self._counting:
+            self.counts["forgotten"] += 1
+        state.open = Open()
+        return Result(forget=True)
+
+    def _taken(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
+        sampling = message.sampling if message.sampling.step_us else self._settings.sampling
+        if message.epoch > now.epoch:
+            if now.started and not now.ended:
+                self._cut(camera, now, _ref(record), made)
+            now = Open(epoch=message.epoch, sampling=sampling)
+            self._compare(camera, sampling)
+        elif sampling != now.sampling and message.sampling.step_us:
+            raise BadRecordError(
+                "bad-frames",
+                f"{sampling_text(sampling)} in an epoch of {sampling_text(now.sampling)}",
+            )
+        now = replace(now, wall_us=message.wall_offset_us, heard_ms=max(now.heard_ms, record.timestamp_ms))
+        if message.HasField("segment"):
+            return self._segment(camera, now, record, message, made)
+        if message.event.kind == StreamEvent.KIND_GAP:
+            return self._gap(camera, now, record, message, made)
+        made.outputs.append(_forwarded(message))
+        if message.event.kind == StreamEvent.KIND_SKIPPED:
+            return replace(now, missing=message.event.reason)
+        return now
+
+    def _compare(self, camera: str, sampling: Sampling) -> None:
+        """Blocks are cut as the records say; where this service is set otherwise, people should know."""
+        if sampling == self._settings.sampling:
+            self._other_sampling.discard(camera)
+        elif camera not in self._other_sampling:
+            self._other_sampling.add(camera)
+            _log.warning(
+                "decode samples otherwise than LOOKOUT_FPS, LOOKOUT_STRIDE_S and LOOKOUT_WINDOW_S say here: "
+                "blocks are cut as its records say",
+                camera=camera,
+                records=sampling_text(sampling),
+                settings=sampling_text(self._settings.sampling),
+            )
+
     # -- segments
 
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
         check_segment(message, self._grid, residual=self._policy.alpha > 0)
-        source, settings = _ref(record), self._settings
+        source, samples = _ref(record), now.sampling.block_samples
         held = (*now.held, BlockRecord(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)
-        first = max(now.block, closed_before(watermark, settings.step_us, settings.samples))
+        first = max(now.block, closed_before(watermark, now.sampling.step_us, samples))
         carry, empty = now.carry, 0
         for index in range(now.block, first):
-            chosen = members(held, index, settings.samples)
+            chosen = members(held, index, samples)
             empty = 0 if chosen else empty + 1
-            if empty > settings.blocks:
+            if empty > now.sampling.window_blocks:
                 continue  # a long hole: a window of empty blocks says all there is to say
             carry = self._close(camera, now, index, chosen, carry=carry, source=source, made=made)
-        held = tuple(each for each in held if _reaches(each, first, settings.samples))
+            if len(chosen) == samples:
+                now = replace(now, missing="")
+        held = tuple(each for each in held if _reaches(each, first, samples))
         return replace(now, block=first, held=held, carry=carry, watermark_us=watermark)
 
     def _close(
@@ -220,20 +280,21 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         carry: Carry | None,
         source: RecordRef,
         made: Made,
-        last: bool = False,
     ) -> Carry | None:
         """Write one block; the carry-over behind it. Raises TransientError before anything is kept."""
-        stride = self._settings.stride_us
-        record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=now.wall_us)
-        block = record.block
+        wall_us = chosen[-1].held.record.wall_offset_us if chosen else now.wall_us
+        record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=wall_us, sampling=now.sampling)
+        block, stride = record.block, now.sampling.block_samples * now.sampling.step_us
         block.index, block.start_us, block.end_us = index, index * stride, (index + 1) * stride
-        block.model_digest, block.last = self._model, last
-        pixels, chosen = self._pixels(chosen)
+        block.model_digest = self._model
+        pixels, chosen, missing = self._pixels(camera, now.epoch, index, chosen)
+        if len(chosen) < now.sampling.block_samples:
+            block.missing = missing or now.missing
         samples = [sample_of(m, p, self._grid) for m, p in zip(chosen, pixels, strict=True)]
         masks, carry = prune_block(samples, self._grid, self._policy, carry)
         describe(block, chosen, pixels, masks, self._grid)
         segments = [member.held.record.segment.segment for member in chosen]
-        tags = self._encode(record, pixels, segments, source) if masks else []
+        tags = self._encode(record, pixels, segments, source, made) if masks else []
         made.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))
         made.counts.update(
             blocks=1,
@@ -245,10 +306,16 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         )
         return carry
 
-    def _pixels(self, chosen: Sequence[Member]) -> tuple[list[np.ndarray], list[Member]]:
-        """Pixels of each frame, and the frames that still have any."""
+    def _pixels(
+        self, camera: str, epoch: int, index: int, chosen: Sequence[Member]
+    ) -> tuple[list[np.ndarray], list[Member], str]:
+        """Pixels of each frame, the frames that still have any, and why others have none.
+
+        Raises TransientError while pixels cannot be had and the block's deadline is not over.
+        """
         pixels: list[np.ndarray] = []
         left: list[Member] = []
+        missing = ""
         for held in {id(member.held): member.held for member in chosen}.values():
             ours = [member for member in chosen if member.held is held]
             first, last = ours[0].row, ours[-1].row
@@ -257,14 +324,28 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                     held.record.segment.pixels, held.record, rows=[(first, last + 1)]
                 ).array
             except LineageBrokenError as error:
-                _log.warning("frames are lost", record=str(held.ref.offset), error=str(error))
-                self.counts["lost"] += len(ours)
-                continue
+                missing = f"pixels are lost: {error}"
             except StoreError as error:
-                raise TransientError(str(error)) from error
-            pixels += [rows[member.row - first] for member in ours]
-            left += ours
-        return pixels, left
+                missing = self._late_pixels(camera, epoch, index, error)
+            else:
+                pixels += [rows[member.row - first] for member in ours]
+                left += ours
+                continue
+            _log.warning("frames are left out", record=str(held.ref.offset), reason=missing)
+            with self._counting:
+                self.counts["lost"] += len(ours)
+        self._waiting.pop(camera, None)
+        return pixels, left, missing
+
+    def _late_pixels(self, camera: str, epoch: int, index: int, error: StoreError) -> str:
+        """Why a block goes without pixels that cannot be had now. Before its deadline: TransientError."""
+        waits = self._waiting.get(camera)
+        if waits is None or waits[:2] != (epoch, index):
+            waits = self._waiting[camera] = (epoch, index, self._clock())
+        limit = self._settings.pixels_wait_s
+        if self._clock() - waits[2] < limit:
+            raise TransientError(str(error)) from error
+        return f"pixels could not be had for {limit:g} s: {error}"
 
     def _encode(
         self,
@@ -272,6 +353,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         pixels: list[np.ndarray],
         segments: Sequence[RecordRef],
         source: RecordRef,
+        made: Made,
     ) -> list[TensorRef]:
         """Run the tower, put its tokens into the store and name them in the record."""
         block = record.block
@@ -286,7 +368,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             if array is None:
                 continue
             wanted = self._reference(record, name, segments, source)
-            ref = self._put(wanted, array, encoded.dtype, source.partition)
+            seconds = (block.end_us - block.start_us) / 1e6
+            ref = self._put(wanted, array, encoded.dtype, Unread(source.partition, seconds))
+            made.kept.append(ref)
             (block.deepstack if name else block.embeddings).CopyFrom(ref)
             refs.append(ref)
         return refs
@@ -306,8 +390,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             input=source,
         )
 
-    def _put(self, ref: TensorRef, array: Array, dtype: str, partition: int) -> TensorRef:
-        unread = Unread(partition, self._settings.stride_us / 1e6)
+    def _put(self, ref: TensorRef, array: Array, dtype: str, unread: Unread) -> TensorRef:
         try:
             return self._store.put(ref, array, unread, dtype)
         except StoreFullError as error:
@@ -323,10 +406,10 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _cut(self, camera: str, now: Open, source: RecordRef, made: Made) -> int:
         """Close the last block of an epoch early; the block behind it."""
-        chosen = members(now.held, now.block, self._settings.samples)
+        chosen = members(now.held, now.block, now.sampling.block_samples)
         if not chosen:
             return now.block
-        self._close(camera, now, now.block, chosen, carry=now.carry, source=source, made=made, last=True)
+        self._close(camera, now, now.block, chosen, carry=now.carry, source=source, made=made)
         return now.block + 1
 
     def _checkpoint(self, now: Open) -> Checkpoint:
@@ -342,6 +425,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 last_block=max(0, written - 1),
                 any=written > 0,
                 watermark_us=now.watermark_us,
+                sampling=now.sampling,
+                heard_ms=now.heard_ms,
+                missing=now.missing[:200],
             )
         )
 
@@ -403,6 +489,10 @@ def _reaches(held: BlockRecord, block: int, samples: int) -> bool:
 
 def _forwarded(message: FramesRecord) -> Output:
     event = TokensRecord(
-        camera=message.camera, epoch=message.epoch, wall_offset_us=message.wall_offset_us, event=message.event
+        camera=message.camera,
+        epoch=message.epoch,
+        wall_offset_us=message.wall_offset_us,
+        sampling=message.sampling,
+        event=message.event,
     )
     return Output(TOKENS.name, message.camera, event.SerializeToString())

@@ -18,8 +18,6 @@ from lookout.store import StoreSettings
 
 __all__ = ["PruneEncodeSettings"]
 
-SECOND = 1_000_000
-
 
 def _listed(value: object) -> object:
     return (
@@ -51,27 +49,11 @@ class PruneEncodeSettings(ServiceSettings):
     frame_replicas: Listed = Field(
         (), description="decode's gRPC addresses, comma-separated; used while the directory is away"
     )
+    pixels_wait_s: float = Field(
+        120.0, gt=0, description="seconds after which a block is closed without pixels that cannot be had"
+    )
+    forget_days: float = Field(30.0, gt=0, description="days after which a camera that is away is forgotten")
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
-
-    @property
-    def samples(self) -> int:
-        """Samples of a stride block."""
-        return round(self.stride_s * self.fps)
-
-    @property
-    def blocks(self) -> int:
-        """Stride blocks of a window."""
-        return round(self.window_s / self.stride_s)
-
-    @property
-    def step_us(self) -> int:
-        """Microseconds between samples."""
-        return round(SECOND / self.fps)
-
-    @property
-    def stride_us(self) -> int:
-        """Microseconds of a stride."""
-        return self.samples * self.step_us
 
     @property
     def policy(self) -> PrunePolicy:

@@ -89,6 +89,7 @@ from lookout.runtime.model import folder_digest
 from lookout.runtime.offsets import Downstream
 from lookout.runtime.record_reader import RecordReader
 from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.runtime.sampling import SamplingSettings, sampling_text
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.service import Context, main, run_service, topics_of
 from lookout.runtime.settings import ServiceSettings, digest, load_settings
@@ -122,6 +123,7 @@ __all__ = [
     "RecordsGoneError",
     "RedisSecurity",
     "Result",
+    "SamplingSettings",
     "ServiceSettings",
     "StartupError",
     "StoredCheckpoint",
@@ -140,6 +142,7 @@ __all__ = [
     "main",
     "public_url",
     "run_service",
+    "sampling_text",
     "topics_of",
     "traced",
     "without_security",

@@ -44,6 +44,9 @@ class Partition:
     lanes: dict[str, Lane] = field(default_factory=dict)
     bytes: int = 0
     next_tick: float = 0.0
+    record_ms: int = 0  # time stamp of the newest record read
+    passed_ms: int = 0  # record time that silent cameras were told last
+    next_passed: float = 0.0
     at_end: bool = False  # everything that was in the topic is read
     seek_to: int | None = None  # reading goes on from here as soon as the client lets it
 

@@ -119,7 +119,10 @@ class Processor:
             return Result(dead_letter=refusal.reason)
         self._load(lane)
         if slot.record is None:
-            return self._handler.tick(lane.state, time.time()) or NOTHING
+            given = self._handler.tick(lane.state, time.time()) if slot.tick else None
+            if given is None and slot.record_ms is not None:
+                given = self._handler.passed(lane.state, slot.record_ms)
+            return given or NOTHING
         if refusal is not None and refusal.reason is not None:
             return self._reject(lane, slot.record, refusal.reason)
         try:

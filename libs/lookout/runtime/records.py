@@ -120,6 +120,14 @@ class Handler(ABC, Generic[S]):
         """
         return None
 
+    def passed(self, state: S, record_ms: int) -> Result | None:
+        """What the partition's record time gives: `record_ms` (Unix milliseconds) is the time stamp of its
+        newest record, of any camera; everything this camera sent before it is processed. None: nothing.
+
+        Called every `tick_every` seconds at most, also while other cameras keep the partition from its end.
+        """
+        return None
+
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
         """What else to write when `record` becomes a dead letter: an outcome that says why there is none, a
         gap.
@@ -149,11 +157,14 @@ class Handler(ABC, Generic[S]):
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a partition's order: a record, a tick, or a claim of ownership (neither)."""
+    """A place in a partition's order: a record, a tick (of the clock, of record time or both), or a claim of
+    ownership (neither).
+    """
 
     camera: str
     record: Record | None = None
     tick: bool = False
+    record_ms: int | None = None  # tell the camera this record time of its partition
     result: Result | None = None
     tries: int = 0
     failures: int = 0

@@ -19,6 +19,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lookout.runtime.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, setting
 from lookout.runtime.errors import StartupError
+from lookout.runtime.sampling import SamplingSettings
 
 #: settings of the command line, tests and the local fleet that may stand in the same environment
 FOREIGN = frozenset({"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"})
@@ -43,7 +44,7 @@ def _options(value: object) -> object:
     return options
 
 
-class ServiceSettings(Connections):
+class ServiceSettings(Connections, SamplingSettings):
     """What every service shares. Derive from it and add the stage's own; each field is `LOOKOUT_<FIELD>`.
 
     Times are in seconds, sizes in bytes.
@@ -92,9 +93,6 @@ class ServiceSettings(Connections):
         description="host, or host:port, that peers reach this instance's gRPC at; none: the host's name",
     )
 
-    fps: float = Field(2.0, gt=0, le=60, description="samples a second of stream time")
-    stride_s: float = Field(2.0, gt=0, description="a window slides by so much")
-    window_s: float = Field(10.0, gt=0, description="a window is so long")
     model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
     model_digest: str | None = Field(
         None, description="the digest that model_dir must have; none: whatever is there"
@@ -140,17 +138,6 @@ class ServiceSettings(Connections):
                 object.__setattr__(self, name, default)
         if local and "host" not in self.model_fields_set:
             object.__setattr__(self, "host", "127.0.0.1")
-        blocks = self.window_s / self.stride_s
-        if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
-            raise ValueError(
-                f"LOOKOUT_WINDOW_S={self.window_s:g} is not a multiple of LOOKOUT_STRIDE_S={self.stride_s:g}"
-            )
-        samples = self.stride_s * self.fps
-        if abs(samples - round(samples)) > 1e-9 or samples < 1:
-            raise ValueError(
-                f"LOOKOUT_STRIDE_S={self.stride_s:g} holds {samples:g} samples at LOOKOUT_FPS={self.fps:g}: "
-                "make it a whole number"
-            )
         return self
 
     @property

@@ -205,6 +205,7 @@ class Worker:
         partition.at_end = False
         self._health.clear("topic")
         record = record_of(message)
+        partition.record_ms = max(partition.record_ms, record.timestamp_ms)
         slot = Slot(record.camera, record, traceparent=_traceparent(record))
         if (reason := _refusal(record)) is not None:
             slot.camera = ""
@@ -283,17 +284,19 @@ class Worker:
         every = self._handler.tick_every
         for partition in self._partitions.values():
             ticking = every is not None and self._may_tick(partition, now)
-            if ticking:
+            passed = every is not None and self._has_passed(partition, now, every)
+            if ticking or passed:
                 assert every is not None
-                partition.next_tick = now + every
+                partition.next_tick = now + every if ticking else partition.next_tick
                 for camera in partition.checkpoints:
                     partition.lane(camera)
             for lane in partition.lanes.values():
                 if lane.retry_at is not None and now >= lane.retry_at:
                     lane.retry_at = None
                     self._dispatch(lane)
-                elif ticking and self._wants_tick(lane):
-                    self._dispatch(partition.add(Slot(lane.camera, tick=True)))
+                elif (ticking or passed) and self._wants_tick(lane):
+                    record_ms = partition.record_ms if passed else None
+                    self._dispatch(partition.add(Slot(lane.camera, tick=ticking, record_ms=record_ms)))
 
     def _wants_tick(self, lane: Lane) -> bool:
         if not lane.camera or lane.waiting or lane.busy:
@@ -304,6 +307,15 @@ class Worker:
         """Time counts only where everything that was sent is read: an outage or a backlog is no silence."""
         caught_up = partition.loaded and partition.at_end and self._kafka_up
         return caught_up and partition.number not in self._paused and now >= partition.next_tick
+
+    def _has_passed(self, partition: Partition, now: float, every: float) -> bool:
+        """Whether the partition's record time moved on enough to tell the cameras that sent nothing."""
+        if not partition.loaded or now < partition.next_passed:
+            return False
+        if partition.record_ms - partition.passed_ms < every * 1000:
+            return False
+        partition.passed_ms, partition.next_passed = partition.record_ms, now + every
+        return True
 
     # -- commit
 

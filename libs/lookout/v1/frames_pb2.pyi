@@ -9,18 +9,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FramesRecord(_message.Message):
-    __slots__ = ("camera", "epoch", "wall_offset_us", "segment", "event")
+    __slots__ = ("camera", "epoch", "wall_offset_us", "segment", "event", "sampling")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
     camera: str
     epoch: int
     wall_offset_us: int
     segment: SegmentFrames
     event: _lineage_pb2.StreamEvent
-    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., segment: _Optional[_Union[SegmentFrames, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ...) -> None: ...
+    sampling: _lineage_pb2.Sampling
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., segment: _Optional[_Union[SegmentFrames, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ...) -> None: ...
 
 class SegmentFrames(_message.Message):
     __slots__ = ("segment", "start_us", "end_us", "frames", "pixels", "picture", "facts")

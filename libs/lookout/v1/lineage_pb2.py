@@ -24,21 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/lineage.proto\x12\nlookout.v1\"=\n\tRecordRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xfc\x01\n\tTensorRef\x12\n\n\x02id\x18\x01 \x01(\t\x12 \n\x05stage\x18\x02 \x01(\x0e\x32\x11.lookout.v1.Stage\x12\x0e\n\x06\x63\x61mera\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12\'\n\x08segments\x18\x06 \x03(\x0b\x32\x15.lookout.v1.RecordRef\x12\r\n\x05shape\x18\x07 \x03(\x03\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x0e\n\x06length\x18\t \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\n \x01(\r\x12$\n\x05input\x18\x0b \x01(\x0b\x32\x15.lookout.v1.RecordRef\"\xe0\x01\n\x0bStreamEvent\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.lookout.v1.StreamEvent.Kind\x12\x10\n\x08start_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12&\n\x07segment\x18\x05 \x01(\x0b\x32\x15.lookout.v1.RecordRef\"K\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0c\n\x08KIND_GAP\x10\x01\x12\r\n\tKIND_LATE\x10\x02\x12\x10\n\x0cKIND_SKIPPED\x10\x03*B\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTAGE_FRAMES\x10\x01\x12\x10\n\x0cSTAGE_TOKENS\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18lookout/v1/lineage.proto\x12\nlookout.v1\"=\n\tRecordRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xfc\x01\n\tTensorRef\x12\n\n\x02id\x18\x01 \x01(\t\x12 \n\x05stage\x18\x02 \x01(\x0e\x32\x11.lookout.v1.Stage\x12\x0e\n\x06\x63\x61mera\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\x12\'\n\x08segments\x18\x06 \x03(\x0b\x32\x15.lookout.v1.RecordRef\x12\r\n\x05shape\x18\x07 \x03(\x03\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x0e\n\x06length\x18\t \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\n \x01(\r\x12$\n\x05input\x18\x0b \x01(\x0b\x32\x15.lookout.v1.RecordRef\"I\n\x08Sampling\x12\x0f\n\x07step_us\x18\x01 \x01(\x03\x12\x15\n\rblock_samples\x18\x02 \x01(\r\x12\x15\n\rwindow_blocks\x18\x03 \x01(\r\"\xe0\x01\n\x0bStreamEvent\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.lookout.v1.StreamEvent.Kind\x12\x10\n\x08start_us\x18\x02 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12&\n\x07segment\x18\x05 \x01(\x0b\x32\x15.lookout.v1.RecordRef\"K\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0c\n\x08KIND_GAP\x10\x01\x12\r\n\tKIND_LATE\x10\x02\x12\x10\n\x0cKIND_SKIPPED\x10\x03*B\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTAGE_FRAMES\x10\x01\x12\x10\n\x0cSTAGE_TOKENS\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lookout.v1.lineage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STAGE']._serialized_start=585
-  _globals['_STAGE']._serialized_end=651
+  _globals['_STAGE']._serialized_start=660
+  _globals['_STAGE']._serialized_end=726
   _globals['_RECORDREF']._serialized_start=40
   _globals['_RECORDREF']._serialized_end=101
   _globals['_TENSORREF']._serialized_start=104
   _globals['_TENSORREF']._serialized_end=356
-  _globals['_STREAMEVENT']._serialized_start=359
-  _globals['_STREAMEVENT']._serialized_end=583
-  _globals['_STREAMEVENT_KIND']._serialized_start=508
-  _globals['_STREAMEVENT_KIND']._serialized_end=583
+  _globals['_SAMPLING']._serialized_start=358
+  _globals['_SAMPLING']._serialized_end=431
+  _globals['_STREAMEVENT']._serialized_start=434
+  _globals['_STREAMEVENT']._serialized_end=658
+  _globals['_STREAMEVENT_KIND']._serialized_start=583
+  _globals['_STREAMEVENT_KIND']._serialized_end=658
 # @@protoc_insertion_point(module_scope)

@@ -52,6 +52,16 @@ class TensorRef(_message.Message):
     input: RecordRef
     def __init__(self, id: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[RecordRef, _Mapping]]] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., length: _Optional[int] = ..., crc32c: _Optional[int] = ..., input: _Optional[_Union[RecordRef, _Mapping]] = ...) -> None: ...
 
+class Sampling(_message.Message):
+    __slots__ = ("step_us", "block_samples", "window_blocks")
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    step_us: int
+    block_samples: int
+    window_blocks: int
+    def __init__(self, step_us: _Optional[int] = ..., block_samples: _Optional[int] = ..., window_blocks: _Optional[int] = ...) -> None: ...
+
 class StreamEvent(_message.Message):
     __slots__ = ("kind", "start_us", "end_us", "reason", "segment")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

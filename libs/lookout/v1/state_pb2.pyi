@@ -1,4 +1,5 @@
 from lookout.v1 import alerts_pb2 as _alerts_pb2
+from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -25,7 +26,7 @@ class Checkpoint(_message.Message):
     def __init__(self, owner_epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample")
+    __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +35,10 @@ class DecodeState(_message.Message):
     LAST_ARRIVAL_MS_FIELD_NUMBER: _ClassVar[int]
     SILENT_FIELD_NUMBER: _ClassVar[int]
     NEXT_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    ANCHORED_US_FIELD_NUMBER: _ClassVar[int]
+    LEAST_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_MS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     watermark_us: int
@@ -42,10 +47,26 @@ class DecodeState(_message.Message):
     last_arrival_ms: int
     silent: bool
     next_sample: int
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ...) -> None: ...
+    anchored_us: int
+    least_offset_us: int
+    quota: Quota
+    arrived_ms: int
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("since_ms", "bytes", "work_us", "failures")
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORK_US_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    since_ms: int
+    bytes: int
+    work_us: int
+    failures: int
+    def __init__(self, since_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., work_us: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class PruneState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us")
+    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +75,9 @@ class PruneState(_message.Message):
     LAST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     ANY_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     block: int
@@ -62,7 +86,10 @@ class PruneState(_message.Message):
     last_block: int
     any: bool
     watermark_us: int
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ...) -> None: ...
+    sampling: _lineage_pb2.Sampling
+    heard_ms: int
+    missing: str
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class PrefillState(_message.Message):
     __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key")

@@ -8,21 +8,23 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TokensRecord(_message.Message):
-    __slots__ = ("camera", "epoch", "wall_offset_us", "block", "event")
+    __slots__ = ("camera", "epoch", "wall_offset_us", "block", "event", "sampling")
     CAMERA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
     camera: str
     epoch: int
     wall_offset_us: int
     block: StrideBlock
     event: _lineage_pb2.StreamEvent
-    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ...) -> None: ...
+    sampling: _lineage_pb2.Sampling
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[_Union[StrideBlock, _Mapping]] = ..., event: _Optional[_Union[_lineage_pb2.StreamEvent, _Mapping]] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ...) -> None: ...
 
 class StrideBlock(_message.Message):
-    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "last", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma")
+    __slots__ = ("index", "start_us", "end_us", "frames", "patches", "embeddings", "deepstack", "group_rows", "group_cols", "model_digest", "inputs", "patches_total", "patches_encoded", "flops_vision", "flops_vision_dense", "anchor_luma", "missing")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]
     END_US_FIELD_NUMBER: _ClassVar[int]
@@ -34,12 +36,12 @@ class StrideBlock(_message.Message):
     GROUP_COLS_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
     PATCHES_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PATCHES_ENCODED_FIELD_NUMBER: _ClassVar[int]
     FLOPS_VISION_FIELD_NUMBER: _ClassVar[int]
     FLOPS_VISION_DENSE_FIELD_NUMBER: _ClassVar[int]
     ANCHOR_LUMA_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     index: int
     start_us: int
     end_us: int
@@ -51,13 +53,13 @@ class StrideBlock(_message.Message):
     group_cols: int
     model_digest: str
     inputs: _containers.RepeatedCompositeFieldContainer[_lineage_pb2.RecordRef]
-    last: bool
     patches_total: int
     patches_encoded: int
     flops_vision: int
     flops_vision_dense: int
     anchor_luma: bytes
-    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., last: _Optional[bool] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ..., anchor_luma: _Optional[bytes] = ...) -> None: ...
+    missing: str
+    def __init__(self, index: _Optional[int] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., frames: _Optional[_Iterable[_Union[BlockFrame, _Mapping]]] = ..., patches: _Optional[_Iterable[_Union[TemporalPatch, _Mapping]]] = ..., embeddings: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., deepstack: _Optional[_Union[_lineage_pb2.TensorRef, _Mapping]] = ..., group_rows: _Optional[int] = ..., group_cols: _Optional[int] = ..., model_digest: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[_lineage_pb2.RecordRef, _Mapping]]] = ..., patches_total: _Optional[int] = ..., patches_encoded: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_vision_dense: _Optional[int] = ..., anchor_luma: _Optional[bytes] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class BlockFrame(_message.Message):
     __slots__ = ("time_us", "sample", "input", "row", "key", "corrupt")
@@ -76,15 +78,13 @@ class BlockFrame(_message.Message):
     def __init__(self, time_us: _Optional[int] = ..., sample: _Optional[int] = ..., input: _Optional[int] = ..., row: _Optional[int] = ..., key: _Optional[bool] = ..., corrupt: _Optional[bool] = ...) -> None: ...
 
 class TemporalPatch(_message.Message):
-    __slots__ = ("frames", "anchor", "keep", "kept", "label_us")
+    __slots__ = ("frames", "anchor", "keep", "kept")
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     ANCHOR_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
-    LABEL_US_FIELD_NUMBER: _ClassVar[int]
     frames: _containers.RepeatedScalarFieldContainer[int]
     anchor: bool
     keep: bytes
     kept: int
-    label_us: int
-    def __init__(self, frames: _Optional[_Iterable[int]] = ..., anchor: _Optional[bool] = ..., keep: _Optional[bytes] = ..., kept: _Optional[int] = ..., label_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, frames: _Optional[_Iterable[int]] = ..., anchor: _Optional[bool] = ..., keep: _Optional[bytes] = ..., kept: _Optional[int] = ...) -> None: ...

@@ -13,6 +13,8 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, from_json
 
+#: camera, number of the epoch, watch, its version, window (or kind of alert)
+Place = tuple[str, int, str, int, int]
 #: batches of other cameras move the last digits of a float32 sum
 SAME = 1e-4
 
@@ -70,17 +72,46 @@ def compare(expected: int, calm: Committed, stormy: Committed) -> tuple[Score, l
         f"verdict {key}: {len(each)} times" for key, each in stormy.verdicts.items() if len(each) > 1
     ]
     changed = 0
-    for key in {*calm.verdicts, *stormy.verdicts}:
-        before, after = calm.verdicts.get(key), stormy.verdicts.get(key)
+    first, second = _by_place(calm), _by_place(stormy)
+    for key in {*first, *second}:
+        before, after = first.get(key), second.get(key)
         if before is None or after is None or not _same(before[0], after[0]):
             changed += 1
             differences.append(f"{_name(before)} became {_name(after)}")
     doubled += sum(len(each) - 1 for each in stormy.alerts.values())
-    for key in {*calm.alerts, *stormy.alerts}:
-        if (key in calm.alerts) != (key in stormy.alerts):
+    raised, again = _alerts_by_place(calm), _alerts_by_place(stormy)
+    for place in sorted({*raised, *again}):
+        if raised[place] != again[place]:
             changed += 1
-            differences.append(f"alert {key} only in the {'calm' if key in calm.alerts else 'disturbed'} run")
+            counts = f"{raised[place]} in the calm run, {again[place]} in the disturbed one"
+            differences.append(f"alerts of {place}: {counts}")
     return Score(expected, stormy.outcomes, doubled, changed), differences
+
+
+def _by_place(committed: Committed) -> dict[Place, list[Verdict]]:
+    """Verdicts by what two runs have in common: epochs are numbered by the time of the run."""
+    order = _epoch_order((each[0].camera, each[0].epoch) for each in committed.verdicts.values())
+    places: dict[Place, list[Verdict]] = {}
+    for each in committed.verdicts.values():
+        one = each[0]
+        place = (one.camera, order[one.camera, one.epoch], one.watch, one.watch_version, one.window)
+        places.setdefault(place, []).extend(each)
+    return places
+
+
+def _alerts_by_place(committed: Committed) -> Counter[Place]:
+    order = _epoch_order((each[0].camera, each[0].epoch) for each in committed.alerts.values())
+    return Counter(
+        (one.camera, order[one.camera, one.epoch], one.watch, one.watch_version, int(one.kind))
+        for one, *_ in committed.alerts.values()
+    )
+
+
+def _epoch_order(epochs: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """The number of each epoch among those of its camera, from 0."""
+    known = sorted(set(epochs))
+    first = {camera: at for at, (camera, _) in reversed(list(enumerate(known)))}
+    return {key: at - first[key[0]] for at, key in enumerate(known)}
 
 
 def kinds(committed: Committed) -> dict[str, int]:

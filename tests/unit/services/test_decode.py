@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lookout.codec import SoftwareDecoder
-from lookout.runtime import BadRecordError, Record, RecordsGoneError, Result, StoredCheckpoint
+from lookout.runtime import BadRecordError, DeadLetter, Record, RecordsGoneError, Result, StoredCheckpoint
 from lookout.services.decode.handler import CameraState, DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.store import LineageBrokenError, StoreSettings, TensorStore
@@ -91,8 +91,11 @@ def samples(records: Sequence[FramesRecord]) -> list[int]:
 def test_segments_of_one_stream_are_one_epoch() -> None:
     world = World()
     records = [record for piece in PIECES for record in world.send(piece)]
-    assert [r.epoch for r in records] == [1] * 4
+    assert [r.epoch for r in records] == [START_MS + 2000] * 4  # record time of the segment that opens it
     assert samples(records) == list(range(16))
+    assert {(r.sampling.step_us, r.sampling.block_samples, r.sampling.window_blocks) for r in records} == {
+        (500_000, 4, 3)
+    }
     assert {r.wall_offset_us for r in records} == {START_MS * 1000 + 2_000_000}
     spans = [(r.segment.start_us, r.segment.end_us) for r in records]
     assert spans == [(n * 2_000_000, (n + 1) * 2_000_000) for n in range(4)]
@@ -128,7 +131,7 @@ def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
 def test_a_lost_segment_leaves_a_hole() -> None:
     world = World()
     records = [*world.send(PIECES[0]), *world.send(PIECES[2])]
-    assert [r.epoch for r in records] == [1, 1]
+    assert records[0].epoch == records[1].epoch
     assert samples(records) == [0, 1, 2, 3, 8, 9, 10, 11]
 
 
@@ -143,9 +146,9 @@ def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
     records = [*world.send(PIECES[first]), *world.send(PIECES[second])]
     assert [r.WhichOneof("body") for r in records] == ["segment", "event", "segment"]
     gap = records[1]
-    assert (gap.epoch, gap.event.kind, gap.event.reason) == (1, StreamEvent.KIND_GAP, reason)
+    assert (gap.epoch, gap.event.kind, gap.event.reason) == (records[0].epoch, StreamEvent.KIND_GAP, reason)
     assert gap.event.start_us == records[0].segment.end_us
-    assert records[2].epoch == 2
+    assert records[2].epoch == records[0].epoch + 2000
     assert samples(records[2:]) == [0, 1, 2, 3]
     assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
 
@@ -163,20 +166,24 @@ def test_a_segment_twice_is_late() -> None:
 
 def test_silence_is_one_gap_whoever_notices() -> None:
     world = World(silence_s=10.0)
-    world.send(PIECES[0])
+    epoch = world.send(PIECES[0])[0].epoch
     assert world.wait(9.5) == []
     gap = world.wait(1.0)
-    assert [(r.event.kind, r.event.reason, r.epoch) for r in gap] == [(StreamEvent.KIND_GAP, "silence", 1)]
+    assert [(r.event.kind, r.event.reason, r.epoch) for r in gap] == [
+        (StreamEvent.KIND_GAP, "silence", epoch)
+    ]
     assert world.wait(100.0) == []
     world.takeover()
     assert world.wait(100.0) == []
     after = world.send(PIECES[1], after_ms=60_000)
-    assert [(r.WhichOneof("body"), r.epoch) for r in after] == [("segment", 2)]
+    assert [r.WhichOneof("body") for r in after] == ["segment"]
+    assert after[0].epoch == round(world.now * 1000)
     # Nobody ticked: the time stamps of the records say the same.
     replayed = World(silence_s=10.0)
     replayed.send(PIECES[0])
     records = replayed.send(PIECES[1], after_ms=60_000)
-    assert [(r.WhichOneof("body"), r.epoch) for r in records] == [("event", 1), ("segment", 2)]
+    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
+    assert (records[0].epoch, records[1].epoch) == (epoch, epoch + 60_000)
     assert records[0].event.reason == "silence"
 
 
@@ -204,7 +211,7 @@ def test_a_segment_longer_than_a_silence_is_none() -> None:
         for at, piece in enumerate(PIECES)
         for record in world.send(piece, captured_at=str(START_MS + 2_000 * at))
     ]
-    assert [r.epoch for r in records] == [1] * 4
+    assert len({r.epoch for r in records}) == 1
 
 
 def test_an_outage_or_a_takeover_is_no_silence() -> None:
@@ -224,7 +231,135 @@ def test_another_configuration_opens_an_epoch() -> None:
     world.takeover(changed=True)
     records = world.send(PIECES[1])
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
-    assert records[1].epoch == 2
+    assert records[0].event.reason == "configuration"
+    assert records[1].epoch > records[0].epoch
+
+
+def test_a_longer_stride_is_another_configuration() -> None:
+    """Blocks of two lengths in one epoch would share indices, and outcomes would be lost."""
+    digests = {World(stride_s=stride).handler.config_digest for stride in (1.0, 2.0, 6.0)}
+    assert len(digests) == 3
+
+
+def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
+    first, second = World(), World()
+    a = first.send(PIECES[0])[0].epoch
+    b = second.send(PIECES[0], after_ms=3000)[0].epoch  # the same camera id in another partition
+    first.state = first.handler.load("yard", None)  # the state topic was lost
+    c = first.send(PIECES[1])[0].epoch
+    assert len({a, b, c}) == 3
+    assert c > a
+
+
+def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
+    world = World()
+    before = world.send(PIECES[3])[0].epoch
+    records = world.send(PIECES[0], after_ms=-5000)
+    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
+    assert records[1].epoch == before + 1
+
+
+def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
+    """The camera's clock runs slow: 2 s of video come every 2.1 s; one segment comes late by itself."""
+    world = World(wall_anchor_s=4.0)
+    delays = [2100, 2100, 5000, -800]
+    records = [r for piece, after in zip(PIECES, delays, strict=True) for r in world.send(piece, after)]
+    walls = [r.wall_offset_us - START_MS * 1000 for r in records]
+    # Anchored at 0 s, then at 4 s with the smallest offset since (not with that of the late segment).
+    assert walls == [2_100_000, 2_100_000, 2_200_000, 2_200_000]
+    assert len({r.epoch for r in records}) == 1
+
+
+def test_a_neighbours_records_show_that_a_camera_is_silent() -> None:
+    world = World(silence_s=10.0)
+    record = world.send(PIECES[0])[0]
+    arrived = round(world.now * 1000)
+    assert world.handler.passed(world.state, arrived + 10_000) is None
+    result = world.handler.passed(world.state, arrived + 10_001)
+    gap = world.take(result)
+    assert [(r.event.kind, r.event.reason, r.epoch) for r in gap] == [
+        (StreamEvent.KIND_GAP, "silence", record.epoch)
+    ]
+    assert world.handler.passed(world.state, arrived + 20_000) is None
+    world.takeover()
+    assert world.handler.passed(world.state, arrived + 30_000) is None
+
+
+def test_a_camera_that_stays_away_is_forgotten() -> None:
+    world = World(silence_s=1.0, forget_days=2.0)
+    world.send(PIECES[0])
+    world.wait(2.0)
+    world.now += 2 * 86_400 - 60
+    assert world.handler.tick(world.state, world.now) is None
+    result = world.handler.tick(world.state, world.now + 120)
+    assert result is not None
+    assert result.forget
+    assert not result.outputs
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"quota_bytes": len(PIECES[0]) + 1}, "bytes"),
+        ({"quota_work_s": 0.001}, "s of decoding"),
+    ],
+)
+def test_a_camera_over_its_quota_is_skipped_by_name(limits: dict[str, float], reason: str) -> None:
+    world = World(quota_interval_s=60.0, **limits)
+    sent = []
+    while not (sent and sent[-1].HasField("event")):
+        sent = world.send(PIECES[len(world.topic.records)])
+        assert len(world.topic.records) < 4
+    event = sent[0].event
+    assert event.kind == StreamEvent.KIND_SKIPPED
+    assert event.reason.startswith("quota: ")
+    assert reason in event.reason
+    assert event.segment.offset == len(world.topic.records) - 1
+    world.takeover()
+    assert world.send(PIECES[0])[0].HasField("event")  # the checkpoint keeps what was used
+    assert world.send(PIECES[1], after_ms=60_000)[-1].HasField("segment")  # another interval
+
+
+def test_failures_count_in_the_quota() -> None:
+    world = World(quota_failures=2)
+    world.send(PIECES[0])
+    record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), round(world.now * 1000))
+    for _ in range(2):
+        with pytest.raises(BadRecordError):
+            world.handler.handle(world.state, record)
+        world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
+    assert "2 failed segments" in world.send(PIECES[1])[0].event.reason
+
+
+def test_rubbish_is_no_sign_of_life() -> None:
+    world = World(silence_s=10.0)
+    world.send(PIECES[0])
+    arrived = round(world.now * 1000)
+    record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), arrived + 9_000)
+    with pytest.raises(BadRecordError):
+        world.handler.handle(world.state, record)
+    world.handler.rejected(world.state, record, DeadLetter("unreadable"))
+    assert world.handler.passed(world.state, arrived + 10_500) is not None
+
+
+def test_a_late_segment_of_a_camera_that_tells_its_clock_is_late_however_late() -> None:
+    world = World(overlap_s=1.0, window_s=6.0)
+    for at, piece in enumerate(PIECES):
+        world.send(piece, captured_at=str(START_MS + 2000 * at))
+    late = world.send(PIECES[0], captured_at=str(START_MS))
+    assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
+    assert (late[0].event.start_us, late[0].event.end_us) == (0, 2_000_000)
+
+
+def test_a_camera_id_in_two_partitions_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    for partition in (0, 1, 0, 1):
+        record = Record(SEGMENTS.name, partition, 0, "yard", PIECES[0], (), START_MS)
+        world.handler.handle(world.handler.load("yard", None), record)
+    said = capsys.readouterr().out
+    assert said.count("two partitions") == 1
+    assert "yard" in said
+    assert world.handler.counts["in two partitions"] == 1
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import (
     Fetched,
     LineageBrokenError,
+    StoreFullError,
     StoreSettings,
     TensorStore,
     TensorUnavailableError,
 )
 from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture
-from lookout.v1.lineage_pb2 import RecordRef, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.vision import FrameInput, load_tower
@@ -85,6 +86,7 @@ class World:
         self.settings = PruneEncodeSettings(**{"mode": "local", "window_s": 6.0, **more})  # type: ignore[arg-type]
         self.pixels, self.topic = Pixels(), Topic()
         self.store = TensorStore(StoreSettings())
+        self.now = 0.0
         self.handler = PruneEncodeHandler(
             self.settings,
             encoder(family),
@@ -92,6 +94,7 @@ class World:
             self.pixels,  # type: ignore[arg-type]
             self.topic,
             model_digest="m0",
+            clock=lambda: self.now,
         )
         self.grid = encoder(family).tower.grid
         self.state: CameraState = self.handler.load("yard", None)
@@ -99,11 +102,19 @@ class World:
         self.made = 0
 
     def frames(
-        self, samples: Sequence[int], start: float, end: float, *, epoch: int = 1, corrupt: Sequence[int] = ()
+        self,
+        samples: Sequence[int],
+        start: float,
+        end: float,
+        *,
+        epoch: int = 1,
+        corrupt: Sequence[int] = (),
+        sampling: Sampling | None = None,
     ) -> FramesRecord:
         """A segment of `start` to `end` seconds with these samples; what moves is the top row."""
         grid = self.grid
         record = FramesRecord(camera="yard", epoch=epoch, wall_offset_us=WALL)
+        record.sampling.CopyFrom(sampling or self.settings.sampling)
         body = record.segment
         offset, self.made = self.made, self.made + 1
         body.segment.CopyFrom(RecordRef(topic="camera.segments.v1", partition=0, offset=1000 + offset))
@@ -150,10 +161,10 @@ class World:
         assert all(output.topic == TOKENS.name for output in result.outputs)
         return [TokensRecord.FromString(output.value or b"") for output in result.outputs]
 
-    def takeover(self) -> None:
+    def takeover(self, *, changed: bool = False) -> None:
         """Another worker begins with the checkpoint."""
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0))
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0, changed))
 
     def stream(self) -> list[FramesRecord]:
         """16 samples in segments of 3 s that do not end where blocks do."""
@@ -255,7 +266,6 @@ def test_a_gap_closes_the_block_and_is_passed_on() -> None:
     world.send(world.frames([0, 1, 2, 3, 4], 0, 2.5))
     records = world.send(world.event(StreamEvent.KIND_GAP, 2.5))
     assert [r.WhichOneof("body") for r in records] == ["block", "event"]
-    assert records[0].block.last
     assert [f.sample for f in records[0].block.frames] == [4]
     assert records[1].event.reason == "silence"
     assert world.checkpoint.prune.offsets == []
@@ -296,6 +306,102 @@ def test_pixels_that_are_away_are_waited_for_and_lost_ones_left_out() -> None:
     world.pixels.lost.add("pixels/1/0")
     block = world.send(message)[0].block
     assert [f.sample for f in block.frames] == [2, 3]
+
+
+def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
+    world = World(pixels_wait_s=60.0)
+    world.send(world.frames([0, 1], 0, 1))
+    world.pixels.away = True
+    message = world.frames([2, 3], 1, 2)
+    for seconds in (0.0, 30.0, 59.0):
+        world.now = seconds
+        with pytest.raises(TransientError):
+            world.send(message)
+    world.now = 60.0
+    block = world.send(message)[0].block
+    assert not block.frames
+    assert block.missing.startswith("pixels could not be had for 60 s")
+    world.pixels.away = False
+    after = world.send(world.frames([4, 5, 6, 7], 2, 4))[0].block
+    assert (len(after.frames), after.missing) == (4, "")
+
+
+def test_a_record_that_fails_in_a_later_block_leaves_no_pin_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    put, calls = world.store.put, []
+
+    def full_at_the_second(*given: Any, **named: Any) -> TensorRef:
+        calls.append(given)
+        if len(calls) == 2:
+            raise StoreFullError("no room")
+        return put(*given, **named)
+
+    monkeypatch.setattr(world.store, "put", full_at_the_second)
+    message = world.frames(list(range(12)), 0, 6)
+    with pytest.raises(TransientError):
+        world.send(message)
+    assert len(calls) == 2
+    assert world.store.stats().pinned_bytes == 0
+    assert indices(world.send(message)) == [0, 1, 2]
+    assert world.store.stats().pinned_bytes > 0
+
+
+def test_blocks_are_as_long_as_the_records_say() -> None:
+    """Decode alone decides; another stride comes with another epoch, also over a restart."""
+    world = World()
+    world.send(world.frames([0, 1, 2, 3, 4], 0, 2.5))
+    long = World(stride_s=3.0)
+    long.topic, long.checkpoint = world.topic, world.checkpoint
+    long.handler._records = world.topic
+    long.takeover(changed=True)
+    records = long.send(world.frames([5, 6, 7, 8], 2.5, 4.5))  # decode has not been restarted yet
+    assert [(r.block.index, len(r.block.frames)) for r in records] == [(1, 4)]
+    assert records[0].sampling == world.settings.sampling
+    long.takeover(changed=True)
+    assert [len(r.block.frames) for r in long.send(world.event(StreamEvent.KIND_GAP, 4.5))[:1]] == [1]
+    records = long.send(long.frames(list(range(6)), 0, 3, epoch=2))
+    assert [(r.epoch, r.block.index, len(r.block.frames)) for r in records] == [(2, 0, 6)]
+    assert (records[0].sampling.block_samples, records[0].block.end_us) == (6, 3_000_000)
+
+
+def test_two_samplings_in_one_epoch_contradict_each_other() -> None:
+    world = World()
+    world.send(world.frames([0], 0, 0.5))
+    other = Sampling(step_us=250_000, block_samples=8, window_blocks=3)
+    with pytest.raises(BadRecordError, match="4 FPS, blocks of 8 samples"):
+        world.send(world.frames([1], 0.5, 1, sampling=other))
+
+
+def test_a_block_says_why_its_frames_are_missing() -> None:
+    world = World()
+    world.send(world.frames([0, 1, 2, 3], 0, 2))
+    skipped = world.event(StreamEvent.KIND_SKIPPED, 2)
+    skipped.event.reason = "quota: 9 bytes in 60 s, the limit is 8"
+    assert [r.event.kind for r in world.send(skipped)] == [StreamEvent.KIND_SKIPPED]
+    world.takeover()
+    records = world.send(world.frames([9, 10, 11], 4.5, 6))
+    assert [(r.block.index, r.block.missing[:6]) for r in records] == [(1, "quota:"), (2, "quota:")]
+    assert not world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block.missing
+    assert not world.send(world.frames([16, 17, 19], 8, 10))[0].block.missing
+
+
+def test_the_wall_clock_of_a_block_is_that_of_its_newest_frames() -> None:
+    world = World()
+    world.send(world.frames([0, 1], 0, 1))
+    later = world.frames([2, 3, 4, 5], 1, 3)
+    later.wall_offset_us = WALL + 7
+    assert world.send(later)[0].wall_offset_us == WALL + 7
+
+
+def test_a_camera_that_stays_away_is_forgotten() -> None:
+    world = World(forget_days=2.0)
+    message = world.frames([0, 1], 0, 1).SerializeToString()
+    heard_ms = 1_700_000_000_000
+    world.handler.handle(world.state, Record(FRAMES.name, 0, 0, "yard", message, (), heard_ms))
+    assert world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400) is None
+    result = world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400 + 1)
+    assert result is not None
+    assert result.forget
 
 
 def test_tokens_are_made_again_to_the_bit() -> None:

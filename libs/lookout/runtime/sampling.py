@@ -1,0 +1,76 @@
+"""How streams are sampled and cut into blocks and windows: three settings that every stage must agree on."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings
+
+from lookout.v1.lineage_pb2 import Sampling
+
+__all__ = ["SamplingSettings", "sampling_text"]
+
+SECOND_US = 1_000_000
+
+
+class SamplingSettings(BaseSettings):
+    """Sample rate, stride and window, and the numbers that follow from them."""
+
+    fps: float = Field(2.0, gt=0, le=60, description="samples a second of stream time")
+    stride_s: float = Field(2.0, gt=0, description="seconds by which a window slides")
+    window_s: float = Field(10.0, gt=0, description="seconds of a window")
+
+    @model_validator(mode="after")
+    def _whole_numbers(self) -> Self:
+        blocks = self.window_s / self.stride_s
+        if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
+            raise ValueError(
+                f"LOOKOUT_WINDOW_S={self.window_s:g} is not a multiple of LOOKOUT_STRIDE_S={self.stride_s:g}"
+            )
+        samples = self.stride_s * self.fps
+        if abs(samples - round(samples)) > 1e-9 or samples < 1:
+            raise ValueError(
+                f"LOOKOUT_STRIDE_S={self.stride_s:g} holds {samples:g} samples at LOOKOUT_FPS={self.fps:g}: "
+                "make it a whole number"
+            )
+        return self
+
+    @property
+    def step_us(self) -> int:
+        """Microseconds between two samples."""
+        return round(SECOND_US / self.fps)
+
+    @property
+    def block_samples(self) -> int:
+        """Samples of a stride block."""
+        return round(self.stride_s * self.fps)
+
+    @property
+    def window_blocks(self) -> int:
+        """Stride blocks of a window."""
+        return round(self.window_s / self.stride_s)
+
+    @property
+    def stride_us(self) -> int:
+        """Microseconds of a stride block."""
+        return self.block_samples * self.step_us
+
+    @property
+    def window_us(self) -> int:
+        """Microseconds of a window."""
+        return self.window_blocks * self.stride_us
+
+    @property
+    def sampling(self) -> Sampling:
+        """The same as records carry it."""
+        return Sampling(
+            step_us=self.step_us, block_samples=self.block_samples, window_blocks=self.window_blocks
+        )
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """A sampling for messages to people: `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
+    rate = SECOND_US / sampling.step_us if sampling.step_us else 0
+    blocks = f"blocks of {sampling.block_samples} samples, windows of {sampling.window_blocks} blocks"
+    return f"{rate:g} FPS, {blocks}"

@@ -1,0 +1,47 @@
+"""Which partition a camera id was seen in lately: one id in two partitions mixes two streams."""
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """Claims of partitions on camera ids, as far as this process sees them; a claim expires after `keep_s`.
+
+    May be used from any thread.
+    """
+
+    def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
+        self._keep_s, self._clock = keep_s, clock
+        self._claims: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def take(self, camera: str, partition: int) -> int | None:
+        """Claim a camera for a partition.
+
+        Returns:
+            The other partition that claims it, at most once in `keep_s` seconds for a camera; else None.
+        """
+        now = self._clock()
+        with self._lock:
+            before = self._claims.get(camera)
+            self._claims[camera] = (partition, now + self._keep_s)
+            if before is None or before[0] == partition or before[1] <= now:
+                return None
+            if self._told.get(camera, 0.0) > now:
+                return None
+            self._told[camera] = now + self._keep_s
+            return before[0]
+
+    def release(self, partition: int) -> None:
+        """The partition is another worker's now; expired claims are dropped with it."""
+        now = self._clock()
+        with self._lock:
+            self._claims = {
+                camera: claim
+                for camera, claim in self._claims.items()
+                if claim[0] != partition and claim[1] > now
+            }
+            self._told = {camera: until for camera, until in self._told.items() if until > now}

@@ -1,0 +1,65 @@
+"""What one camera may use: bytes, decoding time and failures in an interval of record time."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from lookout.v1.state_pb2 import Quota
+
+__all__ = ["Limits", "Usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one camera within `interval_s` seconds of record time; None: no limit.
+
+    bytes: of segments; work_s: seconds that segments occupied a decoder; failures: dead letters.
+    """
+
+    interval_s: float
+    bytes: int | None
+    work_s: float | None
+    failures: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a camera used since `since_ms` (record time, Unix milliseconds)."""
+
+    since_ms: int = 0
+    bytes: int = 0
+    work_us: int = 0
+    failures: int = 0
+
+    @classmethod
+    def of(cls, kept: Quota) -> Self:
+        """As a checkpoint keeps it."""
+        return cls(kept.since_ms, kept.bytes, kept.work_us, kept.failures)
+
+    def message(self) -> Quota:
+        """For a checkpoint."""
+        return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
+
+    def at(self, now_ms: int, limits: Limits) -> "Usage":
+        """The same, begun anew where the interval is over at `now_ms`."""
+        over = now_ms - self.since_ms >= limits.interval_s * 1000
+        return Usage(since_ms=now_ms) if over else self
+
+    def add(self, *, size: int = 0, work_s: float = 0.0, failures: int = 0) -> "Usage":
+        """With more used."""
+        return replace(
+            self,
+            bytes=self.bytes + size,
+            work_us=self.work_us + round(work_s * 1e6),
+            failures=self.failures + failures,
+        )
+
+    def exceeded(self, limits: Limits) -> str | None:
+        """Which limit is used up, in words; None where the camera may go on."""
+        over = f"in {limits.interval_s:g} s"
+        if limits.bytes is not None and self.bytes >= limits.bytes:
+            return f"quota: {self.bytes} bytes {over}, the limit is {limits.bytes}"
+        if limits.work_s is not None and self.work_us >= limits.work_s * 1e6:
+            return f"quota: {self.work_us / 1e6:.1f} s of decoding {over}, the limit is {limits.work_s:g} s"
+        if limits.failures is not None and self.failures >= limits.failures:
+            return f"quota: {self.failures} failed segments {over}, the limit is {limits.failures}"
+        return None

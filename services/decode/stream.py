@@ -1,0 +1,133 @@
+"""Where a camera's stream stands: its epoch, its clocks, and what a checkpoint keeps of them."""
+
+from dataclasses import dataclass, replace
+
+from lookout.codec import DecodedSegment
+from lookout.runtime import Record
+from lookout.v1.state_pb2 import DecodeState
+from lookout.wire import headers
+
+__all__ = ["Stream", "began_ms", "captured_ms", "ended_ms"]
+
+#: record time beyond this is no time (the year 10889): epochs stay far inside 64 bits
+_LAST_MS = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One epoch of a camera as far as it is written. Stream and container times in microseconds.
+
+    Attributes:
+        epoch: Unix milliseconds of the record that opened it; 0: nothing was ever written.
+        wall_us: Unix time minus stream time, as anchored last.
+        anchored_us: stream time of that anchoring.
+        least_us: the smallest Unix time minus stream time of a segment since; 0: none.
+        watermark_us: stream time up to which records were written.
+        origin_us: container time of stream time 0.
+        next_us: container time at which the next segment should begin.
+        next_sample: the first grid point the next segment may fill.
+        heard_ms: until when the camera was heard, by its own clock if it tells it, else by Kafka's.
+        arrived_ms: record time of its newest segment.
+        silent: the gap of the present silence is written.
+    """
+
+    epoch: int = 0
+    wall_us: int = 0
+    anchored_us: int = 0
+    least_us: int = 0
+    watermark_us: int = 0
+    origin_us: int = 0
+    next_us: int = 0
+    next_sample: int = 0
+    heard_ms: int = 0
+    arrived_ms: int = 0
+    silent: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a segment may continue it."""
+        return self.epoch > 0 and not self.silent
+
+    @classmethod
+    def of(cls, kept: DecodeState) -> "Stream":
+        """As a checkpoint keeps it."""
+        return cls(
+            epoch=kept.epoch,
+            wall_us=kept.wall_offset_us,
+            anchored_us=kept.anchored_us,
+            least_us=kept.least_offset_us,
+            watermark_us=kept.watermark_us,
+            origin_us=round(kept.epoch_pts * 1e6),
+            next_us=round(kept.last_pts * 1e6),
+            next_sample=kept.next_sample,
+            heard_ms=kept.last_arrival_ms,
+            arrived_ms=kept.arrived_ms,
+            silent=kept.silent,
+        )
+
+    def message(self) -> DecodeState:
+        """For a checkpoint."""
+        return DecodeState(
+            epoch=self.epoch,
+            wall_offset_us=self.wall_us,
+            anchored_us=self.anchored_us,
+            least_offset_us=self.least_us,
+            watermark_us=self.watermark_us,
+            epoch_pts=self.origin_us / 1e6,
+            last_pts=self.next_us / 1e6,
+            next_sample=self.next_sample,
+            last_arrival_ms=self.heard_ms,
+            arrived_ms=self.arrived_ms,
+            silent=self.silent,
+        )
+
+    def following(self, record: Record, decoded: DecodedSegment) -> "Stream":
+        """The epoch that `record` opens."""
+        epoch = max(self.epoch + 1, min(record.timestamp_ms, _LAST_MS))
+        return Stream(epoch=epoch, wall_us=began_ms(record) * 1000, origin_us=decoded.facts.first_us)
+
+    def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":
+        """With the wall clock anchored anew, if the segment begins `every_us` or more after the last time.
+
+        Segments come late but never early, so the smallest offset since the last anchoring is the nearest
+        to the truth.
+        """
+        if self.watermark_us == 0:
+            return self  # the segment that opened the epoch anchored it
+        start_us = decoded.end_stream_us - span_us(decoded)
+        offset = began_ms(record) * 1000 - start_us
+        least = min(offset, self.least_us) if self.least_us else offset
+        if start_us - self.anchored_us < every_us:
+            return replace(self, least_us=least)
+        return replace(self, wall_us=least, anchored_us=start_us, least_us=0)
+
+    def heard(self, record: Record, until_ms: int) -> "Stream":
+        """With the camera heard until `until_ms`, in a record that came with `record`."""
+        return replace(
+            self,
+            heard_ms=max(self.heard_ms, until_ms),
+            arrived_ms=max(self.arrived_ms, record.timestamp_ms),
+        )
+
+
+def span_us(decoded: DecodedSegment) -> int:
+    """Microseconds a segment lasts."""
+    return decoded.facts.end_us - decoded.facts.first_us
+
+
+def captured_ms(record: Record) -> int | None:
+    """Unix milliseconds of the first frame, if the producer says so."""
+    text = headers.text(record.headers, headers.CAPTURED_AT) or ""
+    return int(text) if text.isdigit() and int(text) < 1 << 43 else None
+
+
+def began_ms(record: Record) -> int:
+    """Unix milliseconds of the first frame; where nobody says so, when Kafka got the segment."""
+    captured = captured_ms(record)
+    return record.timestamp_ms if captured is None else captured
+
+
+def ended_ms(record: Record, decoded: DecodedSegment) -> int:
+    """The end of a segment on the clock of `began_ms`: Kafka gets a segment once it has ended."""
+    captured = captured_ms(record)
+    return record.timestamp_ms if captured is None else captured + span_us(decoded) // 1000

@@ -416,15 +416,19 @@ class CameraMemory:
         parts = self.layers[layer].partitions
         return [cluster for part in parts if part is not None for cluster in part.clusters]
 
-    def size(self) -> IndexSize:
-        """The resident index against the KV it indexes: per cluster the mean key, mean value and unit mean
-        in the KV's dtype and 40 bytes of counters; per visual cluster and layer a mean key and value."""
-        element = self.shape.dtype.itemsize
+    def size(self, shape: KVShape | None = None) -> IndexSize:
+        """The resident index against the KV it indexes, for tokens of `shape` (default: this memory's).
+
+        Per cluster the mean key, mean value and unit mean in the KV's dtype and 40 bytes of counters; per
+        visual cluster and layer a mean key and value.
+        """
+        told = shape or self.shape
+        row = told.width * told.dtype.itemsize
         clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
         visual = sum(len(index.counts) for index in self.layers)
         tokens = sum(int(index.counts.sum()) for index in self.layers)
-        index = clusters * (3 * self.shape.width * element + 40) + visual * 2 * self.shape.width * element
-        return IndexSize(index, tokens * self.shape.token_bytes, clusters, tokens)
+        index = clusters * (3 * row + 40) + visual * 2 * row
+        return IndexSize(index, tokens * told.token_bytes, clusters, tokens)
 
 
 def _mean_variance(partitions: Sequence[Partition | None]) -> float:

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lookout.errors import LookoutError
+
 Ints = NDArray[np.int64]
 
 
-class HistoryError(RuntimeError):
+class HistoryError(LookoutError, RuntimeError):
     """A memory cannot do what it was asked to; the message names what, where and why."""
 
 

@@ -64,7 +64,7 @@ def full_attention(family: str, shot: Snapshot, blocks: list[StrideBlock], span:
     positions = (start + slots[shot.token_frame][:, None] * step).T + shot.token_place
     places = np.concatenate([shot.prefix.positions, positions], 1)
     last = start + (span + frames - first - 1) * step + extent
-    suffix = told._suffix(TEXT)
+    suffix = told.suffix(TEXT)
     asked = np.broadcast_to(int(last.max()) + np.arange(len(suffix)), (len(step), len(suffix)))
     axis = axes_of(layout, model.config)
     inv = model.rotary.inv_freq

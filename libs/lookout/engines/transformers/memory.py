@@ -41,12 +41,23 @@ from lookout.memory import (
 )
 from lookout.memory.attention import merged, partial
 from lookout.memory.types import Ints
-from lookout.windows import StrideBlock, WindowPlan
+from lookout.windows import PromptPart, StrideBlock, WindowPlan
 from lookout.windows.positions import RowLayout, positions_of
 from lookout.windows.rotary import Angles, Rotary
 
 EVIDENCE = 8
 """Frames named as evidence at most."""
+
+
+class Clock:
+    """What times an answer's stages: the wall clock. Benches on a busy CPU put the thread's own time here."""
+
+    now: Callable[[], float] = staticmethod(time.perf_counter)
+
+
+def clock() -> float:
+    """Seconds of the present clock."""
+    return Clock.now()
 
 
 # Born KV: what the engine computed for a block when the block was newest.
@@ -99,19 +110,18 @@ def born_block(
         )
     parts = [part for part in plan.parts if part.block == block.index]
     begin, end = (parts[0].start, parts[-1].stop) if parts else (0, 0)
-    frame = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
+    frame = np.repeat([part.frame for part in parts], [part.stop - part.start for part in parts])
     rule = engine.layout.positions
-    places, step, extent = [], np.zeros(rule.axes, np.int64), np.zeros(rule.axes, np.int64)
-    for part, one in zip(parts, block.frames, strict=True):
-        around = (part.visual_start - part.start, part.stop - part.visual_stop)
-        inside, stop = positions_of(rule, compact, RowLayout.of([one], 0, *around), [one])
+    places, extent = [], np.ones(rule.axes, np.int64)
+    for part in parts:
+        one = block.frames[part.frame]
+        inside, stop = positions_of(rule, compact, _alone(part), [one])
         places.append(inside)
-        if rule.kind == "qwen2_5_vl":
-            extent = np.array([1, *one.keep.shape], dtype=np.int64)
-            step = np.array([_ticks(rule.ticks_per_second, block, frame_us), 0, 0], dtype=np.int64)
-        else:
-            extent = np.maximum(extent, stop)
-            step = extent
+        grid = [1, *one.keep.shape] if rule.kind == "qwen2_5_vl" else [stop] * rule.axes
+        extent = np.maximum(extent, np.array(grid, dtype=np.int64))
+    step = extent
+    if rule.kind == "qwen2_5_vl":
+        step = np.array([_ticks(rule.ticks_per_second, block, frame_us), 0, 0], dtype=np.int64)
     return BornBlock(
         stream=plan.stream,
         index=block.index,
@@ -124,6 +134,16 @@ def born_block(
         keys=torch.stack([part[:, begin:end] for part in kv.keys]).cpu(),
         values=torch.stack([part[:, begin:end] for part in kv.values]).cpu(),
     )
+
+
+def _alone(part: PromptPart) -> RowLayout:
+    """The rows of one frame as a prompt of its own."""
+    sizes = (
+        part.visual_start - part.start,
+        part.visual_stop - part.visual_start,
+        part.stop - part.visual_stop,
+    )
+    return RowLayout(0, *(np.array([size], dtype=np.int64) for size in sizes))
 
 
 def _ticks(per_second: float, block: StrideBlock, frame_us: int | None) -> int:
@@ -295,11 +315,11 @@ class ClusterReader:
 
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
         """Choose with the layer's own query, complete what was moved, and put it into temporal order."""
-        trace, begun = self.traces[layer], time.perf_counter()
+        trace, begun = self.traces[layer], clock()
         found = self._choose(layer, query)
-        chosen = time.perf_counter()
+        chosen = clock()
         data, moved = self.prefetcher.complete(layer, found.clusters, max(1, found.scored))
-        trace.retrieve_s, trace.move_s = chosen - begun, time.perf_counter() - chosen
+        trace.retrieve_s, trace.move_s = chosen - begun, clock() - chosen
         trace.tokens, trace.clusters, trace.scored = found.tokens, len(found.clusters), found.scored
         trace.representatives, trace.transfer = len(found.representatives), moved
         trace.ids = tuple(cluster.id for cluster in found.clusters)
@@ -457,7 +477,7 @@ class AskHandle(Handle):
         owner: Any = self.owner
         trace: LayerTrace = owner.traces[self.layer]
         state: _LayerState = owner.place(self.layer, query)
-        begun = time.perf_counter()
+        begun = clock()
         turned = Rotary.rotate(query, owner.angles)
         own = Rotary.rotate(self.key, owner.angles)
         rows, before = query.shape[1], state.own
@@ -480,7 +500,7 @@ class AskHandle(Handle):
         state.keys, state.values, state.own = keys, values, before + rows
         if state.bias is not None:
             state.bias = torch.cat([state.bias, state.bias.new_zeros(rows)])
-        trace.attend_s += time.perf_counter() - begun
+        trace.attend_s += clock() - begun
         return out
 
     def _weigh(
@@ -546,7 +566,7 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
     first = ask.states[0] is None
     model.config._attn_implementation = NAME
     for index, layer in enumerate(model.layers):
-        begun = time.perf_counter()
+        begun = clock()
         trace = ask.traces[index]
         if first and ask.predictor is Predictor.PROJECTED and index + 1 < len(model.layers):
             ask.reader.foresee(index + 1, foreseen_query(model, index + 1, hidden))
@@ -559,7 +579,7 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
             position_embeddings=(ones, zeros),
         )
         if first:
-            trace.compute_s = time.perf_counter() - begun - trace.retrieve_s - trace.move_s
+            trace.compute_s = clock() - begun - trace.retrieve_s - trace.move_s
     out: torch.Tensor = model.norm(hidden[0, -1])
     return out
 
@@ -672,7 +692,7 @@ def ask(
         HistoryError: nothing of the memory lies in the given time range.
     """
     model, settings = engine.model, retrieval or RetrievalSettings()
-    ids = engine._suffix(question)
+    ids = engine.suffix(question)
     allowed = Span.of_times(snapshot.times_us, since_us, until_us)
     if not allowed.holds(np.arange(len(snapshot.times_us))).any():
         raise HistoryError(
@@ -688,7 +708,7 @@ def ask(
     traces = [LayerTrace() for _ in model.layers]
     moving = Prefetcher(mover(model.device), resident, ahead=predictor is not Predictor.NONE)
     with torch.inference_mode(), moving:
-        begun = time.perf_counter()
+        begun = clock()
         told = reader or ClusterReader(
             snapshot, settings, moving, traces, predictor=predictor, span=allowed, device=model.device
         )
@@ -696,7 +716,7 @@ def ask(
         last = run_pass(model, state, ids, layout.question)
         rows = model.head.weight.index_select(0, engine._answer_rows)
         pair = torch.nn.functional.linear(last, rows).cpu()
-        spent = time.perf_counter() - begun
+        spent = clock() - begun
         if not bool(torch.isfinite(pair).all()):
             raise EngineError(f"the answer to {question!r} is not finite; check the weights")
         text = None

@@ -51,6 +51,10 @@ bench-peers: setup  ## our reader beside torchcodec and decord, which come into 
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
 	$(BIN)/python -m tests.bench.peers --decord out/peers/bin/python $(PEERS)
 
+SECONDS ?= 3600
+soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
+	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
+
 bench-%: setup  ## bench-decode, -motion, -vision, -windows, -windows_fidelity, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
 

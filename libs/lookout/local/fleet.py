@@ -237,6 +237,13 @@ class Fleet:
             grpc_token_file=str(self._token_file) if self._token_file else None,
         )
 
+    def pids(self) -> dict[str, int]:
+        """The process of every server and service that runs now, by name."""
+        servers = {"kafka": self._kafka, "redis": self._redis}
+        found = {name: each.pid for name, each in servers.items() if each is not None}
+        found |= {each.name: each.pid for each in self.services}
+        return {name: pid for name, pid in found.items() if pid is not None}
+
     def on_progress(self, tell: Progress) -> None:
         """While it starts, `tell` gets one sentence about what is being waited for."""
         self._progress = tell

@@ -132,7 +132,7 @@ def calm(
     """The outcomes of a fleet that is left alone."""
     with fleet(folder, engine) as running:
         tell("the undisturbed fleet is up")
-        _watch(running.bootstrap)
+        watch(running.bootstrap)
         publisher = Publisher(running.bootstrap, segments, None)
         publisher.start()
         return _await(running, publisher, plan, tell)
@@ -145,7 +145,7 @@ def stormy(
     chance = random.Random(plan.seed)
     with fleet(folder) as running:
         tell("the other fleet is up")
-        _watch(running.bootstrap)
+        watch(running.bootstrap)
         publisher = Publisher(running.bootstrap, segments, plan.pace)
         publisher.start()
         pause = plan.seconds / plan.pace / (len(faults) + 1)
@@ -157,7 +157,8 @@ def stormy(
         return _await(running, publisher, plan, tell)
 
 
-def _watch(bootstrap: str) -> None:
+def watch(bootstrap: str) -> None:
+    """Ask the standing questions."""
     producer = Producer({"bootstrap.servers": bootstrap})
     rule = Rule(threshold=0.5, k=1, n=1)
     for number, question in enumerate(QUESTIONS):

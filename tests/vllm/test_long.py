@@ -43,6 +43,16 @@ def test_two_tensor_parallel_ranks_answer_like_one_engine(family: str) -> None:
         engine.close()
 
 
+@pytest.mark.parametrize("family", ["internvl", "qwen3_vl"])
+def test_compiled_layers_answer_like_the_reference(family: str) -> None:
+    """`eager=False`: on CPU the layers are compiled, on CUDA they are captured in graphs as well."""
+    engine = start(family, eager=False)
+    try:
+        compare(engine, family, 5, 1e-4)
+    finally:
+        engine.close()
+
+
 def test_two_hundred_slides_do_not_drift() -> None:
     engine = start("qwen2_5_vl")
     try:

@@ -179,7 +179,7 @@ def test_a_forward_that_raises_costs_one_stream_only(
     for batch in batches[:3]:
         reference(family).run(batch)
         vllm_engine.run(batch)
-    connector = get_kv_transfer_group()
+    connector = get_kv_transfer_group().worker
     feed = connector._feed
 
     def failing(offset: int, share: Any, *rest: Any) -> None:
@@ -347,6 +347,56 @@ def test_eighty_frames_of_256_tokens_fit(vllm_engine: Any, family: str) -> None:
 
     label = len(vllm_engine.layout.label.ids(0)) + len(vllm_engine.layout.frame_open) + 1
     assert 80 * (256 + label) + len(vllm_engine.layout.prefix) + 100 < MAX_ROWS
+
+
+@each_family
+def test_the_layers_get_the_same_addresses_in_every_step(vllm_engine: Any, family: str) -> None:
+    """What captured CUDA graphs replay; windows of other sizes and question steps are views of one buffer."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    model = get_kv_transfer_group().worker.model
+    inner, seen, sizes = model.language_model.model.forward, set[tuple[int, ...]](), set[int]()
+
+    def noted(ids: Any, positions: Any, middle: Any, embeds: Any, *levels: Any) -> Any:
+        from vllm.forward_context import get_forward_context
+
+        if not get_forward_context().skip_compiled:  # refreshed ranges run outside of graphs
+            deep = [level for one in levels for level in one.tensors.values()]
+            seen.add(tuple(part.data_ptr() for part in (positions, embeds, *deep)))
+            sizes.add(len(embeds))
+        return inner(ids, positions, middle, embeds, *levels)
+
+    model.language_model.model.forward = noted
+    try:
+        for batch in slide(family, planner(vllm_engine), ["a/0", "yard/0"], range(4), {}):
+            for answer in vllm_engine.run(batch):
+                answer.unwrap()
+    finally:
+        model.language_model.model.forward = inner
+        for stream in ("a/0", "yard/0"):
+            vllm_engine.close_stream(stream)
+    assert len(sizes) > 2
+    assert len(seen) == 1
+
+
+@each_family
+def test_vllm_rotates_by_float64_angles_in_float32(vllm_engine: Any, family: str) -> None:
+    """Far positions, bfloat16 queries: as float64 has them, to one rounding of the result."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    model = get_kv_transfer_group().worker.model
+    wide, draw = model.language_model.model.layers[0].self_attn.rotary_emb, torch.Generator().manual_seed(0)
+    axes = vllm_engine.layout.positions.axes
+    positions = torch.randint(20_000, 32_000, (axes, 50), generator=draw)
+    exact = model.rotation.angles(positions, torch.float64)
+    for dtype, close in ((torch.float32, 1e-6), (torch.bfloat16, 5e-3)):
+        query, key = (torch.randn(50, heads * 32, generator=draw).to(dtype) for heads in (4, 2))
+        got = wide(positions if axes > 1 else positions[0], query.clone(), key.clone())
+        for one, given in zip(got, (query, key), strict=True):
+            want = model.rotation.rotate(given.double().view(50, -1, 32).transpose(0, 1), exact)
+            apart = (one.view(50, -1, 32).transpose(0, 1).double() - want).abs() / want.abs().clamp(min=1)
+            assert one.dtype == dtype
+            assert float(apart.max()) < close
 
 
 def test_unsupported_checkpoints_are_refused_before_vllm_starts(tmp_path: Any) -> None:

@@ -1,0 +1,147 @@
+"""One vLLM engine in this process: requests in, raw logits of the answer tokens out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import vllm
+from vllm import LLM, SamplingParams
+from vllm.config import KVTransferConfig
+from vllm.inputs import TokensPrompt
+from vllm.platforms import current_platform
+
+from lookout.engines.vllm.internals import worker
+from lookout.engines.vllm.internals.model import ARCHITECTURE
+
+VERSION = "0.32.0"
+
+
+def installed_version() -> str:
+    """The version of vLLM that is installed."""
+    return str(vllm.__version__).split("+")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCall:
+    """One vLLM request: prompt ids, the window they belong to, and how many leading rows are loaded from the
+    KV held under a name. `ask`: the window is complete, only what follows it is computed."""
+
+    window: str
+    held: str
+    prompt: list[int]
+    load: int
+    ask: bool
+    salt: str
+    newline: tuple[int, ...] = ()
+    tokens: int = 1
+    stop: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What came back: generated ids, and the raw logits of the answer tokens at the first of them."""
+
+    tokens: tuple[int, ...]
+    logits: dict[int, float]
+    cached: int
+
+
+class Backend:
+    """One vLLM engine in this process (and one process more per further tensor-parallel rank)."""
+
+    def __init__(
+        self,
+        checkpoint: str,
+        *,
+        dtype: str,
+        answers: tuple[int, int],
+        newline: torch.Tensor | None,
+        max_rows: int,
+        max_batched_rows: int,
+        block_size: int,
+        kv_cache_bytes: int,
+        tensor_parallel: int,
+        eager: bool,
+    ) -> None:
+        self.answers = answers
+        if tensor_parallel > 1 and current_platform.is_cpu():
+            # By default every rank wants a NUMA node of its own.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        compilation = {} if eager else {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
+        self.llm = LLM(
+            model=checkpoint,
+            skip_tokenizer_init=True,
+            dtype=dtype,
+            max_model_len=max_rows,
+            max_num_batched_tokens=max_batched_rows,
+            block_size=block_size,
+            kv_cache_memory_bytes=kv_cache_bytes,
+            tensor_parallel_size=tensor_parallel,
+            enforce_eager=eager,
+            enable_prefix_caching=True,
+            hf_overrides={"architectures": [ARCHITECTURE]},
+            worker_cls=f"{worker.__name__}.WindowWorker",
+            kv_transfer_config=KVTransferConfig(
+                kv_connector="WindowConnector", kv_connector_module_path=worker.__name__, kv_role="kv_both"
+            ),
+            logprobs_mode="raw_logits",
+            seed=0,
+            **compilation,
+        )
+        config = self.llm.llm_engine.vllm_config.cache_config
+        self.capacity = int(config.num_gpu_blocks - 1) * int(config.block_size)
+        if newline is not None:
+            self.call("lookout_newline", newline)
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """Call every rank."""
+        out: list[Any] = self.llm.collective_rpc(method, args=arguments)
+        return out
+
+    def generate(self, asks: Sequence[EngineCall]) -> list[EngineOutput]:
+        """Run requests as one batch, greedily; the answers in their order."""
+        if not asks:
+            return []
+        prompts = [TokensPrompt(prompt_token_ids=ask.prompt, cache_salt=ask.salt) for ask in asks]
+        params = [self._params(ask) for ask in asks]
+        outputs = self.llm.generate(prompts, params, use_tqdm=False)
+        return [self._output_of(output) for output in outputs]
+
+    def abort(self) -> None:
+        """Throw away every request that an error left behind."""
+        engine = self.llm.llm_engine
+        left = list(engine.output_processor.request_states)
+        if left:
+            engine.abort_request(left, internal=True)
+
+    def close(self) -> None:
+        """Stop the engine and free its memory."""
+        self.llm.llm_engine.engine_core.shutdown()
+
+    def _params(self, ask: EngineCall) -> SamplingParams:
+        wish = {
+            "window": ask.window,
+            "held": ask.held,
+            "load": ask.load,
+            "ask": ask.ask,
+            "newline": list(ask.newline),
+        }
+        return SamplingParams(
+            max_tokens=ask.tokens,
+            temperature=0.0,
+            detokenize=False,
+            ignore_eos=True,
+            stop_token_ids=list(ask.stop),
+            logprob_token_ids=list(self.answers),
+            extra_args={"kv_transfer_params": {"lookout": wish}},
+        )
+
+    def _output_of(self, output: Any) -> EngineOutput:
+        first = output.outputs[0]
+        scores = first.logprobs[0] if first.logprobs else {}
+        logits = {token: float(scores[token].logprob) for token in self.answers if token in scores}
+        return EngineOutput(tuple(first.token_ids), logits, int(output.num_cached_tokens or 0))

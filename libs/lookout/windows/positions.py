@@ -47,9 +47,16 @@ class RowLayout:
 
 
 def positions_of(
-    rule: PositionRule, compact: bool, places: RowLayout, frames: Sequence[EncodedFrame]
+    rule: PositionRule,
+    compact: bool,
+    places: RowLayout,
+    frames: Sequence[EncodedFrame],
+    origin_us: int | None = None,
 ) -> tuple[Rows, int]:
     """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
+
+    `origin_us` is the sampling point from which time counts, where the frames continue a video; None: the
+    first frame's.
 
     Sources: `get_rope_index` of transformers' Qwen2.5-VL and Qwen3-VL; text after a frame starts at the
     maximum over all axes + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.
@@ -59,7 +66,7 @@ def positions_of(
     positions = np.empty((rule.axes, places.rows), dtype=np.int64)
     positions[:, : places.prefix] = np.arange(places.prefix)
     if rule.kind == "qwen2_5_vl":
-        return positions, _video(rule, places, frames, positions)
+        return positions, _video(rule, places, frames, positions, origin_us)
     kept = _joined([frame.kept for frame in frames])
     if rule.kind == "qwen3_vl":
         cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
@@ -79,14 +86,21 @@ def positions_of(
     return positions, int(ends[-1]) if len(ends) else places.prefix
 
 
-def _video(rule: PositionRule, places: RowLayout, frames: Sequence[EncodedFrame], positions: Rows) -> int:
-    """All frames as one grid, t in ticks from the first frame's sampling point; the position behind it."""
+def _video(
+    rule: PositionRule,
+    places: RowLayout,
+    frames: Sequence[EncodedFrame],
+    positions: Rows,
+    origin_us: int | None,
+) -> int:
+    """All frames as one grid, t in ticks from the origin; the position behind it."""
     if places.before.any() or places.after.any():
         raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
     corner = places.prefix
     if not frames:
         return corner
-    seconds = np.array([frame.slot_us - frames[0].slot_us for frame in frames]) / 1e6
+    origin = frames[0].slot_us if origin_us is None else origin_us
+    seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
     # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
     ticks = np.floor(seconds * rule.ticks_per_second + 1e-4).astype(np.int64)
     kept = _joined([frame.kept for frame in frames])

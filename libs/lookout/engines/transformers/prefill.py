@@ -1,0 +1,552 @@
+"""Group prefill of recordings with KV pruning (QuickPrefill, QuickVideo section 3.2).
+
+Groups run one after the other through the stock decoder layers. Each attends to the kept KV of all earlier
+groups; in every layer, the entries of best score stay per KV head, equally many for each head, so that KV is
+rectangular. Nothing is read back from the device: counts are known from the plan. Positions never change in a
+recording, so keys are stored rotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.engines.transformers.attention import CHUNK, Chunk, Handle, additive, sdpa
+from lookout.engines.transformers.engine import TransformersEngine
+from lookout.engines.transformers.model import LanguageModel
+from lookout.engines.types import Answer, EngineError, PlanError, PositionError, Question
+from lookout.recordings import GroupPlan, PrefillSettings, Score
+from lookout.windows import EncodedFrame
+from lookout.windows.rotary import Angles, Rotary
+
+Ints = np.ndarray
+
+
+@dataclass(slots=True, eq=False)
+class RecordingKV:
+    """The kept KV of one recording.
+
+    Attributes:
+        keys: Per layer [kv_heads, capacity, head_dim], rotated.
+        values: Per layer [kv_heads, capacity, head_dim].
+        entries: Per layer int32 [kv_heads, capacity]: the prompt row of every entry.
+        rows: Entries in use, per layer and KV head.
+        frame_of_row: Frame of every prompt row, -1 for the prefix.
+        times_us: Time of every frame.
+    """
+
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+    entries: list[torch.Tensor]
+    rows: int = 0
+    frame_of_row: list[Ints] = field(default_factory=list)
+    times_us: list[int] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, model: LanguageModel) -> RecordingKV:
+        """KV without rows."""
+        shape = (model.kv_heads, 0, model.head_dim)
+        keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in model.layers]
+        entries = [
+            torch.zeros((model.kv_heads, 0), dtype=torch.int32, device=model.device) for _ in model.layers
+        ]
+        return cls(keys, [torch.zeros_like(part) for part in keys], entries)
+
+    @property
+    def capacity(self) -> int:
+        """Rows allocated."""
+        return int(self.keys[0].shape[1])
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the entries in use, over all layers."""
+        one = self.keys[0]
+        return 2 * len(self.keys) * one.shape[0] * one.shape[2] * one.element_size() * self.rows
+
+    def reserve(self, rows: int) -> None:
+        """Make room for `rows` entries, layer by layer."""
+        if rows <= self.capacity:
+            return
+        for parts in (self.keys, self.values, self.entries):
+            for index, old in enumerate(parts):
+                fresh = old.new_zeros((old.shape[0], rows, *old.shape[2:]))
+                fresh[:, : self.rows] = old[:, : self.rows]
+                parts[index] = fresh
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """What one group cost: rows computed, entries kept per layer and KV head so far, KV bytes so far, and
+    FLOPs (2 per multiply-add; projections, MLP and attention of group rows and of question rows)."""
+
+    rows: int
+    kept: int
+    kv_bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Share of an answer's attention that falls on one frame, mean over layers and heads."""
+
+    time_us: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingAnswer:
+    """An answer, with the frames it attends to most, best first."""
+
+    answer: Answer
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _GroupPass:
+    """The cache object the layers see: a group's rows, then the rows of questions."""
+
+    kv: RecordingKV
+    plan: GroupPlan | None
+    settings: PrefillSettings
+    angles: Angles
+    chunks: list[Chunk]
+    question_rows: int
+    question_angles: Angles
+    question_mask: torch.Tensor | None
+    competing: torch.Tensor | None
+    fixed: torch.Tensor | None
+    weigh: torch.Tensor | None = None  # question rows whose attention is gathered
+    attention: torch.Tensor | None = None  # float32 [weighed, prompt rows]
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Handle, torch.Tensor]:
+        """Called by the stock attention module."""
+        return _GroupHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Part of the cache protocol; positions are explicit here."""
+        return 0
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of the group in the pass."""
+        return 0 if self.plan is None else self.plan.rows
+
+
+class _GroupHandle(Handle):
+    """What `update` hands to the attention function in place of K."""
+
+    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Outputs [rows, heads, head_dim] of un-rotated queries [heads, rows, head_dim]."""
+        state: _GroupPass = self.owner  # type: ignore[assignment]
+        kv, layer, count = state.kv, self.layer, state.group_rows
+        before, end = kv.rows, kv.rows + count
+        keys, values = kv.keys[layer], kv.values[layer]
+        out = torch.empty(
+            (query.shape[1], query.shape[0], query.shape[2]), dtype=query.dtype, device=query.device
+        )
+        if count:
+            keys[:, before:end] = Rotary.rotate(self.key[:, :count], state.angles)
+            values[:, before:end] = value[0, :, :count]
+            placed = Rotary.rotate(query[:, :count], state.angles)
+            for chunk in state.chunks:
+                seen = slice(0, chunk.limit)
+                out[chunk.start : chunk.stop] = sdpa(
+                    placed[:, chunk.start : chunk.stop], keys[:, seen], values[:, seen], chunk.mask, scaling
+                )
+        asked: torch.Tensor | None = None
+        if state.question_rows:
+            asked = Rotary.rotate(query[:, count:], state.question_angles)
+            own = Rotary.rotate(self.key[:, count:], state.question_angles)
+            all_keys = torch.cat([keys[:, :end], own], 1)
+            all_values = torch.cat([values[:, :end], value[0, :, count:]], 1)
+            out[count:] = sdpa(asked, all_keys, all_values, state.question_mask, scaling)
+            if state.weigh is not None:
+                self._weigh(state, asked, all_keys, scaling)
+        if state.plan is not None:
+            self._prune(state, asked)
+        return out
+
+    def _prune(self, state: _GroupPass, asked: torch.Tensor | None) -> None:
+        """Keep the group's entries of best score, in prompt order."""
+        kv, layer, plan = state.kv, self.layer, state.plan
+        assert plan is not None
+        before, count = kv.rows, plan.rows
+        keys = kv.keys[layer][:, before : before + count]
+        values = kv.values[layer][:, before : before + count]
+        entries = kv.entries[layer]
+        if plan.kept == count:
+            number = torch.arange(plan.before, plan.before + count, dtype=torch.int32, device=keys.device)
+            entries[:, before : before + count] = number
+            return
+        assert state.competing is not None
+        chosen = self._chosen(state, keys, values, asked)
+        if state.fixed is not None:
+            chosen = torch.cat([state.fixed.expand(keys.shape[0], -1), chosen], 1)
+        chosen = chosen.sort(1).values
+        wide = chosen[..., None].expand(-1, -1, keys.shape[2])
+        stop = before + plan.kept
+        kv.keys[layer][:, before:stop] = keys.gather(1, wide)
+        kv.values[layer][:, before:stop] = values.gather(1, wide)
+        entries[:, before:stop] = (chosen + plan.before).to(torch.int32)
+
+    def _chosen(
+        self, state: _GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The competing rows that stay, int64 [kv_heads, keep], unordered."""
+        plan, settings, rows = state.plan, state.settings, state.competing
+        assert plan is not None
+        assert rows is not None
+        heads, keep, total = keys.shape[0], plan.keep, rows.shape[0]
+        if settings.score is Score.FIRST:
+            return rows[:keep].expand(heads, -1)
+        if settings.score is Score.UNIFORM:
+            spread = (torch.arange(keep, device=rows.device) * total + total // 2) // keep
+            return rows[spread].expand(heads, -1)
+        scores = self._scores(state, keys.index_select(1, rows), values.index_select(1, rows), asked)
+        return rows[scores.topk(keep, dim=1, sorted=False).indices]
+
+    def _scores(
+        self, state: _GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Scores [kv_heads, rows] of competing rows; the highest stay."""
+        plan, settings = state.plan, state.settings
+        assert plan is not None
+        if settings.score is Score.KEY_NORM:
+            return -_norm(keys)
+        if settings.score is Score.VALUE_NORM:
+            return _norm(values)
+        if settings.score is Score.ATTENTION:
+            assert asked is not None
+            # The mean dot product over questions' rows and a KV head's queries is that of the mean query.
+            mean = asked.float().mean(1).view(keys.shape[0], -1, keys.shape[2]).mean(1)
+            return (keys.float() @ mean[..., None])[..., 0]
+        draw = torch.Generator(device="cpu")
+        draw.manual_seed((settings.seed * 1_000_003 + plan.group) * 1_009 + self.layer)
+        return torch.rand(keys.shape[:2], generator=draw).to(keys.device)
+
+    def _weigh(self, state: _GroupPass, asked: torch.Tensor, keys: torch.Tensor, scaling: float) -> None:
+        """Add the attention of some question rows to the prompt rows they fall on."""
+        assert state.weigh is not None
+        assert state.question_mask is not None
+        assert state.attention is not None
+        chosen = asked.index_select(1, state.weigh)
+        queries = chosen.view(keys.shape[0], -1, *chosen.shape[1:])
+        scores = queries.float() @ keys.float().transpose(1, 2)[:, None] * scaling
+        scores = scores + state.question_mask.index_select(0, state.weigh).float()
+        held = scores.softmax(-1)[..., : state.kv.rows].sum(1)  # [kv_heads, weighed, entries]
+        where = state.kv.entries[self.layer][:, : state.kv.rows].long()
+        for head in range(where.shape[0]):
+            state.attention.index_add_(1, where[head], held[head])
+
+
+class GroupPrefill:
+    """Prefills one recording group by group and answers questions about it.
+
+    Args:
+        engine: The engine whose model runs; its streams are not touched.
+        settings: What stays of each group.
+        questions: The questions that `Score.ATTENTION` looks with; KV pruned by it serves those only.
+        expected_rows: Prompt rows of the whole recording, to allocate KV once.
+
+    Raises:
+        EngineError: `Score.ATTENTION` without a question.
+    """
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        settings: PrefillSettings,
+        *,
+        questions: Sequence[Question] = (),
+        expected_rows: int = 0,
+    ) -> None:
+        if settings.score is Score.ATTENTION and settings.rho < 1 and not questions:
+            raise EngineError("the attention score needs the questions before the prefill: name them")
+        self.engine, self.settings = engine, settings
+        self.model, self.layout = engine.model, engine.layout
+        self.kv = RecordingKV.empty(self.model)
+        self._expected = expected_rows
+        self._asked = [engine.suffix(question.text) for question in questions]
+        self._last: GroupPlan | None = None
+
+    @property
+    def last(self) -> GroupPlan | None:
+        """The plan of the newest group."""
+        return self._last
+
+    def add(
+        self, plan: GroupPlan, frames: Sequence[EncodedFrame], *, question_position: int | None = None
+    ) -> GroupCost:
+        """Prefill the next group.
+
+        Args:
+            plan: Its plan.
+            frames: The frames that were planned; those without a token are ignored.
+            question_position: Where the questions of `Score.ATTENTION` stand: the position behind the whole
+                recording, where it is known; None: right behind the group.
+
+        Raises:
+            PlanError: The plan does not continue the last one, or does not fit its frames.
+        """
+        shown = [frame for frame in frames if len(frame.kept)]
+        self._check(plan, shown)
+        looking = self.settings.score is Score.ATTENTION and plan.kept < plan.rows
+        suffixes = self._asked if looking else []
+        position = plan.question_position if question_position is None else question_position
+        with self.engine._lock, torch.inference_mode():
+            self._reserve(plan)
+            state = self._pass(plan, suffixes, position)
+            hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
+            self._run(state, hidden, self._deep(plan, shown, sum(map(len, suffixes))))
+            self.kv.rows += plan.kept
+        offset = len(self.kv.times_us)
+        self.kv.frame_of_row.append(_frames_of(plan, offset))
+        self.kv.times_us += [frame.time_us for frame in shown]
+        before, self._last = self.kv.rows - plan.kept, plan
+        seen = plan.rows * before + plan.rows * (plan.rows + 1) // 2
+        asked = sum(map(len, suffixes))
+        flops = self._flops(plan.rows, seen) + self._flops(asked, asked * (before + plan.rows + asked))
+        return GroupCost(plan.rows, self.kv.rows, self.kv.kv_bytes, flops)
+
+    def ask(
+        self, questions: Sequence[Question], *, evidence: int = 0
+    ) -> tuple[tuple[RecordingAnswer, ...], int]:
+        """Answer questions at the end of what was prefilled; KV stays as it is.
+
+        Args:
+            questions: Any number; each sees the recording and itself.
+            evidence: So many frames that each answer attends to most are named.
+
+        Returns:
+            The answers in the order of the questions, and the FLOPs spent.
+
+        Raises:
+            PlanError: Nothing was prefilled.
+            PositionError: A question reaches beyond the model's positions.
+        """
+        if self._last is None:
+            raise PlanError("a recording without a group cannot be asked")
+        if not questions:
+            return (), 0
+        suffixes = [self.engine.suffix(question.text) for question in questions]
+        with self.engine._lock, torch.inference_mode():
+            last, attention = self._ask(suffixes, evidence > 0)
+            pair = torch.nn.functional.linear(
+                last,
+                self.model.head.weight[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
+            ).float()
+            shares = self._shares(attention) if attention is not None else None
+            both, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
+            if not all(np.isfinite(each).all() for each in logits):
+                raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
+            texts, spent = self._texts(questions, suffixes, both)
+        rows = sum(map(len, suffixes))
+        spent += self._flops(rows, sum(len(s) * (self.kv.rows + len(s)) for s in suffixes))
+        answers = tuple(
+            RecordingAnswer(
+                Answer(question.id, both[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])),
+                () if shares is None else self._best(shares[i], evidence),
+            )
+            for i, question in enumerate(questions)
+        )
+        return answers, spent
+
+    def _check(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> None:
+        last = self._last
+        due = 0 if last is None else last.group + 1
+        if plan.group != due or (last is not None and plan.recording != last.recording):
+            raise PlanError(f"{plan.recording}: group {plan.group} does not follow; group {due} is next")
+        tokens = sum(part.visual_stop - part.visual_start for part in plan.parts)
+        if plan.frames != len(frames) or tokens != sum(len(frame.kept) for frame in frames):
+            raise PlanError(
+                f"{plan.recording}: group {plan.group} is planned for {plan.frames} frames with {tokens} "
+                f"tokens, but {len(frames)} frames came"
+            )
+        wrong = [f for f in frames if f.tokens.shape[1] != self.model.hidden]
+        if wrong:
+            raise PlanError(
+                f"{plan.recording}: tokens of width {wrong[0].tokens.shape[1]}, but the model takes "
+                f"{self.model.hidden}"
+            )
+
+    def _reserve(self, plan: GroupPlan) -> None:
+        """Room for the group before it is pruned; all at once where the recording's length is known."""
+        need = self.kv.rows + plan.rows
+        if need > self.kv.capacity:
+            # Only the newest group stands there whole.
+            planned = int(self._expected * self.settings.rho) + plan.rows if self._expected else 0
+            self.kv.reserve(max(need, planned, min(2 * self.kv.capacity, need + 64 * plan.rows)))
+
+    def _pass(self, plan: GroupPlan | None, suffixes: Sequence[Sequence[int]], position: int) -> _GroupPass:
+        device, before = self.model.device, self.kv.rows
+        count = 0 if plan is None else plan.rows
+        lengths = [len(suffix) for suffix in suffixes]
+        steps = np.concatenate([np.arange(n) for n in lengths]) if lengths else np.zeros(0, np.int64)
+        axes = self.layout.positions.axes
+        places = np.broadcast_to(position + steps, (axes, len(steps))).astype(np.int64)
+        mask = None
+        if lengths:
+            owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
+            own = (owner[:, None] == owner[None]).tril()
+            seen = torch.cat([own.new_ones(len(steps), before + count), own], 1)
+            mask = additive(seen, self.model.dtype)
+        competing = fixed = None
+        if plan is not None:
+            competing = torch.from_numpy(plan.competing).to(device)
+            others = np.setdiff1d(np.arange(plan.rows), plan.competing)
+            fixed = torch.from_numpy(others).to(device)[None] if len(others) else None
+        rows = np.zeros((axes, 0), np.int64) if plan is None else plan.positions
+        return _GroupPass(
+            kv=self.kv,
+            plan=plan,
+            settings=self.settings,
+            angles=self._angles(rows),
+            chunks=self._chunks(before, count),
+            question_rows=len(steps),
+            question_angles=self._angles(places),
+            question_mask=mask,
+            competing=competing,
+            fixed=fixed,
+        )
+
+    def _chunks(self, before: int, count: int) -> list[Chunk]:
+        """The group's rows in pieces, each of which reads no key behind its last row."""
+        if before == 0 and count:
+            return [Chunk(0, count, count, None)]
+        out = []
+        places = torch.arange(before + count, device=self.model.device)
+        for start in range(0, count, CHUNK):
+            stop = min(count, start + CHUNK)
+            seen = places[None, : before + stop] <= before + places[start:stop, None]
+            out.append(Chunk(start, stop, before + stop, additive(seen, self.model.dtype)))
+        return out
+
+    def _run(self, state: _GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
+        """Hidden states [rows, hidden] behind the last layer."""
+        size = self.model.head_dim
+        cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
+        sine = torch.zeros_like(cosine)
+        hidden = hidden[None]
+        for index, layer in enumerate(self.model.layers):
+            hidden = layer(
+                hidden,
+                attention_mask=None,
+                position_ids=None,
+                past_key_values=state,
+                use_cache=True,
+                position_embeddings=(cosine, sine),
+            )
+            if deep is not None and index < deep.shape[0]:
+                hidden = hidden + deep[index]
+        return hidden[0]
+
+    def _ask(
+        self, suffixes: Sequence[Sequence[int]], weigh: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Normed states [questions, hidden] at the ends of suffixes, and their attention to prompt rows."""
+        assert self._last is not None
+        position, longest = self._last.question_position, max(map(len, suffixes))
+        if position + longest > self.model.limit:
+            raise PositionError(
+                f"{self._last.recording}: a question of {longest} tokens reaches position "
+                f"{position + longest}, but the model counts only to {self.model.limit - 1}"
+            )
+        state = self._pass(None, suffixes, position)
+        ends = torch.tensor(np.cumsum([len(s) for s in suffixes]) - 1, device=self.model.device)
+        if weigh:
+            rows = self._last.before + self._last.rows
+            state.weigh = ends
+            state.attention = torch.zeros(len(suffixes), rows, device=self.model.device)
+        hidden = self._run(state, self._embed_text(suffixes), None)
+        return self.model.norm(hidden.index_select(0, ends)), state.attention
+
+    def _shares(self, attention: torch.Tensor) -> Ints:
+        """Share of attention by frame, float64 [questions, frames]."""
+        frame = np.concatenate(self.kv.frame_of_row)
+        weight = attention.double().cpu().numpy() / (len(self.model.layers) * self.model.heads)
+        out = np.zeros((weight.shape[0], len(self.kv.times_us)))
+        for row in range(len(out)):
+            out[row] = np.bincount(frame[frame >= 0], weight[row, frame >= 0], out.shape[1])
+        return out
+
+    def _best(self, shares: Ints, count: int) -> tuple[Evidence, ...]:
+        order = np.argsort(-shares, kind="stable")[:count]
+        return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
+
+    def _texts(
+        self, questions: Sequence[Question], suffixes: Sequence[Sequence[int]], yes: Sequence[float]
+    ) -> tuple[dict[int, str], int]:
+        """Descriptions of the questions that were answered Yes and want one, greedily."""
+        texts = {i: [self.layout.yes] for i, q in enumerate(questions) if q.describe > 0 and yes[i] > 0.5}
+        going, spent = list(texts), 0
+        while going:
+            tails = [(*suffixes[i], *texts[i]) for i in going]
+            last, _ = self._ask(tails, False)
+            spent += self._flops(sum(map(len, tails)), sum(len(t) * (self.kv.rows + len(t)) for t in tails))
+            ids = self.model.head(last).argmax(-1).tolist()
+            still = []
+            for i, token in zip(going, ids, strict=True):
+                if token not in self.layout.stop:
+                    texts[i].append(token)
+                    if len(texts[i]) <= questions[i].describe:
+                        still.append(i)
+            going = still
+        decode = self.engine._tokenizer.decode
+        return {i: str(decode(ids, skip_special_tokens=True)) for i, ids in texts.items()}, spent
+
+    def _angles(self, positions: Ints) -> Angles:
+        return self.model.rotary.angles(torch.from_numpy(positions).to(self.model.device), self.model.dtype)
+
+    def _embed(self, plan: GroupPlan, frames: Sequence[EncodedFrame]) -> torch.Tensor:
+        """Embeddings [rows, hidden] of a group."""
+        out = self.model.embed(torch.from_numpy(plan.token_ids).to(self.model.device))
+        visual = torch.from_numpy(_visual(plan)).to(out.device)
+        tokens = torch.cat([frame.tokens for frame in frames]).to(out.device, out.dtype)
+        return out.index_copy(0, visual, tokens)
+
+    def _embed_text(self, suffixes: Sequence[Sequence[int]]) -> torch.Tensor:
+        ids = torch.tensor([i for suffix in suffixes for i in suffix], dtype=torch.long)
+        return self.model.embed(ids.to(self.model.device))
+
+    def _deep(self, plan: GroupPlan, frames: Sequence[EncodedFrame], more: int) -> torch.Tensor | None:
+        """DeepStack features [levels, rows, hidden], zero at text rows."""
+        if not self.model.deepstack:
+            return None
+        out = torch.zeros(
+            (self.model.deepstack, plan.rows + more, self.model.hidden),
+            dtype=self.model.dtype,
+            device=self.model.device,
+        )
+        levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(out)
+        out.index_copy_(1, torch.from_numpy(_visual(plan)).to(out.device), levels)
+        return out
+
+    def _flops(self, rows: int, seen: int) -> int:
+        model = self.model
+        return len(model.layers) * (2 * model.linear * rows + 4 * model.heads * model.head_dim * seen)
+
+
+def _visual(plan: GroupPlan) -> Ints:
+    ranges = [np.arange(part.visual_start, part.visual_stop) for part in plan.parts]
+    rows: Ints = np.concatenate(ranges).astype(np.int64)
+    return rows
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    """Euclidean norm of the last axis, in float32."""
+    norm: torch.Tensor = torch.linalg.vector_norm(x.float(), dim=-1)
+    return norm
+
+
+def _frames_of(plan: GroupPlan, offset: int) -> Ints:
+    """The frame of every row of a group, counted from the recording's first; -1 for the prefix."""
+    sizes = [part.stop - part.start for part in plan.parts]
+    numbers = [-1 if part.block < 0 else offset + part.frame for part in plan.parts]
+    rows: Ints = np.repeat(numbers, sizes)
+    return rows

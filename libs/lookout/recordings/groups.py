@@ -1,0 +1,185 @@
+"""From encoded frames to the plans of groups: rows, labels, positions, what stays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from lookout.recordings.types import GroupPlan, PrefillSettings, RecordingError
+from lookout.windows import (
+    PREFIX,
+    VISUAL,
+    EncodedFrame,
+    LabelStyle,
+    Layout,
+    PositionRangeError,
+    PromptPart,
+)
+from lookout.windows.positions import RowLayout, positions_of
+from lookout.windows.types import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlanner:
+    """Plans the groups of recordings; holds no state of theirs.
+
+    Attributes:
+        layout: The checkpoint's prompt.
+        settings: How to prefill.
+        frames: The most frames a recording has; labels are wide enough for them.
+        seconds: The longest recording; labels are wide enough for it.
+    """
+
+    layout: Layout
+    settings: PrefillSettings = field(default_factory=PrefillSettings)
+    frames: int = 999
+    seconds: float = 999.0
+
+    def plan(
+        self, recording: str, frames: Sequence[EncodedFrame], previous: GroupPlan | None = None
+    ) -> GroupPlan:
+        """The plan of the next group.
+
+        Args:
+            recording: Names the recording.
+            frames: The group's frames, in order. Those without a kept token are left out of the prompt.
+            previous: The plan of the group before; None: the recording's first group.
+
+        Raises:
+            RecordingError: No frame has a token, or frames go back in time.
+            PositionRangeError: The model was not made for so many positions.
+        """
+        shown = [frame for frame in frames if len(frame.kept)]
+        if not shown:
+            raise RecordingError(f"{recording}: a group of {len(frames)} frames holds no token")
+        group = 0 if previous is None else previous.group + 1
+        origin = shown[0].slot_us if previous is None else previous.origin_us
+        times = [origin, *(frame.slot_us for frame in shown)]
+        if any(later < earlier for earlier, later in pairwise(times)):
+            raise RecordingError(f"{recording}: the frames of group {group} go back in time")
+        first = 0 if previous is None else previous.first_frame + previous.frames
+        parts = self._parts(shown, group, first, origin)
+        positions, question = self._positions(shown, parts, previous, origin)
+        if question >= self.layout.positions.limit:
+            raise PositionRangeError(
+                f"{recording}: group {group} reaches position {question}, but the model counts only to "
+                f"{self.layout.positions.limit - 1}: cut the recording into shorter parts, sample fewer "
+                "frames or use a smaller input"
+            )
+        competing = self._competing(parts)
+        return GroupPlan(
+            recording=recording,
+            group=group,
+            first_frame=first,
+            parts=parts,
+            token_ids=self._ids(parts),
+            positions=positions,
+            competing=competing,
+            keep=self.settings.keeps(len(competing)),
+            question_position=question,
+            origin_us=origin,
+            before=0 if previous is None else previous.before + previous.rows,
+        )
+
+    def plans(self, recording: str, frames: Sequence[EncodedFrame]) -> list[GroupPlan]:
+        """The plans of all groups of a recording whose frames are at hand."""
+        out: list[GroupPlan] = []
+        for group in grouped(frames, self.settings.group_frames):
+            out.append(self.plan(recording, group, out[-1] if out else None))
+        return out
+
+    @property
+    def label(self) -> LabelStyle | None:
+        """The layout's label, wide enough for the recording."""
+        style = self.layout.label
+        if style is None:
+            return None
+        largest = self.frames if style.counts == "frames" else math.ceil(self.seconds)
+        return replace(style, width=max(style.width, len(str(largest))))
+
+    def rows(self, frames: int, tokens: int) -> int:
+        """Rows of a recording of `frames` frames of `tokens` tokens each, with its prefix."""
+        return len(self.layout.prefix) + frames * (tokens + self._opening + len(self.layout.frame_close))
+
+    @property
+    def _opening(self) -> int:
+        style = self.label
+        return (0 if style is None else style.tokens) + len(self.layout.frame_open)
+
+    def _parts(
+        self, frames: Sequence[EncodedFrame], group: int, first: int, origin: int
+    ) -> tuple[PromptPart, ...]:
+        row = 0
+        out: list[PromptPart] = []
+        if group == 0:
+            row = len(self.layout.prefix)
+            out.append(PromptPart(PREFIX, 0, 0, row, row, row))
+        seconds = self.layout.label is not None and self.layout.label.counts == "seconds"
+        for number, frame in enumerate(frames):
+            visual = row + self._opening
+            end = visual + len(frame.kept)
+            stop = end + len(self.layout.frame_close)
+            label = round((frame.label_us - origin) / 100_000) if seconds else first + number + 1
+            out.append(PromptPart(group, number, row, visual, end, stop, label=label, anchor=frame.anchor))
+            row = stop
+        return tuple(out)
+
+    def _positions(
+        self,
+        frames: Sequence[EncodedFrame],
+        parts: Sequence[PromptPart],
+        previous: GroupPlan | None,
+        origin: int,
+    ) -> tuple[Rows, int]:
+        """Positions of the group's rows, and the first behind the recording so far."""
+        rule = self.layout.positions
+        edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
+        before, counts, after = np.diff(edges, axis=1).T
+        rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
+        positions, question = positions_of(rule, self.settings.compact, rows, frames, origin)
+        if previous is None:
+            return positions, question
+        if rule.kind == "qwen2_5_vl":  # one grid: all groups count from the same corner
+            corner = len(self.layout.prefix)
+            return positions + corner, max(previous.question_position, question + corner)
+        return positions + previous.question_position, question + previous.question_position
+
+    def _ids(self, parts: Sequence[PromptPart]) -> Rows:
+        ids = np.full(parts[-1].stop, VISUAL, dtype=np.int64)
+        style = self.label
+        for part in parts:
+            if part.block < 0:
+                ids[: part.stop] = self.layout.prefix
+                continue
+            label = () if style is None else style.ids(part.label)
+            ids[part.start : part.visual_start] = (*label, *self.layout.frame_open)
+            ids[part.visual_stop : part.stop] = self.layout.frame_close
+        return ids
+
+    def _competing(self, parts: Sequence[PromptPart]) -> Rows:
+        """The rows that may be dropped: never the prefix."""
+        visual = self.settings.keep_text
+        ranges = [
+            np.arange(part.visual_start, part.visual_stop) if visual else np.arange(part.start, part.stop)
+            for part in parts
+            if part.block >= 0
+        ]
+        rows: Rows = np.concatenate(ranges).astype(np.int64)
+        return rows
+
+
+def grouped(frames: Iterable[EncodedFrame], size: int) -> Iterator[list[EncodedFrame]]:
+    """Groups of `size` frames that have a token; the last may be smaller."""
+    held: list[EncodedFrame] = []
+    for frame in frames:
+        if len(frame.kept):
+            held.append(frame)
+        if len(held) == size:
+            yield held
+            held = []
+    if held:
+        yield held

@@ -1,0 +1,112 @@
+"""Plain data of a recording's prefill: settings, and the plan of one group of frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lookout.errors import LookoutError
+from lookout.windows import PromptPart
+from lookout.windows.types import Rows
+
+
+class RecordingError(LookoutError, ValueError):
+    """Frames, settings or a request from which no prefill can be planned."""
+
+
+class Score(StrEnum):
+    """Which KV entries of a group stay (QuickVideo section 3.2): those of the highest score.
+
+    `KEY_NORM`: small key norm, the paper's default. `VALUE_NORM`: large value norm. `ATTENTION`: dot product
+    with the mean query of the questions. For comparison, at equal cost: `RANDOM` by a seed, `UNIFORM` evenly
+    spaced rows, `FIRST` the group's first rows.
+    """
+
+    KEY_NORM = "key-norm"
+    VALUE_NORM = "value-norm"
+    ATTENTION = "attention"
+    RANDOM = "random"
+    UNIFORM = "uniform"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSettings:
+    """How a recording is prefilled.
+
+    Attributes:
+        group_frames: Encoded frames of a group; activations grow with it, KV does not.
+        rho: Share of each group's entries that stays, per layer and KV head.
+        score: Which entries stay.
+        keep_text: Labels and the tokens around frames stay; only visual rows compete.
+        compact: Number kept tokens of a 1-D model consecutively instead of on the full grid.
+        seed: Draws the rows of `Score.RANDOM`.
+    """
+
+    group_frames: int = 16
+    rho: float = 0.5
+    score: Score = Score.VALUE_NORM
+    keep_text: bool = False
+    compact: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.group_frames < 1:
+            raise RecordingError(f"group_frames={self.group_frames} must be at least 1")
+        if not 0 < self.rho <= 1:
+            raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
+
+    def keeps(self, rows: int) -> int:
+        """How many of `rows` competing rows stay."""
+        # A product like 0.2 * 15 must not be rounded up to the next row.
+        return min(rows, math.ceil(self.rho * rows - 1e-9))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupPlan:
+    """One group of a recording, as an engine prefills it: plain data, no tensors.
+
+    Rows are numbered in prompt order from the group's first; the first group begins with the prefix. A row
+    attends to the kept entries of all earlier groups and to the group's rows up to its own.
+
+    Attributes:
+        recording: Names the recording.
+        group: Number of the group, from 0.
+        first_frame: Number of the group's first frame among all shown frames.
+        parts: Prefix (first group only) and frames.
+        token_ids: int64 [rows]: text ids, `VISUAL` or `NEWLINE`.
+        positions: int64 [axes, rows].
+        competing: int64: the rows of which `keep` stay per layer and KV head. All others stay.
+        keep: See `competing`.
+        question_position: Position of the first row behind the group.
+        origin_us: Sampling time of the recording's first frame.
+        before: Rows of the groups before this one.
+    """
+
+    recording: str
+    group: int
+    first_frame: int
+    parts: tuple[PromptPart, ...]
+    token_ids: Rows
+    positions: Rows
+    competing: Rows
+    keep: int
+    question_position: int
+    origin_us: int
+    before: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the group."""
+        return len(self.token_ids)
+
+    @property
+    def kept(self) -> int:
+        """Entries that stay, per layer and KV head."""
+        return self.rows - len(self.competing) + self.keep
+
+    @property
+    def frames(self) -> int:
+        """Frames of the group."""
+        return sum(part.block >= 0 for part in self.parts)

@@ -1,1 +1,36 @@
-"""Lookout: vision-language models over live camera fleets, at a fraction of the usual compute."""
+"""Lookout: vision-language models over live camera fleets, at a fraction of the usual compute.
+
+    import lookout
+
+    for verdict in lookout.Pipeline(questions=["Is anyone lying on the ground?"]).watch("clip.mp4"):
+        print(verdict.time, verdict.question, verdict.p_yes)
+
+Importing the package loads neither torch nor FFmpeg nor Kafka: each is loaded on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from lookout.errors import LookoutError
+
+if TYPE_CHECKING:
+    from lookout.pipeline import Pipeline, PipelineError, Verdict
+
+__version__ = version("lookout-fleet")
+
+_LAZY = {"Pipeline": "pipeline", "PipelineError": "pipeline", "Verdict": "pipeline"}
+
+__all__ = ["LookoutError", "Pipeline", "PipelineError", "Verdict", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"lookout has no {name!r}")
+    return getattr(import_module(f"lookout.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

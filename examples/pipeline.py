@@ -1,0 +1,15 @@
+"""Ask a question of a video file, without Kafka: python examples/pipeline.py clip.mp4"""
+
+import sys
+
+import lookout
+
+
+def main(path: str) -> None:
+    pipeline = lookout.Pipeline(questions=["Is a person in view?", "Is anyone lying on the ground?"])
+    for verdict in pipeline.watch(path):
+        print(f"{verdict.time:7.1f} s  p(yes) {verdict.p_yes:.2f}  {verdict.question}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,24 @@
+"""Publish a video file as a camera's segments: python examples/publish.py 127.0.0.1:9092 gate-3 clip.mp4"""
+
+import sys
+
+from confluent_kafka import Producer
+
+from lookout.codec import cut
+
+
+def main(bootstrap: str, camera: str, path: str) -> None:
+    # Idempotence keeps the order of a camera's segments when Kafka has to be asked twice.
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.max.bytes": 17 << 20}
+    producer = Producer(settings)
+    count = 0
+    for segment in cut(path, target_s=4.0):  # at keyframes, without encoding again
+        producer.produce("camera.segments.v1", key=camera, value=segment.data)
+        count += 1
+    if producer.flush(30):
+        sys.exit("Kafka did not take every segment within 30 s")
+    print(f"{count} segments of {camera} published")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

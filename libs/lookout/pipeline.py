@@ -1,0 +1,223 @@
+"""The whole system in one process, without Kafka: what to read first.
+
+A file becomes segments, segments become sampled frames, frames become stride blocks of kept tokens, blocks
+become windows, and every question is asked of every window. The fleet does the same with the same rooms, one
+step a service (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lookout import models
+from lookout.codec import Basis, DecodeRequest, SampledFrame, SamplingGrid, SoftwareDecoder, Tail, cut
+from lookout.engines import Engine, Question, WindowRequest, load_engine
+from lookout.errors import LookoutError
+from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy, Sample, prune_block
+from lookout.vision import FrameInput, load_tower
+from lookout.windows import DEFAULT_PRESET, PRESETS, EncodedFrame, Planner, StrideBlock, WindowPlan
+
+
+class PipelineError(LookoutError, ValueError):
+    """Settings that do not fit together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one question about one window.
+
+    Attributes:
+        time: Seconds from the start of the source to the end of the window.
+        start: Seconds from the start of the source to the start of the window.
+        question: The question.
+        p_yes: Probability of yes, 0 to 1.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before.
+        tokens_kept: Visual tokens of the window.
+        tokens_total: Visual tokens of the window without pruning.
+    """
+
+    time: float
+    start: float
+    question: str
+    p_yes: float
+    basis: str
+    tokens_kept: int
+    tokens_total: int
+
+
+class Pipeline:
+    """Asks questions of video.
+
+    Example:
+        >>> for verdict in Pipeline(questions=["Is anyone lying on the ground?"]).watch("clip.mp4"):
+        ...     print(verdict.time, verdict.question, verdict.p_yes)
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        questions: Sequence[str] = (),
+        *,
+        fps: float = 2.0,
+        stride_s: float = 2.0,
+        window_s: float = 10.0,
+        policy: PrunePolicy | None = None,
+        preset: str = DEFAULT_PRESET,
+        device: str = "cpu",
+    ) -> None:
+        """Loads the model.
+
+        Args:
+            model: Folder of a checkpoint (InternVL3, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision); None: the tiny
+                model that comes with Lookout.
+            questions: Yes/no questions.
+            fps: Samples a second.
+            stride_s: A window slides by so many seconds; a whole number of samples.
+            window_s: A window is so many seconds long; a whole number of strides.
+            policy: Which patches are kept; None: the default.
+            preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
+            device: Where the model runs: "cpu", "cuda", "cuda:1".
+
+        Raises:
+            LookoutError: The settings do not fit together, or the model does not load.
+        """
+        self._samples, self._step_us = round(stride_s * fps), round(1e6 / fps)
+        strides = round(window_s / stride_s)
+        if abs(self._samples - stride_s * fps) > 1e-6 or abs(strides - window_s / stride_s) > 1e-6:
+            raise PipelineError(
+                f"a stride of {stride_s:g} s must hold whole samples at {fps:g} a second, and a window of "
+                f"{window_s:g} s whole strides"
+            )
+        if preset not in PRESETS:
+            raise PipelineError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
+        folder = models.find_model(model)
+        self._tower = load_tower(folder, device=device)
+        self._grid = self._tower.grid
+        self._engine: Engine = load_engine(folder, device)
+        self._policy = policy or PrunePolicy()
+        settings = replace(PRESETS[preset], blocks=strides, samples=self._samples, stride_s=stride_s)
+        self._planner = Planner(self._engine.layout, settings)
+        self._questions = [Question(text, text) for text in questions]
+
+    def watch(self, source: str | Path) -> Iterator[Verdict]:
+        """The verdicts of a video file, window by window, as they are decided.
+
+        Where the clock of the file jumps, a new stream begins: windows never reach across a jump.
+
+        Args:
+            source: The file.
+
+        Raises:
+            CodecError: The file cannot be read.
+        """
+        for _, blocks in groupby(self._encode(self._frames(Path(source))), lambda block: block.stream):
+            yield from self._answer(blocks)
+
+    def close(self) -> None:
+        """Frees the model."""
+        self._engine.close()
+
+    def _frames(self, path: Path) -> Iterator[_Frame]:
+        """Decode: cut the file at keyframes as a camera would, sample every segment."""
+        height, width, patch = self._grid.height, self._grid.width, self._grid.patch
+        gather = MotionGather(GatherSettings(self._grid.rows, self._grid.cols, patch, self._policy.rule))
+        request = DecodeRequest(width, height, SamplingGrid(self._step_us), tail=Tail.LEAVE, gather=gather)
+        number = -1
+        for piece in cut(path):
+            decoded = SoftwareDecoder().decode(piece.data, request)
+            if request.expected is None or not decoded.continued:
+                number, began_us = number + 1, piece.start_us
+            for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
+                yield _Frame(f"{path.name}/{number}", began_us, frame, pixels)
+            request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
+
+    def _encode(self, frames: Iterable[_Frame]) -> Iterator[_Block]:
+        """Prune and encode: stride by stride, only the patches that the policy keeps."""
+        carry: Carry | None = None
+        stream = ""
+        for (name, index), group in groupby(frames, self._stride_of):
+            members = list(group)
+            carry, stream = (carry if name == stream else None), name
+            masks, carry = prune_block([each.sample for each in members], self._grid, self._policy, carry)
+            tokens = self._tower.encode(
+                [FrameInput(np.stack([members[i].pixels for i in mask.frames]), mask.keep) for mask in masks]
+            )
+            encoded = tuple(
+                EncodedFrame(
+                    time_us=members[mask.frames[0]].sampled.stream_us,
+                    anchor=mask.anchor,
+                    keep=mask.keep,
+                    tokens=found.tokens,
+                    deepstack=found.deepstack,
+                    slot_us=members[mask.frames[0]].sampled.slot * self._step_us,
+                    label_us=sum(members[i].sampled.stream_us for i in mask.frames) // len(mask.frames),
+                )
+                for mask, found in zip(masks, tokens, strict=True)
+            )
+            yield _Block(name, members[0].began_us, StrideBlock(name, index, encoded))
+
+    def _stride_of(self, frame: _Frame) -> tuple[str, int]:
+        return frame.stream, frame.sampled.slot // self._samples
+
+    def _answer(self, blocks: Iterable[_Block]) -> Iterator[Verdict]:
+        """Plan and run a window at the end of every block of one stream."""
+        window: list[StrideBlock] = []
+        plan: WindowPlan | None = None
+        for each in blocks:
+            block = each.block
+            if window and block.index != window[-1].index + 1:
+                window = []  # a hole: the window starts anew
+            window = [*window, block][-self._planner.settings.blocks :]
+            plan = self._planner.plan(window, plan)
+            answer = self._engine.run([WindowRequest(plan, window, self._questions)])[0].unwrap()
+            stride_s = self._samples * self._step_us / 1e6
+            for said in answer.answers:
+                yield Verdict(
+                    time=each.began_us / 1e6 + (block.index + 1) * stride_s,
+                    start=each.began_us / 1e6 + window[0].index * stride_s,
+                    question=said.question,
+                    p_yes=said.p_yes,
+                    basis="key" if plan.key else "incremental",
+                    tokens_kept=sum(one.tokens for one in window),
+                    tokens_total=sum(frame.keep.size for one in window for frame in one.frames),
+                )
+        if plan is not None:
+            self._engine.close_stream(plan.stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frame:
+    """A sampled frame, and when its stream began in the source. pixels: uint8 [height, width, 3]."""
+
+    stream: str
+    began_us: int
+    sampled: SampledFrame
+    pixels: NDArray[np.uint8]
+
+    @property
+    def sample(self) -> Sample:
+        """The frame as pruning sees it."""
+        info, motion = self.sampled.info, self.sampled.motion
+        return Sample(
+            self.pixels,
+            Basis.LUMA if motion is None else motion.basis,
+            v=None if motion is None else motion.v,
+            r=None if motion is None else motion.r,
+            intra=info.key,
+            corrupt=info.corrupt,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """A stride block, and when its stream began in the source."""
+
+    stream: str
+    began_us: int
+    block: StrideBlock

@@ -1,0 +1,83 @@
+"""The public face: names, what an import loads, and the examples that need no Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import lookout
+from lookout.codec import cut
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILMS = Path(str(files("watchbench"))) / "films"
+HEAVY = ("torch", "transformers", "vllm", "av", "confluent_kafka", "redis", "grpc", "kubernetes", "scipy")
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_exported_names() -> None:
+    assert sorted(lookout.__all__) == ["LookoutError", "Pipeline", "PipelineError", "Verdict", "__version__"]
+    assert all(hasattr(lookout, name) for name in lookout.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        lookout.no_such_name  # noqa: B018
+
+
+def test_an_import_loads_nothing_heavy() -> None:
+    code = (
+        f"import sys, lookout, lookout.rules, lookout.wire; print([n for n in {HEAVY} if n in sys.modules])"
+    )
+    assert run("-c", code).strip() == "[]"
+
+
+def test_the_package_is_typed() -> None:
+    assert (Path(lookout.__file__).parent / "py.typed").is_file()
+
+
+def test_every_error_has_one_root() -> None:
+    from lookout import codec, engines, rules, store, vision, windows, wire
+
+    roots = [
+        codec.CodecError, engines.EngineError, rules.RuleError, store.StoreError, vision.VisionError,
+        windows.WindowError, wire.WireError,
+    ]  # fmt: skip
+    assert all(issubclass(each, lookout.LookoutError) for each in roots)
+
+
+def test_wrong_settings_of_a_pipeline_are_refused() -> None:
+    with pytest.raises(lookout.PipelineError, match="whole samples"):
+        lookout.Pipeline(fps=2, stride_s=1.3)
+    with pytest.raises(lookout.PipelineError, match="preset"):
+        lookout.Pipeline(preset="nothing")
+    with pytest.raises(lookout.LookoutError, match=r"config\.json"):
+        lookout.Pipeline(model="/nowhere")
+
+
+def clip(film: str, seconds: float, folder: Path) -> Path:
+    """The first seconds of a rendered film."""
+    (source,) = FILMS.glob(f"{film}-*.mp4")
+    path = folder / f"{film}.ts"
+    path.write_bytes(b"".join(each.data for each in cut(source) if each.start_us < seconds * 1e6))
+    return path
+
+
+def test_example_pipeline(tmp_path: Path) -> None:
+    lines = run(str(EXAMPLES / "pipeline.py"), str(clip("doorway", 6, tmp_path))).splitlines()
+    assert len(lines) >= 2 * 3
+    assert all("p(yes)" in line for line in lines)
+
+
+def test_example_backtest_finds_the_fall(tmp_path: Path) -> None:
+    clip("room", 20, tmp_path)
+    said = run(str(EXAMPLES / "backtest.py"), str(tmp_path), "Is anyone lying on the ground?", "--of", "2/3")
+    assert "opened" in said
+    assert said.splitlines()[-1] == "1 incidents in 1 files"

@@ -28,6 +28,7 @@ lock: ## resolve the dependencies again (names no host)
 protos: setup  ## generate the wire's messages from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto
+	$(BIN)/python -m lookout.wire.schema protos docs/schemas
 
 lint: setup  ## style and types
 	$(BIN)/ruff check .

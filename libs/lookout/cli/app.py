@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lookout.cli import alerts as alerts_command
+from lookout.cli import coverage as coverage_command
 from lookout.cli import demo as demo_command
 from lookout.cli import doctor as doctor_command
 from lookout.cli import inspect as inspect_command
@@ -51,6 +52,7 @@ app.command("up")(up_command.up)
 app.command("publish")(publish_command.publish)
 app.add_typer(watches.app, name="watch")
 app.command("alerts")(alerts_command.alerts)
+app.command("coverage")(coverage_command.coverage)
 app.command("inspect")(inspect_command.inspect)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)

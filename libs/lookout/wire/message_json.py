@@ -13,7 +13,6 @@ import json
 from typing import Any, Final, TypeVar
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
@@ -54,14 +53,14 @@ def from_json(data: bytes, kind: type[M]) -> M:
         raise WireError(f"not a {name} in JSON: {error}") from error
 
 
-def enum_prefix(enum: EnumDescriptor) -> str:
-    """What every value of an enumeration begins with: "OUTCOME_" for `Outcome`."""
-    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum.name)
+def enum_prefix(enum: str) -> str:
+    """What every value of an enumeration begins with: "OUTCOME_" for "Outcome"."""
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in enum)
     return words.lstrip("_").upper() + "_"
 
 
-def enum_name(enum: EnumDescriptor, value: str) -> str:
-    """A value's name on the wire: "answered" for OUTCOME_ANSWERED."""
+def enum_name(enum: str, value: str) -> str:
+    """A value's name on the wire: "answered" for OUTCOME_ANSWERED of "Outcome"."""
     return value.removeprefix(enum_prefix(enum)).lower().replace("_", "-")
 
 
@@ -85,7 +84,7 @@ def _value(field: Descriptor, value: Any) -> Any:
         return value.ToJsonString() if field.message_type.full_name == TIMESTAMP else _fields(value)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
-        return value if known is None else enum_name(field.enum_type, known.name)
+        return value if known is None else enum_name(field.enum_type.name, known.name)
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
@@ -107,5 +106,5 @@ def _standard_value(field: Descriptor, value: Any) -> Any:
     if field.message_type is not None and isinstance(value, dict):
         return _standard(value, field.message_type)
     if field.enum_type is not None and isinstance(value, str) and value not in field.enum_type.values_by_name:
-        return enum_prefix(field.enum_type) + value.upper().replace("-", "_")
+        return enum_prefix(field.enum_type.name) + value.upper().replace("-", "_")
     return value

@@ -1,0 +1,138 @@
+"""`lookout coverage`: which time was looked at, and why the rest was not."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lookout import rules
+from lookout.cli.alerts import parse_since
+from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
+from lookout.rules import CoverageInterval, Outcome
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import VERDICTS, WireError, from_json
+from lookout.wire.message_json import enum_name
+
+UNSEEN = "unseen"
+_COLUMNS = (*(outcome.value for outcome in Outcome), UNSEEN)
+
+
+def coverage(
+    camera: Annotated[
+        str | None,
+        typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').", show_default=False),
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
+    ] = None,
+    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
+    as_json: Annotated[bool, typer.Option("--json", help="One interval a line.")] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Show how much of each watch's time was looked at.
+
+    Tells "nothing happened" from "nobody looked". Time that no verdict covers is `unseen`.
+    """
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, VERDICTS.name)
+    with reading(address, [VERDICTS.name], parse_since(since)) as reader:
+        values = (message.value() or b"" for message in reader.until_now())
+        verdicts = [each for each in _read(values) if _wanted(each, camera, watch)]
+    found = with_unseen(rules.coverage_intervals(verdicts))
+    if as_json:
+        for interval in found:
+            typer.echo(json.dumps(interval, ensure_ascii=False))
+        return
+    if not found:
+        Console().print("No verdict yet: publish segments and add a watch.")
+        return
+    Console().print(_table(found))
+
+
+def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
+    """Intervals as plain data, with `unseen` ones in between.
+
+    Args:
+        intervals: Disjoint, in time order per camera and watch (`lookout.rules.coverage_intervals`).
+
+    Returns:
+        Objects of `camera`, `watch`, `outcome`, `start` and `end` (RFC 3339) and `seconds`.
+    """
+    found = []
+    for (camera, watch), group in groupby(intervals, lambda each: (each.camera, each.watch)):
+        end = None
+        for each in group:
+            if end is not None and each.start_ms > end:
+                found.append(_interval(camera, watch, UNSEEN, end, each.start_ms))
+            found.append(_interval(camera, watch, each.outcome.value, each.start_ms, each.end_ms))
+            end = each.end_ms
+    return found
+
+
+def _interval(camera: str, watch: str, outcome: str, start_ms: int, end_ms: int) -> dict[str, Any]:
+    times = (
+        datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        for at in (start_ms, end_ms)
+    )
+    body = dict(zip(("start", "end"), times, strict=True))
+    return {
+        "camera": camera,
+        "watch": watch,
+        "outcome": outcome,
+        **body,
+        "seconds": (end_ms - start_ms) / 1000,
+    }
+
+
+def _read(values: Iterable[bytes]) -> Iterator[rules.Verdict]:
+    for value in values:
+        try:
+            verdict = from_json(value, Verdict)
+            name = enum_name("Outcome", Verdict.Outcome.Name(verdict.outcome))
+            outcome = Outcome(name)
+        except (WireError, ValueError):
+            continue
+        if outcome is Outcome.ANSWERED and verdict.basis == "idle":
+            outcome = Outcome.IDLE
+        yield rules.Verdict(
+            camera=verdict.camera,
+            epoch=verdict.epoch,
+            window=verdict.window,
+            watch=verdict.watch,
+            version=verdict.watch_version,
+            outcome=outcome,
+            p_yes=verdict.p_yes,
+            start_ms=verdict.start.ToMilliseconds(),
+            end_ms=verdict.end.ToMilliseconds(),
+            rule=rules.Rule(),
+        )
+
+
+def _wanted(verdict: rules.Verdict, camera: str | None, watch: str | None) -> bool:
+    return fnmatchcase(verdict.camera, camera or "*") and fnmatchcase(verdict.watch, watch or "*")
+
+
+def _table(intervals: list[dict[str, Any]]) -> Table:
+    seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
+    for each in intervals:
+        seconds[each["camera"], each["watch"]][each["outcome"]] += each["seconds"]
+    table = Table(
+        box=None, header_style="bold", pad_edge=False, title="seconds by outcome", title_justify="left"
+    )
+    for column in ("camera", "watch", *_COLUMNS, "looked at"):
+        table.add_column(column, justify="left" if column in ("camera", "watch") else "right")
+    for (camera, watch), row in sorted(seconds.items()):
+        total = sum(row.values())
+        looked = (row[Outcome.ANSWERED.value] + row[Outcome.IDLE.value]) / total if total else 0.0
+        cells = [f"{row[name]:.0f}" if row[name] else "-" for name in _COLUMNS]
+        table.add_row(camera, watch, *cells, f"{looked:.1%}")
+    return table

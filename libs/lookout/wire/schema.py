@@ -1,0 +1,165 @@
+"""JSON Schema of the messages that travel as JSON, made from the .proto files with their comments.
+
+`python -m lookout.wire.schema protos docs/schemas` writes a file for each of `PUBLISHED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
+
+from lookout.wire.message_json import TIMESTAMP, enum_name
+
+#: file name: message
+PUBLISHED: Final = {
+    "watch": "lookout.v1.Watch",
+    "verdict": "lookout.v1.Verdict",
+    "alert": "lookout.v1.Alert",
+}
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_Field = FieldDescriptorProto
+#: the other scalar types are integers
+_SCALARS: Final[Mapping[int, dict[str, Any]]] = {
+    _Field.TYPE_STRING: {"type": "string"},
+    _Field.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
+    _Field.TYPE_BOOL: {"type": "boolean"},
+    _Field.TYPE_DOUBLE: {"type": "number"},
+    _Field.TYPE_FLOAT: {"type": "number"},
+}
+
+
+def schemas(protos: Path) -> dict[str, dict[str, Any]]:
+    """The schema of each published message, by file name.
+
+    Args:
+        protos: The folder that holds `lookout/v1/*.proto`.
+    """
+    messages, comments = _read(protos)
+    found = {}
+    for name, message in PUBLISHED.items():
+        definitions: dict[str, dict[str, Any]] = {}
+        _define(message, messages, comments, definitions)
+        top = definitions.pop(message)
+        defs = {each.removeprefix("lookout.v1."): body for each, body in sorted(definitions.items())}
+        found[name] = {"$schema": _DIALECT, "title": message, **top, **({"$defs": defs} if defs else {})}
+    return found
+
+
+def _read(protos: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Messages and enumerations by full name; comments by full name of a message, field or value."""
+    protoc = import_module("grpc_tools.protoc")
+    sources = sorted(str(path) for path in (protos / "lookout/v1").glob("*.proto"))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set"
+        google = files("grpc_tools") / "_proto"
+        code = protoc.main(
+            [
+                "protoc",
+                f"-I{protos}",
+                f"-I{google}",
+                f"--descriptor_set_out={out}",
+                "--include_source_info",
+                *sources,
+            ]
+        )
+        if code != 0:
+            raise SystemExit(f"protoc ended with code {code}")
+        described = FileDescriptorSet.FromString(out.read_bytes())
+    found: dict[str, Any] = {}
+    comments: dict[str, str] = {}
+    for file in described.file:
+        paths: dict[tuple[int, ...], str] = {}
+        for number, message in enumerate(file.message_type):
+            _index(message, file.package, (4, number), found, paths)
+        for number, enum in enumerate(file.enum_type):
+            found[f"{file.package}.{enum.name}"] = enum
+            paths[5, number] = f"{file.package}.{enum.name}"
+        for place in file.source_code_info.location:
+            name = paths.get(tuple(place.path))
+            text = " ".join((place.leading_comments + " " + place.trailing_comments).split())
+            if name and text:
+                comments[name] = text
+    return found, comments
+
+
+def _index(
+    message: DescriptorProto,
+    package: str,
+    path: tuple[int, ...],
+    found: dict[str, Any],
+    paths: dict[tuple[int, ...], str],
+) -> None:
+    name = f"{package}.{message.name}"
+    found[name], paths[path] = message, name
+    for number, field in enumerate(message.field):
+        paths[*path, 2, number] = f"{name}.{field.name}"
+    for number, nested in enumerate(message.nested_type):
+        _index(nested, name, (*path, 3, number), found, paths)
+    for enum in message.enum_type:
+        found[f"{name}.{enum.name}"] = enum
+
+
+def _define(
+    name: str, messages: Mapping[str, Any], comments: Mapping[str, str], done: dict[str, dict[str, Any]]
+) -> None:
+    if name in done:
+        return
+    body: dict[str, Any] = {"type": "object", "properties": {}}
+    if name in comments:
+        body["description"] = comments[name]
+    done[name] = body
+    for field in messages[name].field:
+        schema = _schema(field, messages, comments, done)
+        if field.label == _Field.LABEL_REPEATED:
+            schema = {"type": "array", "items": schema}
+        if text := comments.get(f"{name}.{field.name}"):
+            schema["description"] = text
+        body["properties"][field.name] = schema
+
+
+def _schema(
+    field: FieldDescriptorProto,
+    messages: Mapping[str, Any],
+    comments: Mapping[str, str],
+    done: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    kind = field.type_name.removeprefix(".")
+    if kind == TIMESTAMP:
+        return {"type": "string", "format": "date-time"}
+    if field.type == _Field.TYPE_ENUM:
+        names = [enum_name(kind.rsplit(".", 1)[-1], value.name) for value in messages[kind].value]
+        return {"type": "string", "enum": names}
+    if field.type == _Field.TYPE_MESSAGE:
+        _define(kind, messages, comments, done)
+        return {"$ref": f"#/$defs/{kind.removeprefix('lookout.v1.')}"}
+    return dict(_SCALARS.get(field.type, {"type": "integer"}))
+
+
+def write(protos: Path, folder: Path) -> None:
+    """Write the schemas into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, schema in schemas(protos).items():
+        (folder / f"{name}.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("protos", type=Path, help="the folder that holds lookout/v1/*.proto")
+    parser.add_argument("folder", type=Path, help="where the schemas are written")
+    given = parser.parse_args()
+    write(given.protos, given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The published JSON Schema: current, and true of what is written and of every example on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+from jsonschema import Draft202012Validator
+
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import from_json, to_json
+from lookout.wire.schema import PUBLISHED, schemas
+
+ROOT = Path(__file__).parents[3]
+MESSAGES: dict[str, type[Message]] = {"watch": Watch, "verdict": Verdict, "alert": Alert}
+EXAMPLES = dict(re.findall(r"```json (\w+)\n(.*?)```", (ROOT / "docs/wire.md").read_text(), re.S))
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, dict[str, object]]:
+    return schemas(ROOT / "protos")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_file_is_current(name: str, made: dict[str, dict[str, object]]) -> None:
+    kept = json.loads((ROOT / "docs/schemas" / f"{name}.json").read_text())
+    assert kept == made[name], "run `make protos`"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, dict[str, object]]) -> None:
+    strict = {**made[name], "additionalProperties": False}
+    example = json.loads(EXAMPLES[name])
+    Draft202012Validator(strict).validate(example)
+    message = from_json(EXAMPLES[name].encode(), MESSAGES[name])
+    Draft202012Validator(strict).validate(json.loads(to_json(message)))
+    assert message == from_json(to_json(message), MESSAGES[name])
+    missing = {field.name for field in message.DESCRIPTOR.fields} - set(example)
+    assert missing <= {"description", "activity", "activity_rows", "activity_cols", "reason"}

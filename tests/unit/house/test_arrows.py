@@ -105,19 +105,54 @@ def test_a_service_imports_no_other_service() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_circles_between_rooms() -> None:
-    arrows = {
-        room: {target for _, module in _imports(path) if (target := _room_of(module)) and target != room}
+def arrows() -> dict[str, set[str]]:
+    """The rooms that each room imports, `errors` apart."""
+    return {
+        room: {target for _, module in _imports(path) if (target := _room_of(module))} - {room, "errors"}
         for room, path in _rooms().items()
     }
+
+
+def test_no_circles_between_rooms() -> None:
+    found = arrows()
     done: set[str] = set()
 
     def walk(room: str, trail: tuple[str, ...]) -> None:
         assert room not in trail, " -> ".join((*trail, room))
         if room not in done:
-            for target in arrows.get(room, ()):
+            for target in found.get(room, ()):
                 walk(target, (*trail, room))
             done.add(room)
 
-    for room in arrows:
+    for room in found:
         walk(room, ())
+
+
+PAGE = ROOT / "docs/architecture.md"
+BEGIN, END = "<!-- arrows -->", "<!-- /arrows -->"
+
+
+def picture() -> str:
+    """The arrows as the architecture page shows them."""
+    rows = [
+        f"| `{room}` | {', '.join(f'`{t}`' for t in sorted(to))} |"
+        for room, to in sorted(arrows().items())
+        if to
+    ]
+    return "\n".join([BEGIN, "| room | imports |", "| --- | --- |", *rows, END])
+
+
+def test_the_page_shows_the_arrows_that_there_are() -> None:
+    text = PAGE.read_text()
+    shown = text[text.index(BEGIN) : text.index(END) + len(END)]
+    assert shown == picture(), "run `make architecture`"
+
+
+def main() -> None:
+    """Write the arrows into the page."""
+    text = PAGE.read_text()
+    PAGE.write_text(text[: text.index(BEGIN)] + picture() + text[text.index(END) + len(END) :])
+
+
+if __name__ == "__main__":
+    main()

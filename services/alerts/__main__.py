@@ -17,9 +17,9 @@ def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
 
 
 def is_watched(row: bytes | None, now_ms: float) -> bool:
-    """Whether a watch stands: one that is disabled from a later moment on does until then.
+    """Whether a watch is active: one that is disabled from a later moment on is active until then.
 
-    One that cannot be read does too: prefill reports it, nothing closes for it.
+    One that cannot be read counts as active: prefill reports it, and its incidents stay open.
     """
     if row is None:
         return False

@@ -40,7 +40,7 @@ class CameraState:
 
 
 class AlertsHandler(Handler[CameraState]):
-    """Runs the rules. `is_watched` tells whether a watch still stands: one that is gone ends its incident."""
+    """Runs the rules. `is_watched` says whether a watch exists; the incident of a removed watch is closed."""
 
     config_digest = digest("alerts", RULES_VERSION)
 
@@ -75,7 +75,7 @@ class AlertsHandler(Handler[CameraState]):
         return self._result(state, [(answer.watch, event) for event in events])
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """Close the incidents of watches that were removed, once their last verdicts have come through."""
+        """Close the incidents of removed watches after their last verdicts."""
         closed: list[tuple[str, IncidentEvent]] = []
         for watch, watched in list(state.watches.items()):
             ended = watched.newest_at_tick_ms == watched.state.newest_ms

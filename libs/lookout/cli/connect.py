@@ -33,7 +33,7 @@ _ANSWER_S = 10.0
 
 
 class CliError(LookoutError):
-    """What went wrong and what to do, in one line for people."""
+    """An error for people: one line that says what is wrong and what to do."""
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -54,7 +54,7 @@ def find_bootstrap(given: str | None) -> str:
 
 
 class Quiet:
-    """Collects librdkafka's complaints; the last one explains a failure."""
+    """Collects librdkafka's error messages; the last one explains a failure."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -64,7 +64,7 @@ class Quiet:
 
 
 def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str, object]:
-    """What every client of the commands shares; LOOKOUT_KAFKA_PROTOCOL and its like hold here too.
+    """Options of every Kafka client of the commands, security settings included.
 
     Raises:
         CliError: a setting of Kafka's security is wrong.
@@ -168,17 +168,17 @@ class Reader:
         self._consumer.assign(self._places)
 
     def poll(self, timeout: float) -> Message | None:
-        """The next record, or None when none came in time. Passing troubles of the line are waited out."""
+        """The next record, or None when none came in time. Temporary connection errors are waited for."""
         message = self._consumer.poll(timeout)
         if message is None or message.error() is not None:
             return None
         return message
 
     def until_now(self) -> Iterator[Message]:
-        """The records that stand in the topics at this moment, then no more.
+        """The records that are in the topics at this moment.
 
         Raises:
-            CliError: the broker went silent before the end.
+            CliError: The broker stopped answering before the end.
         """
         ends = {}
         for place in self._places:

@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(slots=True)
 class DemoResult:
-    """What a demo gave."""
+    """The result of a demo."""
 
     run: FleetRecord
     sources: list[Source]
@@ -91,8 +91,8 @@ def demo(
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
     Brings up Kafka, Redis and the four services, asks the product's questions of every camera, publishes
-    everything as fast as it goes, prints each incident with its score, and writes one page that needs nothing
-    but a browser. Fails if no window was answered.
+    everything as fast as it goes, prints each incident with its score, and
+    writes one HTML page. Fails if no window was answered.
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     chosen = find_model(model)
@@ -134,7 +134,7 @@ def demo(
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
-    """The cameras that Lookout renders itself, with what really happens in them."""
+    """The rendered cameras, with the truth of what happens in them."""
     from lookout.local.jars import cache_folder
     from watchbench.cameras import DEMO
     from watchbench.cameras import camera as rendered
@@ -186,10 +186,10 @@ def product_watches() -> list[Watch]:
 
 
 def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> DemoResult:
-    """Publish everything while following what the fleet says, until every camera is decided.
+    """Publish everything and follow the results until every window of every camera has an outcome.
 
     Raises:
-        CliError: nothing moved for minutes; the message says where it stands.
+        CliError: There was no progress for minutes; the message says how far the demo came.
     """
     outcome = DemoResult(FleetRecord(), sources, watches)
     for watch in watches:
@@ -244,7 +244,7 @@ def _push(
 
 
 class _Player:
-    """Follows the fleet's topics, prints what matters, and knows when everything is decided."""
+    """Follows the fleet's topics, prints alerts and errors, and ends when every window has an outcome."""
 
     def __init__(self, fleet: Fleet, reader: Reader, outcome: DemoResult, bar: Progress) -> None:
         self._fleet = fleet
@@ -256,7 +256,7 @@ class _Player:
         self._tended = time.monotonic()
 
     def follow(self, seconds: float) -> bool:
-        """Take what has come, waiting so long for the first; tend the fleet. True if anything came."""
+        """Take the records that have arrived and supervise the fleet. True if there were any."""
         found = False
         message = self._reader.poll(seconds)
         while message is not None:

@@ -1,4 +1,4 @@
-"""`lookout doctor`: every dependency, address and topic, and what to do about those that are not well."""
+"""`lookout doctor`: checks every dependency, address and topic, and says what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `advice` says what to do where the state is not ok."""
+    """The result of one check. `advice` says what to do where the state is not ok."""
 
     about: str
     state: State
@@ -209,7 +209,7 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
 
 
 def _lags(admin: AdminClient) -> Iterator[Finding]:
-    """Which stages have members: a stage without one decides nothing."""
+    """Which stages have members; a stage without one processes nothing."""
     from lookout.wire import Stage
 
     try:
@@ -263,6 +263,6 @@ def _probe(name: str, port: int, log: str) -> Finding:
             return Finding(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
     except urllib.error.HTTPError as error:
         said = error.read(500).decode(errors="replace").strip()
-        return Finding(f"service {name}", State.BAD, f"not ready: {said}", f"its log says more: {log}")
+        return Finding(f"service {name}", State.BAD, f"not ready: {said}", f"see its log: {log}")
     except OSError as error:
-        return Finding(f"service {name}", State.BAD, f"does not answer: {error}", f"its log says why: {log}")
+        return Finding(f"service {name}", State.BAD, f"does not answer: {error}", f"see its log: {log}")

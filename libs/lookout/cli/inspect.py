@@ -1,4 +1,4 @@
-"""`lookout inspect`: what a file's bytes give, before anything is published."""
+"""`lookout inspect`: what Lookout reads from a file, without publishing it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def inspect(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A video file, or a folder of them.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file and line.")] = False,
 ) -> None:
-    """Decode footage as the fleet would, in a sandbox, and show what it gave.
+    """Decode footage as the fleet would, in a sandbox, and show the result.
 
     anchors: I-pictures; vectors: frames with motion vectors ("luma": the codec has none, so brightness is
     compared).

@@ -1,4 +1,4 @@
-"""The model that a local fleet runs when none is named."""
+"""The model option of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lookout publish`: footage into Kafka, cut at keyframes, the pictures untouched."""
+"""`lookout publish`: footage into Kafka, cut at keyframes, without encoding it again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Publisher:
             return
 
     def poll(self, seconds: float) -> None:
-        """Let confirmations come in for so long."""
+        """Wait for confirmations for so long."""
         self._producer.poll(seconds)
         self._raise_failures()
 
@@ -217,7 +217,7 @@ def publish_one(
 
 
 def cutter() -> SandboxPool:
-    """A process that cuts files, with as little power as this platform can leave it."""
+    """A sandboxed process that cuts files."""
     return SandboxPool(1, SandboxSettings(strict=False))
 
 

@@ -1,4 +1,4 @@
-"""Ends that are asked for: Ctrl-C, a closed terminal, `kill`."""
+"""Signals that end a command: Ctrl-C, a closed terminal, `kill`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """SIGTERM and a hang-up end the block as Ctrl-C does; while it tidies up, further ones are ignored."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does; further signals are ignored while it cleans up."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         for each in _ASKING:

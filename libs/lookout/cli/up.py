@@ -56,7 +56,7 @@ def up(
 ) -> None:
     """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
 
-    Other commands on this machine find it by themselves.
+    Other commands on this machine find the fleet without an address.
     """
     common, own = parse_settings(setting or [])
     fleet = Fleet(

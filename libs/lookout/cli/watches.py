@@ -32,7 +32,7 @@ _SPAN = re.compile(
 
 
 def read_watches(bootstrap: str) -> dict[str, Watch]:
-    """Every watch that stands in the topic now, by id; unreadable records are left out."""
+    """Every watch that is in the topic now, by id; unreadable records are left out."""
     check_reachable(bootstrap, WATCHES.name)
     found: dict[str, Watch] = {}
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
@@ -94,7 +94,7 @@ def add(
     ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Ask a question of every window of every camera (or of some), from now on.
+    """Ask a question about every window of every camera (or of some), from now on.
 
     The same --id again changes the watch: its version grows, its open incidents close.
     """
@@ -162,7 +162,7 @@ def remove(
     ],
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Stop asking; open incidents of the watch close."""
+    """Remove watches; their open incidents close."""
     address = find_bootstrap(bootstrap)
     known = read_watches(address)
     if missing := [name for name in identities if name not in known]:
@@ -189,7 +189,7 @@ def rule_text(watch: Watch) -> str:
 
 
 def slug(question: str) -> str:
-    """A readable id from a question: its telling words."""
+    """A readable id from the main words of a question."""
     skipped = {
         "is",
         "are",
@@ -212,7 +212,7 @@ def slug(question: str) -> str:
 
 
 def parse_span(text: str) -> ScheduleEntry:
-    """'mon-fri 22:00-06:00 Europe/Berlin' as a Span. Raises CliError."""
+    """'mon-fri 22:00-06:00 Europe/Berlin' as a ScheduleEntry. Raises CliError."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise CliError(f"--schedule {text!r} is not like 'mon-fri 22:00-06:00 Europe/Berlin'")

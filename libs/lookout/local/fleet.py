@@ -42,7 +42,7 @@ _READY_S = 600.0  # a loaded machine takes minutes to import torch twice
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses anew
-_MISCONFIGURED = 2  # the exit code by which a service says that trying again is no use
+_MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
 _GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
 _READS_FROM = {
     Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
@@ -92,7 +92,7 @@ class Service:
         return self._child.pid if self._child and self._child.alive else None
 
     def set_defaults(self, settings: Mapping[str, str]) -> None:
-        """Settings that hold unless they were given."""
+        """Defaults: settings that apply unless they were given."""
         self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Service:
         self._started = time.monotonic()
 
     def ready(self) -> bool:
-        """Whether it says so itself (/readyz)."""
+        """Whether the service reports that it is ready (/readyz)."""
         if self._child is None or not self._child.alive:
             return False
         try:
@@ -120,10 +120,10 @@ class Service:
         return False
 
     def supervise(self) -> str | None:
-        """Start it again if it died and its pause is over. Returns a sentence for people when it died.
+        """Start the process again if it ended and its pause is over. Returns a sentence when it ended.
 
         Raises:
-            LocalError: it dies at every start; the end of its log is in the message.
+            LocalError: The process ends at every start; the message holds the end of its log.
         """
         now = time.monotonic()
         if self._child is not None:
@@ -177,7 +177,7 @@ class Fleet:
         settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: settings for one stage only.
         stages: which services to run.
-        announced: whether the commands on this machine find it by themselves.
+        announced: whether other commands on this machine find the fleet without an address.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Fleet:
         return {name: pid for name, pid in found.items() if pid is not None}
 
     def on_progress(self, tell: Progress) -> None:
-        """While it starts, `tell` gets one sentence about what is being waited for."""
+        """Call `tell` during the start with one sentence about what the fleet waits for."""
         self._progress = tell
 
     def start(self) -> Self:
@@ -269,7 +269,7 @@ class Fleet:
         created = create_topics(self.bootstrap, self._partitions, security=self._kafka_security())
         if self._token_file is not None:
             _write_secret(self._token_file, secrets.token_urlsafe(32))
-        if self._kafka:  # a broker of one's own; another's topics are changed by whoever keeps them
+        if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
         (self.folder / "tmp").mkdir(exist_ok=True)
         self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
@@ -283,7 +283,7 @@ class Fleet:
         return self
 
     def supervise(self) -> list[str]:
-        """Start again what died. Call it about once a second; returns what happened, for people.
+        """Start processes again that ended. Call it about once a second; returns what happened, for people.
 
         Raises:
             LocalError: a server or a service cannot be started again and again; its last reason is in the
@@ -356,7 +356,7 @@ class Fleet:
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
     def _connection_settings(self) -> set[str]:
-        """Environment variables that say how servers of somebody else are reached."""
+        """Environment variables with the security settings of servers that this fleet did not start."""
         kafka = KafkaSecurity.model_fields if self._kafka is None else ()
         redis = RedisSecurity.model_fields if self._redis is None else ()
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}

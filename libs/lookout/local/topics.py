@@ -1,4 +1,4 @@
-"""Create the wire's topics on a broker, as the topic table says, and keep old ones to it."""
+"""Create the topics of the topic table on a broker, and reconcile existing ones with the table."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def create_topics(
 
 
 def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
-    """Bring topics that an older release created up to the table; returns what was wrong, a phrase each.
+    """Change topics that an older release created to match the table; returns one phrase for each difference.
 
-    Retention stays as it is: that is its owner's choice.
+    Retention is not changed: it is the operator's choice.
 
     Args:
         bootstrap: the broker's address.

@@ -1,4 +1,4 @@
-"""Plain data of the rules: answers in, incident events out."""
+"""Plain data of the rules: verdicts in, incident events out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RuleError(LookoutError, ValueError):
 
 
 class Outcome(StrEnum):
-    """What became of a window."""
+    """The outcome of a window."""
 
     ANSWERED = "answered"
     IDLE = "idle"
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 class EventKind(StrEnum):
-    """The life of an incident."""
+    """What happened to an incident."""
 
     OPENED = "opened"
     UPDATED = "updated"

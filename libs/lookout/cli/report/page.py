@@ -48,7 +48,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What the page says beside the run."""
+    """Facts on the page that are not part of the run."""
 
     title: str
     command: str
@@ -66,7 +66,7 @@ def write_page(path: Path, run: FleetRecord, album: Album | None, facts: PageFac
 
 
 def render(data: Mapping[str, Any], facts: PageFacts) -> str:
-    """The page's HTML: no address outside the page is ever asked."""
+    """The page's HTML; it loads nothing from outside."""
     folder = files("lookout.cli.report")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined

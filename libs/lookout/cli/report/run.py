@@ -75,7 +75,7 @@ class Point:
 
 @dataclass(slots=True)
 class ReportedIncident:
-    """An incident as its newest alert tells it."""
+    """An incident, from its newest alert."""
 
     id: str
     watch: str
@@ -139,7 +139,7 @@ class CameraRun:
         return max(0, wall_ms * 1000 - self.walls_us.get(epoch, wall_ms * 1000))
 
     def finished(self, watches: Iterable[str]) -> bool:
-        """Whether every epoch has ended and every watch was told so."""
+        """Whether every epoch has ended for every watch."""
         wanted = set(watches)
         return set(self.epochs) <= self.closed_frames and all(
             wanted <= self.closed_watches.get(epoch, set()) for epoch in self.epochs

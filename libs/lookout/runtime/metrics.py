@@ -37,6 +37,9 @@ class Metrics:
         self.commit_seconds = self._histogram("commit_seconds", "one transaction")
         self.wait_seconds = self._histogram("wait_seconds", "from reading a record to its commit")
         self.lag = self._gauge("lag_records", "records not yet committed by this stage", "partition")
+        self.lag_seconds = self._gauge(
+            "lag_seconds", "age of the oldest record not yet committed by this stage", "partition"
+        )
         self.in_flight = self._gauge("in_flight_records", "records read and not yet committed")
         self.paused = self._gauge("paused_partitions", "partitions held back")
         self.ready = self._gauge("ready", "1: ready")

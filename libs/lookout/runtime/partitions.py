@@ -71,6 +71,12 @@ class Partition:
             self.lanes[camera] = Lane(camera, self, stored)
         return self.lanes[camera]
 
+    def oldest_age_s(self, now_s: float) -> float:
+        """Seconds since the oldest record that is read and not committed was written; 0 if none is read."""
+        written = next((slot.record.timestamp_ms for slot in self.slots if slot.record is not None), None)
+        since = written if written is not None else self.record_ms
+        return max(0.0, now_s - since / 1000) if since else 0.0
+
     def finished(self, limit: int) -> list[Slot]:
         """Take the finished prefix, at most `limit` slots."""
         taken: list[Slot] = []

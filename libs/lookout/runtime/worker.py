@@ -609,7 +609,10 @@ class Worker:
                     if partition.committed is not None
                     else max(0, each.get("lo_offset", 0))
                 )
-                self._metrics.lag.labels(self._stage, number).set(max(0, end - done))
+                lag = max(0, end - done)
+                self._metrics.lag.labels(self._stage, number).set(lag)
+                age = partition.oldest_age_s(time.time()) if lag else 0.0
+                self._metrics.lag_seconds.labels(self._stage, number).set(age)
 
     def _kafka_seen(self, up: bool) -> None:
         if up == self._kafka_up:

@@ -11,6 +11,7 @@ from lookout.wire.ids import incident_id, stable_id, tensor_id, verdict_id
 from lookout.wire.message_json import WireError, from_json, to_json
 from lookout.wire.topics import (
     ALERTS,
+    CAMERAS,
     FRAMES,
     INPUT,
     MAX_MESSAGE_BYTES,
@@ -30,6 +31,7 @@ from lookout.wire.topics import (
 __all__ = [
     "ALERTS",
     "ALERT_TYPE",
+    "CAMERAS",
     "FRAMES",
     "INPUT",
     "MAX_MESSAGE_BYTES",

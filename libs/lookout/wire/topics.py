@@ -98,6 +98,10 @@ WATCHES: Final = Topic(
     broker_time=True,
     keep_replaced_ms=AHEAD_MS,
 )
+#: cameras that are pulled by agents; those that publish their own segments need no record
+CAMERAS: Final = Topic(
+    "cameras.v1", "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
+)
 
 
 def state_topic(stage: Stage) -> Topic:
@@ -135,6 +139,7 @@ def all_topics() -> tuple[Topic, ...]:
     return (
         *flow,
         WATCHES,
+        CAMERAS,
         *(state_topic(stage) for stage in Stage),
         *(dead_letters(topic) for topic in INPUT.values()),
     )

@@ -1,0 +1,30 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Camera(_message.Message):
+    __slots__ = ("id", "url", "transport", "segment_s", "credentials", "paused")
+    class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        TRANSPORT_UNSPECIFIED: _ClassVar[Camera.Transport]
+        TRANSPORT_TCP: _ClassVar[Camera.Transport]
+        TRANSPORT_UDP: _ClassVar[Camera.Transport]
+    TRANSPORT_UNSPECIFIED: Camera.Transport
+    TRANSPORT_TCP: Camera.Transport
+    TRANSPORT_UDP: Camera.Transport
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_S_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    url: str
+    transport: Camera.Transport
+    segment_s: float
+    credentials: str
+    paused: bool
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., transport: _Optional[_Union[Camera.Transport, str]] = ..., segment_s: _Optional[float] = ..., credentials: _Optional[str] = ..., paused: _Optional[bool] = ...) -> None: ...

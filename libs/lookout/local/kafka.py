@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -49,6 +50,15 @@ _PROPERTIES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One more address of a broker: `port` of every interface, which clients reach as `advertised`."""
+
+    name: str
+    port: int
+    advertised: str
+
+
 class KafkaServer(LocalServer):
     """A broker that can be started, stopped, killed and started again on the same data and the same address.
 
@@ -58,6 +68,7 @@ class KafkaServer(LocalServer):
         properties: broker properties added to (or replacing) the defaults.
         listeners: more listeners by name, with their ports; `properties` say how they are secured.
         heap_mb: the Java heap; 256 MB serves 16 MB messages.
+        outside: addresses for clients on other machines; without encryption.
     """
 
     name = "Kafka"
@@ -69,11 +80,13 @@ class KafkaServer(LocalServer):
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
+        outside: Sequence[Listener] = (),
         heap_mb: int = 256,
     ) -> None:
         super().__init__(folder, port=port)
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
+        self._outside = tuple(outside)
         self._heap_mb = heap_mb
 
     @property
@@ -168,6 +181,8 @@ class KafkaServer(LocalServer):
             clients = {"PLAINTEXT": self.port, **self._listeners}
             properties["advertised.listeners"] = _listed(clients)
         properties["listeners"] = _listed({"CONTROLLER": controller, **clients})
+        if clients and self._outside:
+            _listen_outside(properties, self._outside, ("CONTROLLER", *clients))
         path = self.folder / name
         path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return path
@@ -225,6 +240,16 @@ def _jvm(java: Java, scratch: Path, heap_mb: int) -> list[str]:
 
 def _listed(listeners: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
+
+
+def _listen_outside(properties: dict[str, str], outside: Sequence[Listener], own: Sequence[str]) -> None:
+    """Add listeners for clients elsewhere; brokers and the other listeners stay on this machine."""
+    for each in outside:
+        properties["listeners"] += f",{each.name}://0.0.0.0:{each.port}"
+        properties["advertised.listeners"] += f",{each.name}://{each.advertised}"
+    properties["inter.broker.listener.name"] = "PLAINTEXT"
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in (*own, *(each.name for each in outside)))
+    properties.setdefault("listener.security.protocol.map", protocols)
 
 
 def _accepts(port: int) -> bool:

@@ -1,0 +1,104 @@
+"""A Kafka or a Redis for trying Lookout out on Kubernetes: one process of each, without security or replicas.
+
+``python -m lookout.local.tryout kafka|redis`` runs until SIGTERM. The chart starts it where no other Kafka or
+Redis is given; nobody should keep anything in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from lookout.local.kafka import KafkaServer, Listener
+from lookout.local.processes import LocalError
+from lookout.local.redis import find_redis_server
+
+_OWN_PORT = 19092
+_LOOK_EVERY_S = 0.5
+
+
+class _StoppedError(Exception):
+    """SIGTERM came."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.server == "redis":
+            _redis(given.data, given.port, given.max_memory_mb)
+        return _kafka(given.data, given.listener, given.heap_mb)
+    except LocalError as error:
+        sys.stderr.write(f"lookout.local.tryout: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lookout.local.tryout", description=__doc__)
+    servers = parser.add_subparsers(dest="server", required=True)
+    kafka = servers.add_parser("kafka")
+    kafka.add_argument("--data", type=Path, required=True)
+    kafka.add_argument("--heap-mb", type=int, default=512)
+    kafka.add_argument(
+        "--listener", type=_listener, action="append", required=True, help="NAME=PORT=ADVERTISED_HOST:PORT"
+    )
+    redis = servers.add_parser("redis")
+    redis.add_argument("--data", type=Path, required=True)
+    redis.add_argument("--port", type=int, default=6379)
+    redis.add_argument("--max-memory-mb", type=int, default=256)
+    return parser
+
+
+def _listener(text: str) -> Listener:
+    try:
+        name, port, advertised = text.split("=", 2)
+        return Listener(name, int(port), advertised)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PORT=ADVERTISED_HOST:PORT") from None
+
+
+def _kafka(folder: Path, listeners: Sequence[Listener], heap_mb: int) -> int:
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    server = KafkaServer(folder, port=_OWN_PORT, heap_mb=heap_mb, outside=listeners)
+    try:
+        server.start()
+        sys.stderr.write("Kafka is ready\n")
+        while server.alive:
+            time.sleep(_LOOK_EVERY_S)
+    except _StoppedError:
+        server.stop()
+        return 0
+    sys.stderr.write(f"Kafka ended:\n{server.log.read_text(errors='replace')[-4000:]}\n")
+    return 1
+
+
+def _redis(folder: Path, port: int, max_memory_mb: int) -> None:
+    """Become the Redis server; it keeps nothing on disk."""
+    options = {
+        "port": str(port),
+        "bind": "* -::*",
+        "protected-mode": "no",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "no",
+        "maxmemory": f"{max_memory_mb}mb",
+        "maxmemory-policy": "volatile-lru",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    program = str(find_redis_server())
+    os.execv(program, [program, *words])
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise _StoppedError
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""`python -m lookout.services.camera_agent`: cameras.v1 in, camera.segments.v1 out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Any
+
+from confluent_kafka import Producer
+
+from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
+from lookout.runtime.startup import check_kafka, check_redis
+from lookout.runtime.tables import Table
+from lookout.services.camera_agent.agent import Agent, Numbers
+from lookout.services.camera_agent.leases import Leases
+from lookout.services.camera_agent.settings import AgentSettings
+from lookout.wire import CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS
+
+STOPPED, MISCONFIGURED = 0, 2
+
+
+def main() -> int:
+    """Pull cameras until SIGTERM. Returns the exit code."""
+    try:
+        settings = load_settings(AgentSettings)
+        logs.setup("camera-agent", settings.instance, settings.log_level, settings.log_human)
+        check_kafka(settings, (CAMERAS, SEGMENTS))
+        check_redis(settings)
+        table = Table(settings, CAMERAS.name)
+        table.start(settings.start_timeout_s)
+    except StartupError as error:
+        sys.stderr.write(f"lookout camera-agent: {error}\n")
+        return MISCONFIGURED
+    health, metrics = Health(settings.stall_s), Metrics("camera-agent")
+    probes = Probes(metrics, health, settings.metrics_port, settings.host)
+    probes.start()
+    stopped = threading.Event()
+
+    def stop(_number: int, _frame: Any) -> None:
+        stopped.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    producer = Producer(
+        settings.kafka(
+            **{
+                "enable.idempotence": True,
+                "message.max.bytes": MAX_MESSAGE_BYTES,
+                "queue.buffering.max.kbytes": settings.buffer_bytes // 1024,
+                "delivery.timeout.ms": 120_000,
+            }
+        ),
+        logger=logs.client_logger("segments"),
+    )
+    timeout_s = min(2.0, settings.camera_lease_s / 5)
+    client = settings.redis_client(
+        settings.redis_url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
+    )
+    leases = Leases(client, settings.instance, settings.camera_lease_s)
+    agent = Agent(settings, table.view, leases, producer, Numbers.register(metrics.registry))
+    health.clear("worker")
+    while not stopped.is_set():
+        health.beat()
+        agent.step()
+        producer.poll(0)
+        stopped.wait(settings.camera_lease_s / 5)
+    agent.close()
+    table.stop()
+    probes.stop()
+    return STOPPED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Which agent pulls which camera: a lease a camera in the directory, spread by rendezvous hashing.
+
+Every agent computes the same preferred agent for each camera from the list of living agents. It takes a
+camera's lease if it is preferred and the lease is free, renews it while it pulls, and gives it back when
+another agent is preferred. Nothing is published without a lease that is still valid by this process's clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+AGENTS = "lookout:{agents}:alive"
+LEASE = "lookout:{{{camera}}}:agent"
+REPORT = "lookout:{{{camera}}}:report"
+
+# KEYS: lease. ARGV: agent, milliseconds. 1: it is ours now.
+_TAKE = """
+local holder = redis.call('GET', KEYS[1])
+if not holder then return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') and 1 or 0 end
+if holder == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1 end
+return 0
+"""
+_GIVE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease and when it ends by this process's monotonic clock."""
+
+    camera: str
+    until: float
+
+
+def preferred(camera: str, agents: Iterable[str]) -> str | None:
+    """Return the agent that should pull a camera: the highest hash of both names. None without agents."""
+    return max(agents, key=lambda agent: _weight(camera, agent), default=None)
+
+
+def _weight(camera: str, agent: str) -> bytes:
+    return hashlib.blake2b(f"{camera}\0{agent}".encode(), digest_size=8).digest()
+
+
+class Leases:
+    """The leases of one agent. Call `refresh` about every third of `lease_s`, from one thread.
+
+    Args:
+        client: Redis, with time-outs well below `lease_s`.
+        agent: This agent's name, unique.
+        lease_s: A lease that is not renewed ends after so long.
+    """
+
+    def __init__(self, client: redis.Redis, agent: str, lease_s: float) -> None:
+        self._client = client
+        self._agent = agent
+        self._lease_s = lease_s
+        self._held: dict[str, float] = {}
+        self._take = client.register_script(_TAKE)
+        self._give = client.register_script(_GIVE)
+
+    def holds(self, camera: str) -> bool:
+        """Return whether this agent may publish for a camera now."""
+        return time.monotonic() < self._held.get(camera, 0.0)
+
+    def refresh(self, cameras: Iterable[str]) -> set[str]:
+        """Renew, take and give back leases; returns the cameras to pull. Without Redis nothing changes.
+
+        Leases run out by the local clock, counted from before the request: never later than in Redis.
+        """
+        begun = time.monotonic()
+        wanted = set(cameras)
+        try:
+            agents = self._living()
+            for camera in sorted(self._held.keys() | wanted):
+                if camera in wanted and preferred(camera, agents) == self._agent:
+                    self._renew(camera, begun)
+                elif camera in self._held:
+                    self.give_back(camera)
+        except redis.RedisError:
+            pass
+        self._held = {camera: until for camera, until in self._held.items() if time.monotonic() < until}
+        return set(self._held)
+
+    def give_back(self, camera: str) -> None:
+        """Let another agent take a camera at once."""
+        self._held.pop(camera, None)
+        self._give(keys=[LEASE.format(camera=camera)], args=[self._agent])
+        self._client.delete(REPORT.format(camera=camera))
+
+    def leave(self) -> None:
+        """Give everything back; for a stop in good order."""
+        try:
+            self._client.zrem(AGENTS, self._agent)
+            for camera in list(self._held):
+                self.give_back(camera)
+        except redis.RedisError:
+            self._held.clear()
+
+    def tell(self, camera: str, report: Mapping[str, str | int]) -> None:
+        """Write what is known of a camera; it goes when the agent does."""
+        key = REPORT.format(camera=camera)
+        fields: dict[Any, Any] = {**report}
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.hset(key, mapping=fields)
+            pipeline.pexpire(key, round(self._lease_s * 2000))
+            pipeline.execute()
+
+    def _living(self) -> list[str]:
+        """Say that this agent lives, and return all that do, by Redis's clock."""
+        seconds, micros = self._client.time()
+        now = seconds + micros / 1e6
+        self._client.zadd(AGENTS, {self._agent: now})
+        self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
+        found = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
+        return [each.decode() if isinstance(each, bytes) else str(each) for each in found]
+
+    def _renew(self, camera: str, begun: float) -> None:
+        key, life_ms = LEASE.format(camera=camera), round(self._lease_s * 1000)
+        if self._take(keys=[key], args=[self._agent, life_ms]):
+            self._held[camera] = begun + self._lease_s
+        else:
+            self._held.pop(camera, None)

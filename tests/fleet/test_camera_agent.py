@@ -1,0 +1,294 @@
+"""camera-agent against a real RTSP server, a real Kafka and a real Redis."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+import redis as redis_client
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from lookout.local import KafkaServer, create_topics, free_ports
+from lookout.services.camera_agent.leases import LEASE, REPORT
+from lookout.v1.cameras_pb2 import Camera
+from lookout.wire import CAMERAS, SEGMENTS, to_json
+from watchbench.cameras import DEMO, camera
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = "/usr/bin/python3"
+_CHECK = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
+_PATIENCE_S = 60.0
+_REPEATS = 10
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        subprocess.run([SYSTEM_PYTHON, "-c", _CHECK], check=False, capture_output=True).returncode != 0,
+        reason="no RTSP server here: install the Debian packages that tests/rtsp_server.py names",
+    ),
+]
+
+
+class RtspCamera:
+    """A camera that can be switched off and on again at the same address."""
+
+    def __init__(self, film: Path, *options: str) -> None:
+        (self.port,) = free_ports(1)
+        self._film, self._options = film, options
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"rtsp://127.0.0.1:{self.port}/stream"
+
+    def on(self) -> None:
+        command = [SYSTEM_PYTHON, str(ROOT / "tests/rtsp_server.py"), str(self._film)]
+        command += ["--port", str(self.port), *self._options]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert int(self._process.stdout.readline()) == self.port
+
+    def off(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Agents:
+    """Agent processes over one Kafka and one Redis."""
+
+    def __init__(self, folder: Path, kafka: str, redis_url: str) -> None:
+        self._folder, self._kafka, self._redis_url = folder, kafka, redis_url
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, **settings: str) -> None:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "LOOKOUT_MODE": "local",
+            "LOOKOUT_HOST": "127.0.0.1",
+            "LOOKOUT_INSTANCE": name,
+            "LOOKOUT_BOOTSTRAP": self._kafka,
+            "LOOKOUT_REDIS_URL": self._redis_url,
+            "LOOKOUT_CAMERA_LEASE_S": "2",
+            "LOOKOUT_CONNECT_S": "3",
+            **{f"LOOKOUT_{key.upper()}": value for key, value in settings.items()},
+        }
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "lookout.services.camera_agent"], env=environment, stderr=log
+            )
+
+    def log(self, name: str) -> str:
+        return (self._folder / f"{name}.log").read_text()
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rendered camera, repeated for minutes."""
+    folder = tmp_path_factory.mktemp("film")
+    source, target = camera(DEMO[0], folder).path, folder / "long.mp4"
+    with av.open(str(target), "w") as out:
+        stream = None
+        offset = Fraction(0)
+        for _ in range(_REPEATS):
+            with av.open(str(source)) as once:
+                video = once.streams.video[0]
+                stream = stream or out.add_stream_from_template(video)
+                end = offset
+                for packet in once.demux(video):
+                    if packet.dts is None or packet.pts is None:
+                        continue
+                    shift = round(offset / packet.time_base)
+                    packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                    end = (packet.dts + packet.duration) * packet.time_base
+                    packet.stream = stream
+                    out.mux(packet)
+                offset = end
+    return target
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    """A broker with the wire's topics, shared by this file's tests."""
+    with KafkaServer() as server:
+        create_topics(server.bootstrap, 2)
+        yield server.bootstrap
+
+
+@pytest.fixture
+def agents(tmp_path: Path, broker: str, redis_url: str) -> Iterator[Agents]:
+    redis_client.Redis.from_url(redis_url).flushall()
+    started = Agents(tmp_path, broker, redis_url)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def rtsp(film: Path) -> Iterator[Callable[..., RtspCamera]]:
+    made: list[RtspCamera] = []
+
+    def make(*options: str) -> RtspCamera:
+        made.append(RtspCamera(film, *options))
+        made[-1].on()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.off()
+
+
+def declare(broker: str, url: str, **more: object) -> str:
+    """Write a camera into the table and return its id."""
+    name = f"cam-{uuid.uuid4().hex[:8]}"
+    message = Camera(id=name, url=url, segment_s=2, **more)  # type: ignore[arg-type]
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce(CAMERAS.name, to_json(message), key=name)
+    assert producer.flush(30.0) == 0
+    return name
+
+
+def remove(broker: str, name: str) -> None:
+    """Remove a camera from the table."""
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce(CAMERAS.name, None, key=name)
+    assert producer.flush(30.0) == 0
+
+
+def segments(broker: str, name: str, wanted: int) -> list[Message]:
+    """Wait for so many segments of a camera, from the topic's beginning."""
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": uuid.uuid4().hex})
+    consumer.assign([TopicPartition(SEGMENTS.name, each, 0) for each in range(2)])
+    found: list[Message] = []
+    deadline = time.monotonic() + _PATIENCE_S
+    try:
+        while len(found) < wanted and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None and message.key() == name.encode():
+                found.append(message)
+    finally:
+        consumer.close()
+    assert len(found) >= wanted, f"{len(found)} of {wanted} segments of {name}"
+    return found
+
+
+def spans(message: Message) -> tuple[float, float, bool, int]:
+    """First and last decoding time of a segment, whether it begins with a keyframe, and its pictures."""
+    with av.open(io.BytesIO(message.value() or b"")) as container:
+        video = container.streams.video[0]
+        packets = [packet for packet in container.demux(video) if packet.dts is not None]
+        times = [float(packet.dts * packet.time_base) for packet in packets]
+    with av.open(io.BytesIO(message.value() or b"")) as container:
+        pictures = sum(not frame.is_corrupt for frame in container.decode(video=0))
+    return times[0], times[-1], packets[0].is_keyframe, pictures
+
+
+@pytest.mark.parametrize("transport", [Camera.TRANSPORT_TCP, Camera.TRANSPORT_UDP])
+def test_a_stream_becomes_segments_that_follow_each_other(
+    agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, transport: int
+) -> None:
+    name = declare(broker, rtsp().url, transport=transport)
+    agents.start("agent-a")
+    found = [spans(message) for message in segments(broker, name, 4)]
+    for begin, end, keyframe, pictures in found:
+        assert keyframe
+        assert end - begin >= 1.5
+        assert pictures >= 20
+    for before, after in itertools.pairwise(found):
+        assert 0 < after[0] - before[1] < 0.5, "time stamps go on from segment to segment"
+
+
+def test_a_camera_that_reboots_is_pulled_again(
+    agents: Agents, rtsp: Callable[..., RtspCamera], broker: str
+) -> None:
+    server = rtsp()
+    name = declare(broker, server.url)
+    agents.start("agent-a")
+    segments(broker, name, 2)
+    server.off()
+    time.sleep(1.0)
+    server.on()
+    before = len(segments(broker, name, 2))
+    found = [spans(message) for message in segments(broker, name, before + 3)]
+    assert all(keyframe for _, _, keyframe, _ in found)
+    assert min(begin for begin, *_ in found[1:]) < found[-1][1], "its clock began again"
+
+
+def test_a_camera_moves_when_its_agent_dies(
+    agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, redis_url: str
+) -> None:
+    cameras = [declare(broker, rtsp().url) for _ in range(4)]
+    agents.start("agent-a")
+    agents.start("agent-b")
+    client = redis_client.Redis.from_url(redis_url, decode_responses=True)
+
+    def holders() -> dict[str, str | None]:
+        return {name: client.get(LEASE.format(camera=name)) for name in cameras}
+
+    def wait_until(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, f"{holders()}\n{agents.log('agent-a')[-2000:]}"
+            time.sleep(0.1)
+
+    wait_until(lambda: all(client.hget(REPORT.format(camera=name), "last_ms") for name in cameras))
+    wait_until(lambda: None not in holders().values())
+    taken = holders()
+    dead = taken[cameras[0]]
+    assert dead is not None
+    other = "agent-b" if dead == "agent-a" else "agent-a"
+    agents.running[dead].kill()
+    wait_until(lambda: set(holders().values()) == {other})
+    before = len(segments(broker, cameras[0], 1))
+    segments(broker, cameras[0], before + 2)
+
+
+def test_a_camera_that_is_removed_is_no_longer_pulled(
+    agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, redis_url: str
+) -> None:
+    name = declare(broker, rtsp().url)
+    agents.start("agent-a")
+    segments(broker, name, 1)
+    remove(broker, name)
+    client = redis_client.Redis.from_url(redis_url)
+    deadline = time.monotonic() + _PATIENCE_S
+    while client.exists(LEASE.format(camera=name)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_password_comes_from_the_secret_and_never_into_a_log(
+    agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, tmp_path: Path, redis_url: str
+) -> None:
+    server = rtsp("--user", "viewer", "--password", "p@ss/word")
+    folder = tmp_path / "credentials" / "yard"
+    folder.mkdir(parents=True)
+    (folder / "username").write_text("viewer")
+    (folder / "password").write_text("wrong/password")
+    name = declare(broker, server.url, credentials="yard")
+    agents.start("agent-a", credentials=str(tmp_path / "credentials"))
+    client = redis_client.Redis.from_url(redis_url, decode_responses=True)
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (error := client.hget(REPORT.format(camera=name), "error")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "401" in error
+    (folder / "password").write_text("p@ss/word")
+    segments(broker, name, 1)
+    for secret in ("p@ss", "p%40ss", "wrong%2Fpassword", "wrong/password"):
+        assert secret not in agents.log("agent-a") + error

@@ -1,0 +1,1 @@
+"""The controller: Camera and Watch resources into topics, their state back, and the chart's jobs."""

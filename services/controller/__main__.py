@@ -1,0 +1,171 @@
+"""`python -m lookout.services.controller`: Camera and Watch resources into cameras.v1 and watches.v1."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+from kubernetes.client.rest import ApiException
+from kubernetes.leaderelection import electionconfig, leaderelection
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
+
+from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
+from lookout.runtime.tables import Table
+from lookout.services.controller.activity import Activity
+from lookout.services.controller.agents import AgentReports
+from lookout.services.controller.cluster import CAMERA, WATCH, Resources, connect
+from lookout.services.controller.credential import Credential
+from lookout.services.controller.reconcile import Reconciler
+from lookout.services.controller.settings import ControllerSettings
+from lookout.wire import CAMERAS, WATCHES
+
+STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
+_SEND_S = 30.0
+_SHORTEST_ROUND_S = 0.5
+
+
+class Controller:
+    """The leader's work: rounds of reconciling, begun by changes and by time."""
+
+    def __init__(self, settings: ControllerSettings, health: Health) -> None:
+        self._settings = settings
+        self._health = health
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._look_at_credential = 0.0
+        self._log = logs.get("controller")
+
+    def stop(self) -> None:
+        """End after the running round."""
+        self._stopped.set()
+        self._wake.set()
+
+    def lead(self) -> None:
+        """Reconcile until `stop`."""
+        settings = self._settings
+        tables = {topic.name: Table(settings, topic.name) for topic in (CAMERAS, WATCHES)}
+        for table in tables.values():
+            table.start(settings.start_timeout_s)
+        activity = Activity(settings, self._wake.set)
+        activity.start()
+        resources = Resources(settings.namespace)
+        for kind in (CAMERA, WATCH):
+            arguments = (kind, self._wake.set, self._stopped)
+            threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
+        producer = Producer(
+            settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("controller")
+        )
+        reconciler = Reconciler(
+            resources,
+            lambda topic: tables[topic].view(),
+            lambda topic, key, value: _send(producer, tables[topic], key, value),
+            activity.status,
+            AgentReports(settings).status,
+            status_s=settings.status_s,
+        )
+        credential = _credential(settings)
+        self._health.clear("leader")
+        self._log.info("leading", namespace=settings.namespace)
+        while not self._stopped.is_set():
+            self._wake.clear()
+            self._round(reconciler, credential)
+            time.sleep(_SHORTEST_ROUND_S)
+            self._wake.wait(settings.resync_s)
+        activity.stop()
+
+    def _round(self, reconciler: Reconciler, credential: Credential | None) -> None:
+        try:
+            if credential is not None and time.monotonic() >= self._look_at_credential:
+                self._look_at_credential = time.monotonic() + self._settings.resync_s
+                if done := credential.ensure():
+                    self._log.info("the fleet's certificate", done=done)
+            reconciler.reconcile()
+            self._health.clear("reconcile")
+        except (ApiException, KafkaException, StartupError, OSError) as error:
+            self._health.block("reconcile", str(error)[:200])
+            self._log.warning("a round failed and is tried again", error=str(error)[:500])
+            self._stopped.wait(2.0)
+            self._wake.set()
+
+
+def _credential(settings: ControllerSettings) -> Credential | None:
+    if settings.credential is None:
+        return None
+    return Credential(
+        settings.namespace, settings.credential, settings.credential_name, settings.credential_days
+    )
+
+
+def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> None:
+    """Write one record and wait until the table shows it."""
+    failed: list[Any] = []
+    offsets: list[int] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        (failed if error is not None else offsets).append(error if error is not None else message.offset())
+
+    producer.produce(table.topic, value, key=key, on_delivery=delivered)
+    if producer.flush(_SEND_S) or failed:
+        raise OSError(f"{table.topic} did not take {key}: {failed[0] if failed else 'no answer'}")
+    table.at_least(offsets[0] + 1)
+
+
+def main() -> int:
+    """Wait for the lease, lead, stop on SIGTERM. Returns the exit code."""
+    try:
+        settings = load_settings(ControllerSettings)
+    except StartupError as error:
+        sys.stderr.write(f"lookout controller: {error}\n")
+        return MISCONFIGURED
+    logs.setup("controller", settings.instance, settings.log_level, settings.log_human)
+    health = Health(stall_s=1e9)
+    health.clear("worker")
+    probes = Probes(Metrics("controller"), health, settings.metrics_port, settings.host)
+    probes.start()
+    controller = Controller(settings, health)
+    code = [STOPPED]
+    done = threading.Event()
+
+    def stop(_number: int, _frame: Any) -> None:
+        controller.stop()
+        done.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+    def replaced() -> None:
+        code[0] = REPLACED
+        done.set()
+
+    def lead() -> None:
+        try:
+            controller.lead()
+        except StartupError as error:
+            logs.get("controller").error("cannot lead", error=str(error))
+            code[0] = MISCONFIGURED
+            raise
+        finally:
+            done.set()
+
+    connect(settings)
+    election = electionconfig.Config(
+        LeaseLock(settings.lease, settings.namespace, settings.instance),
+        lease_duration=settings.lease_s,
+        renew_deadline=settings.lease_s * 2 // 3,
+        retry_period=max(1, settings.lease_s // 6),
+        onstarted_leading=lead,
+        onstopped_leading=replaced,
+    )
+    threading.Thread(target=leaderelection.LeaderElection(election).run, name="lease", daemon=True).start()
+    done.wait()
+    controller.stop()
+    logs.get("controller").info("stopped", code=code[0])
+    return code[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

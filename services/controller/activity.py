@@ -1,0 +1,156 @@
+"""What happened lately: verdicts and alerts by watch, for the status of Watch resources."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
+
+from lookout.runtime import ServiceSettings, logs
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import ALERTS, VERDICTS, WireError, from_json
+
+_RECENT = 500  # windows over which coverage is told
+
+
+@dataclass(slots=True)
+class WatchActivity:
+    """The last verdict of a watch, its open incidents, and which of the last windows were answered."""
+
+    last: Verdict | None = None
+    incidents: dict[str, str] = field(default_factory=dict)  # incident: camera, oldest first
+    answered: list[bool] = field(default_factory=list)
+
+    def take_verdict(self, verdict: Verdict) -> None:
+        """Count a verdict; the newest by the end of its window is the last."""
+        if self.last is None or verdict.end.ToMilliseconds() >= self.last.end.ToMilliseconds():
+            self.last = verdict
+        self.answered.append(verdict.outcome == Verdict.OUTCOME_ANSWERED)
+        del self.answered[:-_RECENT]
+
+    def take_alert(self, alert: Alert) -> None:
+        """Follow an incident from opening to closing."""
+        if alert.kind == Alert.KIND_CLOSED:
+            self.incidents.pop(alert.incident, None)
+        else:
+            self.incidents[alert.incident] = alert.camera
+
+    def status(self) -> dict[str, Any]:
+        """Return the part of a Watch's status that tells what happened."""
+        found: dict[str, Any] = {"openIncidents": len(self.incidents)}
+        newest = next(reversed(self.incidents.items()), None)
+        found["incident"] = f"{newest[0]} ({newest[1]})" if newest else ""
+        if self.answered:
+            found["coverage"] = f"{100 * sum(self.answered) / len(self.answered):.0f} %"
+        if self.last is not None:
+            found["lastVerdict"] = _verdict(self.last)
+        return found
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    outcome = Verdict.Outcome.Name(verdict.outcome).removeprefix("OUTCOME_").lower()
+    answered = verdict.outcome == Verdict.OUTCOME_ANSWERED
+    threshold = verdict.rule.threshold or 0.5
+    word = ("yes" if verdict.p_yes >= threshold else "no") if answered else outcome
+    told = f"{word} {verdict.p_yes:.2f} {verdict.camera}" if answered else f"{word} {verdict.camera}"
+    ended = verdict.end.ToDatetime(UTC)
+    return {
+        "summary": told,
+        "camera": verdict.camera,
+        "outcome": outcome,
+        "pYes": round(verdict.p_yes, 4),
+        "time": ended.isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+
+
+class Activity:
+    """Follows verdicts.v1 from now and alerts.v1 from its beginning, on a thread of its own.
+
+    Args:
+        settings: How Kafka is reached.
+        changed: Called after anything new, on that thread.
+    """
+
+    def __init__(self, settings: ServiceSettings, changed: Callable[[], None]) -> None:
+        self._settings = settings
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._watches: defaultdict[str, WatchActivity] = defaultdict(WatchActivity)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="activity", daemon=True)
+        self.seen_at = 0.0
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._stopped.set()
+        self._thread.join(5.0)
+
+    def status(self, watch: str) -> dict[str, Any]:
+        """Return what happened to a watch, for its status."""
+        with self._lock:
+            return self._watches[watch].status() if watch in self._watches else {"openIncidents": 0}
+
+    def forget(self, watch: str) -> None:
+        """Drop what is known of a watch that is gone."""
+        with self._lock:
+            self._watches.pop(watch, None)
+
+    def _follow(self) -> None:
+        consumer = Consumer(
+            self._settings.kafka(
+                **{
+                    "group.id": f"{self._settings.instance}-activity",
+                    "isolation.level": "read_committed",
+                    "enable.auto.commit": False,
+                }
+            ),
+            logger=logs.client_logger("activity"),
+        )
+        try:
+            self._assign(consumer)
+            while not self._stopped.is_set():
+                message = consumer.poll(0.5)
+                if message is not None and message.error() is None and message.value():
+                    self._take(message.topic() or "", message.value() or b"")
+        finally:
+            consumer.close()
+
+    def _assign(self, consumer: Consumer) -> None:
+        while not self._stopped.is_set():
+            topics = consumer.list_topics(timeout=10.0).topics
+            if ALERTS.name in topics and VERDICTS.name in topics:
+                break
+            time.sleep(1.0)
+        begin = {ALERTS.name: OFFSET_BEGINNING, VERDICTS.name: OFFSET_END}
+        consumer.assign(
+            [
+                TopicPartition(topic, partition, offset)
+                for topic, offset in begin.items()
+                for partition in topics[topic].partitions
+            ]
+        )
+
+    def _take(self, topic: str, value: bytes) -> None:
+        try:
+            with self._lock:
+                if topic == VERDICTS.name:
+                    verdict = from_json(value, Verdict)
+                    self._watches[verdict.watch].take_verdict(verdict)
+                else:
+                    alert = from_json(value, Alert)
+                    self._watches[alert.watch].take_alert(alert)
+        except WireError:
+            return
+        self.seen_at = time.monotonic()
+        self._changed()

@@ -1,0 +1,44 @@
+"""What camera agents say of their cameras, read from the directory."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+
+from lookout.runtime import ServiceSettings
+from lookout.services.controller.convert import Condition
+
+#: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
+REPORT = "lookout:{{{camera}}}:report"
+
+
+class AgentReports:
+    """Reads the report of each camera; a Redis that is away gives none."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._client = settings.redis_client(
+            settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
+        )
+
+    def status(self, camera: str) -> dict[str, Any]:
+        """Return the parts of a Camera's status that its agent knows."""
+        report: dict[str, str] = {}
+        with contextlib.suppress(redis.RedisError):
+            found = self._client.hgetall(REPORT.format(camera=camera))
+            report = {str(name): str(value) for name, value in found.items()}
+        if not report:
+            return {"agent": ""}
+        streaming = report.get("state") == "streaming"
+        reason = "Streaming" if streaming else "Reconnecting"
+        status: dict[str, Any] = {
+            "agent": report.get("agent", ""),
+            "segments": int(report.get("segments", 0)),
+            "streaming": Condition("Streaming", streaming, reason, report.get("error", "")),
+        }
+        if last := report.get("last_ms"):
+            moment = datetime.fromtimestamp(int(last) / 1000, UTC)
+            status["lastSegment"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return status

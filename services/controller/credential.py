@@ -1,0 +1,210 @@
+"""The fleet's gRPC credential: an authority and one certificate for all stages, kept in two secrets.
+
+`python -m lookout.services.controller.credential` makes them before a release starts; the controller renews
+the certificate when a third of its life is left. Services read the files again while they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from kubernetes import client, config
+from kubernetes.client.rest import ApiException
+
+_AUTHORITY_LIFE = timedelta(days=3650)
+_BACKDATED = timedelta(minutes=5)  # clocks of nodes differ
+_MOST_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def make_authority(name: str, now: datetime) -> Pair:
+    """Return a new authority of a fleet."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Another name than its certificates have: one that names itself as issuer counts as self-signed.
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
+    certificate = (
+        _begun(subject, subject, key, now, now + _AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pair(certificate, key)
+
+
+def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datetime) -> Pair:
+    """Return a certificate for servers and clients of a fleet, signed by its authority."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    signer = serialization.load_pem_private_key(authority.key, None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is not an elliptic curve key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, dns_name)])
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        _begun(subject, issuer.subject, key, now, min(now + life, issuer.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(dns_name)]), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return _pair(certificate, key)
+
+
+def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
+    """Return whether a certificate must be replaced: a third of its life is left, or it has another name."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return True
+    life = found.not_valid_after_utc - found.not_valid_before_utc
+    return now >= found.not_valid_after_utc - life / 3 or dns_name not in names.get_values_for_type(
+        x509.DNSName
+    )
+
+
+class Credential:
+    """The two secrets of a fleet in Kubernetes: ``<secret>`` for the stages, ``<secret>-authority`` for us.
+
+    Args:
+        namespace: Where the secrets are.
+        secret: Name of the secret that the stages mount: ca.crt, tls.crt and tls.key.
+        dns_name: The certificate's name (LOOKOUT_GRPC_TLS_NAME of the stages).
+        days: How long a certificate is valid.
+    """
+
+    def __init__(self, namespace: str, secret: str, dns_name: str, days: float) -> None:
+        self._namespace = namespace
+        self._secret, self._authority = secret, f"{secret}-authority"
+        self._dns_name = dns_name
+        self._life = timedelta(days=days)
+        self._api = client.CoreV1Api()
+
+    def ensure(self, now: datetime | None = None) -> str:
+        """Make what is missing or due; returns what was done, empty for nothing.
+
+        Two writers at once are sorted out by the API server: the one that comes second reads again.
+        """
+        now = now or datetime.now(UTC)
+        for _ in range(_MOST_TRIES):
+            try:
+                return self._ensure(now)
+            except ApiException as error:
+                if error.status != 409:
+                    raise
+        raise RuntimeError(f"secret {self._secret} changes all the time")
+
+    def _ensure(self, now: datetime) -> str:
+        kept = self._read(self._authority)
+        if kept is None:
+            authority = make_authority(self._dns_name, now)
+            self._write(self._authority, None, {"tls.crt": authority.certificate, "tls.key": authority.key})
+        else:
+            authority = Pair(_bytes(kept, "tls.crt"), _bytes(kept, "tls.key"))
+        found = self._read(self._secret)
+        current = found is not None and _bytes(found, "ca.crt") == authority.certificate
+        if found is not None and current and not is_due(_bytes(found, "tls.crt"), self._dns_name, now):
+            return ""
+        made = make_certificate(authority, self._dns_name, self._life, now)
+        files = {"ca.crt": authority.certificate, "tls.crt": made.certificate, "tls.key": made.key}
+        self._write(self._secret, found, files)
+        return "made" if found is None else "renewed"
+
+    def _read(self, name: str) -> client.V1Secret | None:
+        try:
+            return self._api.read_namespaced_secret(name, self._namespace)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _write(self, name: str, existing: client.V1Secret | None, files: Mapping[str, bytes]) -> None:
+        """Create or replace a secret; a replaced one must not have changed since it was read."""
+        data = {key: base64.b64encode(value).decode() for key, value in files.items()}
+        labels = {"app.kubernetes.io/part-of": "lookout", "app.kubernetes.io/component": "credential"}
+        metadata = client.V1ObjectMeta(name=name, labels=labels)
+        if existing is None:
+            body = client.V1Secret(metadata=metadata, data=data, type="kubernetes.io/tls")
+            self._api.create_namespaced_secret(self._namespace, body)
+            return
+        metadata.resource_version = existing.metadata.resource_version
+        body = client.V1Secret(metadata=metadata, data=data, type="kubernetes.io/tls")
+        self._api.replace_namespaced_secret(name, self._namespace, body)
+
+
+def _bytes(secret: client.V1Secret, key: str) -> bytes:
+    return base64.b64decode((secret.data or {}).get(key, ""))
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    encoding = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    return Pair(certificate.public_bytes(encoding), text)
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin - _BACKDATED)
+        .not_valid_after(end)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the credential if it is missing or due; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Make the fleet's gRPC credential.")
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--secret", required=True)
+    parser.add_argument("--dns-name", required=True)
+    parser.add_argument("--days", type=float, required=True)
+    given = parser.parse_args(arguments)
+    config.load_incluster_config()
+    done = Credential(given.namespace, given.secret, given.dns_name, given.days).ensure()
+    print(f"secret {given.secret}: {done or 'nothing to do'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""`python -m lookout.services.controller.download`: fetch a model's archive, compare its SHA-256, unpack it.
+
+Environment:
+    LOOKOUT_MODEL_URL: https address of a .tar or .tar.gz file; it may hold a signature and is never printed.
+    LOOKOUT_MODEL_SHA256: the digest that the file must have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+_CHUNK = 1 << 20
+_DONE = ".sha256"
+
+
+class DownloadError(RuntimeError):
+    """The checkpoint cannot be had; the message says why and names no secret."""
+
+
+def fetch(url: str, sha256: str, folder: Path) -> None:
+    """Put a checkpoint into a folder; one that is there with the same digest stays.
+
+    Raises:
+        DownloadError: The address, the digest or the archive is wrong.
+    """
+    done = folder / _DONE
+    if done.exists() and done.read_text() == sha256:
+        return
+    if not url.startswith("https://"):
+        raise DownloadError("LOOKOUT_MODEL_URL is not an https address")
+    with tempfile.TemporaryFile(dir=folder) as archive:
+        found = _download(url, archive)
+        if found != sha256:
+            raise DownloadError(f"the file has SHA-256 {found}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
+        archive.seek(0)
+        unpack(archive, folder)
+    done.write_text(sha256)
+
+
+def unpack(archive: IO[bytes], folder: Path) -> None:
+    """Unpack an archive of plain files and folders below a folder.
+
+    Raises:
+        DownloadError: It is no archive, or it would write outside the folder.
+    """
+    try:
+        with tarfile.open(fileobj=archive, mode="r:*") as tar:
+            tar.extractall(folder, filter="data")
+    except tarfile.TarError as error:
+        raise DownloadError(f"the file is no usable tar archive: {error}") from error
+
+
+def _download(url: str, target: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            while chunk := answer.read(_CHUNK):
+                digest.update(chunk)
+                target.write(chunk)
+    except (urllib.error.URLError, OSError) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        raise DownloadError(f"{urlsplit(url).hostname} does not give the file: {why}") from None
+    return digest.hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fetch what the environment names; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Fetch a model's checkpoint and check its digest.")
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    try:
+        fetch(
+            os.environ.get("LOOKOUT_MODEL_URL", ""), os.environ.get("LOOKOUT_MODEL_SHA256", ""), given.folder
+        )
+    except DownloadError as error:
+        sys.stderr.write(f"lookout download: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

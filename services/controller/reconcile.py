@@ -1,0 +1,145 @@
+"""Bring the topics to what the resources say, and the resources' status to what the fleet says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from lookout.runtime import View, logs
+from lookout.services.controller import convert
+from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
+from lookout.services.controller.convert import Condition, ResourceError
+from lookout.v1.cameras_pb2 import Camera
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
+
+M = TypeVar("M", bound=Message)
+Resource = Mapping[str, Any]
+Publish = Callable[[str, str, bytes | None], None]
+
+
+class ResourceApi(Protocol):
+    """What reconciling needs of the Kubernetes API (`cluster.Resources`)."""
+
+    def all(self, kind: Kind) -> list[dict[str, Any]]:
+        """Return every resource of a kind."""
+
+    def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
+        """Replace a resource's finalizers."""
+
+    def set_status(self, kind: Kind, resource: Resource, status: Mapping[str, Any]) -> None:
+        """Merge into a resource's status."""
+
+
+class Reconciler:
+    """Compares every resource with its record. Each call of `reconcile` is one round; it may be repeated.
+
+    Records of ids without a resource are left alone: other programs write the same topics.
+
+    Args:
+        api: The Kubernetes API.
+        views: Tables of the topics by name.
+        publish: Writes a record (topic, key, value; None deletes) and returns once Kafka has it.
+        watch_status: What happened to a watch, by id.
+        camera_status: What its agent says of a camera, by id.
+        status_s: A status whose conditions stay the same is written at most so often.
+    """
+
+    def __init__(
+        self,
+        api: ResourceApi,
+        views: Callable[[str], View],
+        publish: Publish,
+        watch_status: Callable[[str], dict[str, Any]],
+        camera_status: Callable[[str], dict[str, Any]],
+        *,
+        status_s: float = 10.0,
+    ) -> None:
+        self._api = api
+        self._views = views
+        self._publish = publish
+        self._watch_status = watch_status
+        self._camera_status = camera_status
+        self._status_s = status_s
+        self._written: dict[tuple[str, str], float] = {}
+        self._log = logs.get("reconcile")
+
+    def reconcile(self) -> None:
+        """Go through every resource once."""
+        for resource in self._api.all(CAMERA):
+            self._one(CAMERA, CAMERAS.name, resource, self._camera)
+        for resource in self._api.all(WATCH):
+            self._one(WATCH, WATCHES.name, resource, self._watch)
+
+    def _one(
+        self, kind: Kind, topic: str, resource: Resource, update: Callable[[Resource], dict[str, Any]]
+    ) -> None:
+        metadata = resource["metadata"]
+        name, finalizers = metadata["name"], list(metadata.get("finalizers", ()))
+        if metadata.get("deletionTimestamp"):
+            if FINALIZER in finalizers:
+                if self._views(topic).newest(name) is not None:
+                    self._publish(topic, name, None)
+                    self._log.info("removed", kind=kind.name, name=name)
+                finalizers.remove(FINALIZER)
+                self._api.set_finalizers(kind, resource, finalizers)
+            self._written.pop((kind.name, name), None)
+            return
+        if FINALIZER not in finalizers:
+            self._api.set_finalizers(kind, resource, [*finalizers, FINALIZER])
+        self._tell(kind, resource, update(resource))
+
+    def _camera(self, resource: Resource) -> dict[str, Any]:
+        desired = convert.camera(resource)
+        if desired != self._existing(CAMERAS.name, desired.id, Camera):
+            self._publish(CAMERAS.name, desired.id, to_json(desired))
+            self._log.info("published", kind="Camera", name=desired.id)
+        told = self._camera_status(desired.id)
+        streaming = told.pop("streaming", None) or Condition("Streaming", False, "NoAgent", "no agent has it")
+        if desired.paused:
+            streaming = Condition("Streaming", False, "Paused", "spec.paused is set")
+        return {**told, "conditions": [Condition("Accepted", True, "Published"), streaming]}
+
+    def _watch(self, resource: Resource) -> dict[str, Any]:
+        name = resource["metadata"]["name"]
+        existing = self._existing(WATCHES.name, name, Watch)
+        try:
+            desired = convert.watch(resource)
+        except ResourceError as error:
+            return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
+        created = datetime.fromisoformat(resource["metadata"]["creationTimestamp"])
+        record = convert.versioned(desired, existing, created, int(time.time() * 1000))
+        if record is not None:
+            self._publish(WATCHES.name, name, to_json(record))
+            self._log.info("published", kind="Watch", name=name, version=record.version)
+        version = record.version if record is not None else existing.version if existing else 0
+        accepted = Condition("Accepted", True, "Published")
+        return {"version": version, **self._watch_status(name), "conditions": [accepted]}
+
+    def _existing(self, topic: str, name: str, kind: type[M]) -> M | None:
+        value = self._views(topic).newest(name)
+        if value is None:
+            return None
+        try:
+            return from_json(value, kind)
+        except WireError:
+            return None
+
+    def _tell(self, kind: Kind, resource: Resource, told: dict[str, Any]) -> None:
+        """Write a status that differs; numbers alone only every `status_s`."""
+        generation = int(resource["metadata"]["generation"])
+        before = resource.get("status", {})
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        wanted = convert.conditions(before.get("conditions", ()), told["conditions"], generation, now)
+        status = {**told, "observedGeneration": generation, "conditions": wanted}
+        if all(before.get(name) == value for name, value in status.items()):
+            return
+        key = (kind.name, resource["metadata"]["name"])
+        urgent = before.get("conditions") != wanted or before.get("observedGeneration") != generation
+        if urgent or time.monotonic() - self._written.get(key, -1e9) >= self._status_s:
+            self._api.set_status(kind, resource, status)
+            self._written[key] = time.monotonic()

@@ -1,0 +1,75 @@
+"""`python -m lookout.services.controller.release`: let go of the resources before the release is deleted.
+
+The controller is scaled to nothing, its lease and the secrets that a job made are deleted, and Camera and
+Watch resources lose the finalizer that nobody would remove any more. The resources themselves stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from kubernetes import client, config
+from kubernetes.client.rest import ApiException
+
+from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Resources
+
+_PATIENCE_S = 120.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do it; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--deployment", required=True)
+    parser.add_argument("--lease", default="lookout-controller")
+    parser.add_argument("--secret", action="append", default=[], help="a secret that a job made")
+    given = parser.parse_args(arguments)
+    config.load_incluster_config()
+    if not _stop(given.namespace, given.deployment):
+        sys.stderr.write(f"lookout release: {given.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
+        return 1
+    resources = Resources(given.namespace)
+    for kind in (CAMERA, WATCH):
+        for resource in resources.all(kind):
+            finalizers = resource["metadata"].get("finalizers", [])
+            if FINALIZER in finalizers:
+                left = [each for each in finalizers if each != FINALIZER]
+                resources.set_finalizers(kind, resource, left)
+    _delete(client.CoordinationV1Api().delete_namespaced_lease, given.lease, given.namespace)
+    for secret in given.secret:
+        _delete(client.CoreV1Api().delete_namespaced_secret, secret, given.namespace)
+    return 0
+
+
+def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> None:
+    """Delete an object, unless it is gone."""
+    try:
+        call(name, namespace)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+
+
+def _stop(namespace: str, deployment: str) -> bool:
+    """Scale a deployment to nothing and wait until its pods are gone."""
+    apps = client.AppsV1Api()
+    deadline = time.monotonic() + _PATIENCE_S
+    try:
+        apps.patch_namespaced_deployment_scale(deployment, namespace, {"spec": {"replicas": 0}})
+        while time.monotonic() < deadline:
+            status = apps.read_namespaced_deployment(deployment, namespace).status
+            if not status.replicas and not status.terminating_replicas:
+                return True
+            time.sleep(0.5)
+    except ApiException as error:
+        if error.status == 404:
+            return True
+        raise
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""`python -m lookout.services.controller.topics`: create the topics of an installation and refuse wrong ones.
+
+The chart runs it as a job before the services start. Existing topics are never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+
+from lookout.runtime import StartupError, load_settings
+from lookout.services.controller.settings import ControllerSettings
+from lookout.wire import Topic, all_topics
+
+_CALL_S = 10.0
+_PAUSE_S = 2.0
+HOUR_MS = 3_600_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Bring the topics about; returns 0, or 1 after one line a problem on the error stream."""
+    given = _parser().parse_args(arguments)
+    try:
+        retention = dict(given.retention_hours)
+        if unknown := sorted(set(retention) - {topic.name for topic in all_topics()}):
+            raise StartupError(f"--retention-hours: no topic {', '.join(unknown)}")
+        admin = AdminClient(load_settings(ControllerSettings).kafka())
+        existing = _wait_for_brokers(admin, given.wait_s)
+        if given.check:
+            _refuse_missing(existing)
+        created = _create(admin, existing, given.partitions, given.replication, retention)
+        problems = _problems(admin, existing, given.partitions)
+    except StartupError as error:
+        problems, created = [str(error)], []
+    for name in created:
+        print(f"created {name}", flush=True)
+    for problem in problems:
+        sys.stderr.write(f"lookout topics: {problem}\n")
+    return 1 if problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description="Create Lookout's topics; refuse existing ones that are wrong."
+    )
+    parser.add_argument("--partitions", type=int, required=True, help="of every pipeline topic")
+    parser.add_argument("--replication", type=int, required=True, help="copies of each partition")
+    parser.add_argument("--check", action="store_true", help="create nothing; missing topics are wrong")
+    parser.add_argument("--wait-s", type=float, default=300.0, help="how long Kafka may take to answer")
+    parser.add_argument(
+        "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"
+    )
+    return parser
+
+
+def _retention(text: str) -> tuple[str, float]:
+    name, _, hours = text.partition("=")
+    try:
+        return name, float(hours)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC=HOURS") from None
+
+
+def _wait_for_brokers(admin: AdminClient, patience_s: float) -> dict[str, TopicMetadata]:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return dict(admin.list_topics(timeout=_CALL_S).topics)
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise StartupError(f"Kafka does not answer: {error.args[0].str()}") from error
+            time.sleep(_PAUSE_S)
+
+
+def _refuse_missing(existing: Mapping[str, TopicMetadata]) -> None:
+    if missing := sorted({topic.name for topic in all_topics()} - set(existing)):
+        raise StartupError(f"topics are missing: {', '.join(missing)}")
+
+
+def _create(
+    admin: AdminClient,
+    existing: Mapping[str, TopicMetadata],
+    partitions: int,
+    replication: int,
+    retention_hours: Mapping[str, float],
+) -> list[str]:
+    wanted = [
+        NewTopic(
+            topic.name,
+            num_partitions=partitions if topic.pipeline else 1,
+            replication_factor=replication,
+            config=configuration(topic, replication, retention_hours.get(topic.name)),
+        )
+        for topic in all_topics()
+        if topic.name not in existing
+    ]
+    if not wanted:
+        return []
+    created = []
+    for name, done in admin.create_topics(wanted, operation_timeout=60.0, request_timeout=60.0).items():
+        try:
+            done.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise StartupError(f"cannot create {name}: {error.args[0].str()}") from error
+    return created
+
+
+def configuration(topic: Topic, replication: int, retention_hours: float | None = None) -> dict[str, str]:
+    """Return a new topic's settings: the table's, the owner's retention, two copies in sync of three.
+
+    Raises:
+        StartupError: A retention is given for a compacted topic.
+    """
+    settings = topic.config()
+    if retention_hours is not None:
+        if topic.compacted:
+            raise StartupError(f"{topic.name} is compacted: it has no retention")
+        settings["retention.ms"] = str(round(retention_hours * HOUR_MS))
+    if replication >= 3:
+        settings["min.insync.replicas"] = "2"
+    return settings
+
+
+def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], partitions: int) -> list[str]:
+    """Return what is wrong with topics that were there before, one sentence each."""
+    topics = [topic for topic in all_topics() if topic.name in existing]
+    if not topics:
+        return []
+    found = []
+    for topic in topics:
+        count = len(existing[topic.name].partitions)
+        if topic.pipeline and count != partitions:
+            found.append(f"{topic.name} has {count} partitions, topics.partitions is {partitions}")
+    asked = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
+    by_name = {topic.name: topic for topic in topics}
+    for resource, done in admin.describe_configs(asked, request_timeout=_CALL_S).items():
+        try:
+            actual = {name: entry.value for name, entry in done.result().items()}
+        except KafkaException as error:
+            raise StartupError(
+                f"cannot read the settings of {resource.name}: {error.args[0].str()}"
+            ) from error
+        found += by_name[resource.name].complaints(actual)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

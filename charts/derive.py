@@ -1,0 +1,324 @@
+"""Write the chart's derived files: ``python charts/derive.py`` (``--check`` only compares).
+
+* ``values.schema.json``: types from values.yaml, the constraints below, settings from the services' classes;
+* ``README.md``: every value with its comment and default, every setting with its description;
+* ``files/topics.json``: the topic table of `lookout.wire`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lookout.runtime import ServiceSettings
+from lookout.services.camera_agent.settings import AgentSettings
+from lookout.services.decode.settings import DecodeSettings
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.wire import all_topics
+
+CHART = Path(__file__).parent / "lookout"
+#: settings that the chart itself sets; they are no values
+FIXED = frozenset(
+    {
+        "advertise",
+        "bootstrap",
+        "credential",
+        "credential_days",
+        "credential_name",
+        "credentials",
+        "group",
+        "grpc_port",
+        "host",
+        "instance",
+        "kafka_options",
+        "kubeconfig",
+        "lease",
+        "metrics_port",
+        "mode",
+        "model_digest",
+        "model_dir",
+        "namespace",
+        "redis_url",
+        "static_member",
+    }
+)
+#: prefixes of settings that the chart makes from its values of Kafka, Redis and the fleet's credential
+SECURITY = ("kafka_", "redis_", "grpc_")
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "settings": ServiceSettings,
+    "decode.settings": DecodeSettings,
+    "pruneEncode.settings": PruneEncodeSettings,
+    "prefill.settings": PrefillSettings,
+    "alerts.settings": ServiceSettings,
+    "cameraAgent.settings": AgentSettings,
+}
+_TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+_QUANTITY = {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?)?$"}
+_RESOURCES = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        kind: {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+        for kind in ("requests", "limits")
+    },
+}
+_TOLERATIONS = {"type": "array", "items": {"type": "object"}}
+_PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
+_CIDRS = {"type": "array", "items": {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}
+#: constraints by the end of a value's path
+CONSTRAINTS: dict[str, dict[str, Any]] = {
+    "commonLabels": _TEXT_MAP,
+    "podAnnotations": _TEXT_MAP,
+    "image.digests": {
+        "type": "object",
+        "additionalProperties": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+    },
+    "image.prefix": {"type": "string", "pattern": "^[a-z0-9][a-zA-Z0-9.:_/-]*$"},
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.pullSecrets": {"type": "array", "items": {"type": "string"}},
+    "storage.size": _QUANTITY,
+    "spool": {**_QUANTITY, "minLength": 1},
+    "url.size": {**_QUANTITY, "minLength": 1},
+    "outside.port": {"type": "integer", "minimum": 30000, "maximum": 32767},
+    "kafka.bootstrap": {
+        "type": "string",
+        "pattern": r"^$|^[A-Za-z0-9.\-\[\]:]+:[0-9]+(,[A-Za-z0-9.\-\[\]:]+:[0-9]+)*$",
+    },
+    "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
+    "kafka.options": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    "redis.url": {"type": "string", "pattern": "^$|^rediss?://[^@]+$"},
+    "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
+    "grpc.days": {"type": "number", "exclusiveMinimum": 0, "maximum": 3650},
+    "topics.partitions": {"type": "integer", "minimum": 1, "maximum": 10000},
+    "topics.replication": {"type": "integer", "minimum": 1, "maximum": 15},
+    "model.source": {"enum": ["bundled", "volume", "image", "url"]},
+    "model.digest": {"type": "string"},
+    "url.address": {"type": "string", "pattern": "^$|^https://"},
+    "url.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
+    "resources": _RESOURCES,
+    "nodeSelector": _TEXT_MAP,
+    "tolerations": _TOLERATIONS,
+    "replicas": _PODS,
+    "minReplicas": {**_PODS, "minimum": 0},
+    "maxReplicas": _PODS,
+    "lagSeconds": {"type": "number", "exclusiveMinimum": 0},
+    "gpus": {"type": "integer", "minimum": 0, "maximum": 64},
+    "prefill.image": {"enum": ["prefill", "prefill-gpu"]},
+    "decode.image": {"enum": ["decode", "decode-gpu"]},
+    "cameraNetworks": _CIDRS,
+    "dependencyNetworks": _CIDRS,
+    "dependencyPorts": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+    "metricsNamespaces": _TEXT_MAP,
+    "credentialSecrets": {"type": "array", "items": {"type": "string", "minLength": 1}},
+    "monitoring.labels": _TEXT_MAP,
+    "terminationGracePeriodSeconds": {"type": "integer", "minimum": 5, "maximum": 3600},
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of the chart: its path, the comment above it and its default."""
+
+    path: str
+    comment: str
+    default: Any
+
+
+def values() -> list[Value]:
+    """Return every value that has no values below it, in the order of values.yaml."""
+    text = (CHART / "values.yaml").read_text()
+    return list(_leaves(yaml.compose(text, yaml.SafeLoader), text.splitlines(), ""))
+
+
+def _leaves(node: yaml.MappingNode, lines: list[str], prefix: str) -> Iterator[Value]:
+    for key, child in node.value:
+        path = f"{prefix}{key.value}"
+        comment = _comment(lines, key.start_mark.line)
+        default = yaml.safe_load(yaml.serialize(child))
+        if isinstance(child, yaml.MappingNode) and child.value and not comment and child.start_mark.line:
+            yield from _leaves(child, lines, f"{path}.")
+        else:
+            yield Value(path, comment, default)
+
+
+def _comment(lines: list[str], line: int) -> str:
+    found: list[str] = []
+    for text in reversed(lines[:line]):
+        if not text.strip().startswith("#"):
+            break
+        found.insert(0, text.strip().removeprefix("#").strip())
+    return " ".join(found)
+
+
+def topics() -> list[dict[str, Any]]:
+    """Return the topic table as the chart shows it."""
+    return [
+        {
+            "name": topic.name,
+            "value": topic.value,
+            "pipeline": topic.pipeline,
+            "config": topic.config(),
+        }
+        for topic in all_topics()
+    ]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of the values."""
+    root = _object()
+    for value in values():
+        _place(root, value.path.split("."), _value_schema(value))
+    root["$schema"] = "http://json-schema.org/draft-07/schema#"
+    root["title"] = "Values of the Lookout chart"
+    root["properties"]["global"] = {"type": "object"}
+    root["definitions"] = {}
+    for kind in dict.fromkeys(SETTINGS.values()):
+        root["definitions"].update(_settings_schema(kind).pop("$defs", {}))
+    return root
+
+
+def _object() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _place(root: dict[str, Any], path: list[str], leaf: dict[str, Any]) -> None:
+    for part in path[:-1]:
+        root = root["properties"].setdefault(part, _object())
+    root["properties"][path[-1]] = leaf
+
+
+def _value_schema(value: Value) -> dict[str, Any]:
+    found: dict[str, Any]
+    if value.path in SETTINGS:
+        found = _settings_schema(SETTINGS[value.path])
+        found.pop("$defs", None)
+    elif value.path == "topics.retentionHours":
+        names = {topic.name: {"type": "number", "exclusiveMinimum": 0} for topic in _kept()}
+        found = {"type": "object", "additionalProperties": False, "properties": names}
+    else:
+        found = dict(_constraint(value.path) or _by_default(value.default))
+    return {"description": value.comment, **found}
+
+
+def _kept() -> list[Any]:
+    return [topic for topic in all_topics() if not topic.compacted]
+
+
+def _constraint(path: str) -> dict[str, Any] | None:
+    for end, found in CONSTRAINTS.items():
+        if path == end or path.endswith(f".{end}"):
+            return found
+    return None
+
+
+def _by_default(default: Any) -> dict[str, Any]:
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return {"type": kinds[type(default)]}
+
+
+def settings_of(kind: type[ServiceSettings]) -> dict[str, dict[str, Any]]:
+    """Return the settings that a value may give a service: JSON schema by name, nested ones with ``__``."""
+    return dict(_settings_schema(kind)["properties"])
+
+
+def _settings_schema(kind: type[ServiceSettings]) -> dict[str, Any]:
+    whole = kind.model_json_schema(ref_template="#/definitions/{model}")
+    definitions = whole.get("$defs", {})
+    properties: dict[str, Any] = {}
+    for name, each in whole["properties"].items():
+        if name in FIXED or name.startswith(SECURITY):
+            continue
+        nested = definitions.get(each.get("$ref", "").rpartition("/")[2], {})
+        if nested.get("type") == "object":
+            for inner, facts in nested["properties"].items():
+                properties[f"{name}__{inner}"] = _plain(facts)
+        else:
+            properties[name] = _plain(each)
+    enums = {name: _plain(each) for name, each in definitions.items() if each.get("type") != "object"}
+    return {"type": "object", "additionalProperties": False, "properties": properties, "$defs": enums}
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting's schema without the titles and defaults of its class; lists are given as text."""
+    found = {name: each for name, each in facts.items() if name not in ("title", "default", "format")}
+    if found.get("type") == "array":
+        return {"type": "string", "description": found.get("description", "")}
+    if "anyOf" in found:
+        found["anyOf"] = [{k: v for k, v in each.items() if k != "format"} for each in found["anyOf"]]
+    return found
+
+
+def readme() -> str:
+    """Return the chart's README."""
+    lines = [
+        "# The Lookout chart",
+        "",
+        "Made from values.yaml and the services' settings by `make chart`; docs/kubernetes.md is the guide.",
+        "",
+        "```sh",
+        "helm install lookout charts/lookout --namespace cameras --create-namespace",
+        "```",
+        "",
+        "## Values",
+        "",
+        "| value | meaning | default |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| `{each.path}` | {each.comment} | {_shown(each.default)} |" for each in values()]
+    lines += [
+        "",
+        "## Topics",
+        "",
+        "| topic | value | partitions | settings |",
+        "| --- | --- | --- | --- |",
+    ]
+    for topic in topics():
+        config = ", ".join(f"{name}={each}" for name, each in topic["config"].items())
+        count = "`topics.partitions`" if topic["pipeline"] else "1"
+        lines.append(f"| `{topic['name']}` | {topic['value']} | {count} | {config} |")
+    seen: set[str] = set()
+    for path, kind in SETTINGS.items():
+        rows = {name: facts for name, facts in settings_of(kind).items() if name not in seen}
+        if not rows:
+            continue
+        seen |= set(rows) if path == "settings" else set()
+        lines += ["", f"## Settings in `{path}`", "", "| setting | meaning |", "| --- | --- |"]
+        lines += [f"| `{name}` | {facts.get('description', '')} |" for name, facts in rows.items()]
+    return "\n".join([*lines, ""])
+
+
+def _shown(default: Any) -> str:
+    return f"`{json.dumps(default)}`" if default not in ("", [], {}) else ""
+
+
+def derived() -> dict[Path, str]:
+    """Return the text of every derived file."""
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
+        CHART / "files" / "topics.json": json.dumps(topics(), indent=1) + "\n",
+        CHART / "README.md": readme(),
+    }
+
+
+def main() -> int:
+    """Write the files, or say which are stale."""
+    stale = [path for path, text in derived().items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(CHART.parent)} is stale: run make chart")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(derived()[path])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+{{/* Names, labels, images and environments that several templates share. */}}
+
+{{- define "lookout.name" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains "lookout" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-lookout" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{/* Labels of an object; call with (dict "root" $ "component" name). */}}
+{{- define "lookout.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: lookout
+{{ include "lookout.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "lookout.selector" -}}
+app.kubernetes.io/name: lookout
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Full reference of an image; call with (dict "root" $ "image" name). */}}
+{{- define "lookout.image" -}}
+{{- $image := .root.Values.image }}
+{{- with index $image.digests .image }}{{ $image.prefix }}{{ $.image }}@{{ . }}
+{{- else }}{{ $image.prefix }}{{ .image }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "lookout.bootstrap" -}}
+{{- if .Values.tryout.enabled }}{{ include "lookout.name" . }}-tryout-kafka:9092
+{{- else }}{{ required "kafka.bootstrap: give your Kafka's bootstrap servers, or set tryout.enabled=true" .Values.kafka.bootstrap }}{{ end }}
+{{- end }}
+
+{{/* Security of a container and of a pod: what the `restricted` standard demands. */}}
+{{- define "lookout.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- define "lookout.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Everything of a pod that is the same for all; call with (dict "root" $ "part" values). */}}
+{{- define "lookout.podCommon" -}}
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
+securityContext: {{- include "lookout.podSecurity" . | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* How a container reaches Kafka: names and files; passwords are read from mounted secrets. */}}
+{{- define "lookout.kafkaEnv" -}}
+{{- $kafka := .Values.kafka }}
+- {name: LOOKOUT_BOOTSTRAP, value: {{ include "lookout.bootstrap" . | quote }}}
+{{- if not .Values.tryout.enabled }}
+{{- $sasl := ne $kafka.sasl.mechanism "" }}
+{{- if or $sasl $kafka.tls.enabled }}
+- {name: LOOKOUT_KAFKA_PROTOCOL, value: {{ printf "%s%s" (ternary "sasl_" "" $sasl) (ternary "ssl" "plaintext" $kafka.tls.enabled) }}}
+{{- end }}
+{{- if $sasl }}
+{{- $secret := required "kafka.sasl.secret: name the secret with the user's name and password" $kafka.sasl.secret }}
+- {name: LOOKOUT_KAFKA_MECHANISM, value: {{ $kafka.sasl.mechanism }}}
+- name: LOOKOUT_KAFKA_USERNAME
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}}
+- {name: LOOKOUT_KAFKA_PASSWORD_FILE, value: /etc/lookout/kafka-user/password}
+{{- end }}
+{{- if and $kafka.tls.enabled $kafka.tls.caSecret }}
+- {name: LOOKOUT_KAFKA_CA_FILE, value: /etc/lookout/kafka-ca/ca.crt}
+{{- end }}
+{{- if and $kafka.tls.enabled $kafka.tls.clientSecret }}
+- {name: LOOKOUT_KAFKA_CERT_FILE, value: /etc/lookout/kafka-client/tls.crt}
+- {name: LOOKOUT_KAFKA_KEY_FILE, value: /etc/lookout/kafka-client/tls.key}
+{{- end }}
+{{- end }}
+{{- $options := dict }}
+{{- range $name, $value := $kafka.options }}{{ $_ := set $options $name (toString $value) }}{{ end }}
+{{- if $options }}
+- {name: LOOKOUT_KAFKA_OPTIONS, value: {{ toJson $options | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* How a container reaches Redis. */}}
+{{- define "lookout.redisEnv" -}}
+{{- $redis := .Values.redis }}
+{{- if .Values.tryout.enabled }}
+- {name: LOOKOUT_REDIS_URL, value: "redis://{{ include "lookout.name" . }}-tryout-redis:6379/0"}
+{{- else }}
+- {name: LOOKOUT_REDIS_URL, value: {{ required "redis.url: give your Redis's address, or set tryout.enabled=true" $redis.url | quote }}}
+{{- if $redis.username }}
+- {name: LOOKOUT_REDIS_USERNAME, value: {{ $redis.username | quote }}}
+{{- end }}
+{{- if $redis.passwordSecret }}
+- {name: LOOKOUT_REDIS_PASSWORD_FILE, value: /etc/lookout/redis-user/password}
+{{- end }}
+{{- if $redis.caSecret }}
+- {name: LOOKOUT_REDIS_CA_FILE, value: /etc/lookout/redis-ca/ca.crt}
+{{- end }}
+{{- if $redis.clientSecret }}
+- {name: LOOKOUT_REDIS_CERT_FILE, value: /etc/lookout/redis-client/tls.crt}
+- {name: LOOKOUT_REDIS_KEY_FILE, value: /etc/lookout/redis-client/tls.key}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The fleet's gRPC credential: mutual TLS with one certificate for all stages. */}}
+{{- define "lookout.grpcSecret" -}}
+{{ .Values.grpc.secret | default (printf "%s-grpc" (include "lookout.name" .)) }}
+{{- end }}
+{{- define "lookout.grpcName" -}}
+{{ include "lookout.name" . }}.fleet.internal
+{{- end }}
+{{- define "lookout.grpcSource" -}}
+{{- if .Values.grpc.secret }}secret
+{{- else if eq .Values.grpc.source "auto" }}{{ ternary "cert-manager" "job" (.Capabilities.APIVersions.Has "cert-manager.io/v1") }}
+{{- else }}{{ .Values.grpc.source }}{{ end }}
+{{- end }}
+{{- define "lookout.grpcEnv" -}}
+- {name: LOOKOUT_GRPC_CA_FILE, value: /etc/lookout/grpc/ca.crt}
+- {name: LOOKOUT_GRPC_CERT_FILE, value: /etc/lookout/grpc/tls.crt}
+- {name: LOOKOUT_GRPC_KEY_FILE, value: /etc/lookout/grpc/tls.key}
+- {name: LOOKOUT_GRPC_TLS_NAME, value: {{ include "lookout.grpcName" . }}}
+{{- end }}
+
+{{/* Certificates and passwords as files: a list of (name, secret, key, path); key empty: all of the secret. */}}
+{{- define "lookout.secretFiles" -}}
+{{- $files := list }}
+{{- if not .Values.tryout.enabled }}
+{{- with .Values.kafka }}
+{{- if and .tls.enabled .tls.caSecret }}{{ $files = append $files (dict "name" "kafka-ca" "secret" .tls.caSecret "key" .tls.caKey "path" "ca.crt") }}{{ end }}
+{{- if and .tls.enabled .tls.clientSecret }}{{ $files = append $files (dict "name" "kafka-client" "secret" .tls.clientSecret) }}{{ end }}
+{{- if .sasl.mechanism }}{{ $files = append $files (dict "name" "kafka-user" "secret" .sasl.secret "key" .sasl.passwordKey "path" "password") }}{{ end }}
+{{- end }}
+{{- with .Values.redis }}
+{{- if .caSecret }}{{ $files = append $files (dict "name" "redis-ca" "secret" .caSecret "key" .caKey "path" "ca.crt") }}{{ end }}
+{{- if .clientSecret }}{{ $files = append $files (dict "name" "redis-client" "secret" .clientSecret) }}{{ end }}
+{{- if .passwordSecret }}{{ $files = append $files (dict "name" "redis-user" "secret" .passwordSecret "key" .passwordKey "path" "password") }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toJson $files }}
+{{- end }}
+{{- define "lookout.secretMounts" -}}
+{{- range include "lookout.secretFiles" . | fromJsonArray }}
+- {name: {{ .name }}, mountPath: /etc/lookout/{{ .name }}, readOnly: true}
+{{- end }}
+{{- end }}
+{{- define "lookout.secretVolumes" -}}
+{{- range include "lookout.secretFiles" . | fromJsonArray }}
+- name: {{ .name }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    {{- if .key }}
+    items: [{key: {{ .key }}, path: {{ .path }}}]
+    {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Settings as environment variables; call with a list of maps, later ones win. */}}
+{{- define "lookout.settings" -}}
+{{- $all := dict }}
+{{- range . }}{{ $all = mergeOverwrite $all (deepCopy .) }}{{ end }}
+{{- range $name, $value := $all }}
+- {name: LOOKOUT_{{ $name | upper }}, value: {{ (kindIs "float64" $value | ternary (printf "%v" $value) (kindIs "string" $value | ternary $value (toJson $value))) | quote }}}
+{{- end }}
+{{- end }}

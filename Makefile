@@ -25,7 +25,18 @@ lock: ## resolve the dependencies again (names no host)
 	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --group docs --no-emit-index-url --python-version 3.11 \
 	  --custom-compile-command "make lock" --constraint requirements/dev.txt --quiet -o requirements/docs.txt
+	$(MAKE) lock-images
 	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/tools.txt
+
+# What an image installs: versions of the lock above where it names them, with hashes.
+LOCK_IMAGE = $(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+  --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
+lock-images:
+	for each in alerts decode prefill controller camera-agent; do \
+	  $(LOCK_IMAGE) --constraint requirements/dev.txt --extra $$each -o docker/requirements/$$each.txt || exit 1; done
+	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra local --extra wire -o docker/requirements/tryout.txt
+	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra decode --extra nvdec -o docker/requirements/decode-gpu.txt
+	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt
 
 protos: setup  ## generate the wire's messages from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/v1/*.proto
@@ -63,6 +74,18 @@ soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory 
 
 bench-%: setup  ## bench-decode, -motion, -vision, -windows, -windows_fidelity, -engines: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
+
+chart: setup  ## write the chart's derived files: schema, README, topic table
+	$(BIN)/python charts/derive.py
+
+images: setup  ## build the CPU images with docker, podman or buildah; prints their sizes
+	$(BIN)/python docker/build.py
+
+test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
+	$(BIN)/python -m tests.cluster
+
+test-cluster-all: setup  ## the same, then drains, upgrades, scaling, restarts, certificates, policies, three brokers
+	$(BIN)/python -m tests.cluster --all
 
 eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and real
 	$(BIN)/python -m watchbench.sight

@@ -1,0 +1,137 @@
+"""What a stranger does from outside the cluster with plain kcat: publish, ask, read what was committed."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lookout.codec import cut
+from lookout.wire import ALERTS, SEGMENTS, VERDICTS, WATCHES
+from tests.cluster.cluster import Cluster
+from tests.cluster.tools import ToolError
+from watchbench.cameras import DEMO, camera
+from watchbench.questions import BY_NAME
+
+QUESTIONS = {"person": BY_NAME["person"].text, "lying": BY_NAME["lying"].text}
+#: batches of other cameras move the last digits of a float32 sum
+_SAME = 1e-3
+
+
+@dataclass(frozen=True)
+class Film:
+    """One rendered camera: its segments as files, in order."""
+
+    name: str
+    segments: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What was committed for a set of cameras: verdicts and alerts, decoded."""
+
+    verdicts: Sequence[Mapping[str, Any]]
+    alerts: Sequence[Mapping[str, Any]]
+
+    @property
+    def doubled(self) -> int:
+        """Verdicts and alerts whose id was committed more than once."""
+        ids = Counter(each["id"] for each in (*self.verdicts, *self.alerts))
+        return sum(count - 1 for count in ids.values())
+
+    @property
+    def committed(self) -> int:
+        """Different verdicts."""
+        return len({each["id"] for each in self.verdicts})
+
+    def answers(self, prefix: str) -> dict[tuple[str, str, int], tuple[str, float]]:
+        """Return outcome and p(yes) by film, watch and window; camera ids begin with ``prefix``."""
+        found = {}
+        for each in self.verdicts:
+            key = (each["camera"].removeprefix(prefix), each["watch"], int(each["window"]))
+            found[key] = (each["outcome"], float(each.get("p_yes", 0.0)))
+        return found
+
+
+class Stranger:
+    """Someone with a bootstrap address and kcat."""
+
+    def __init__(self, cluster: Cluster, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
+        self._cluster = cluster
+        self.bootstrap = bootstrap
+        self._options = [
+            word for name, value in (options or {}).items() for word in ("-X", f"{name}={value}")
+        ]
+
+    def ask(self, watch: str, question: str, cameras: str) -> None:
+        """Publish a watch over the cameras of a glob."""
+        value = {
+            "id": watch,
+            "version": 1,
+            "question": question,
+            "cameras": [cameras],
+            "rule": {"threshold": 0.5, "k": 2, "n": 3},
+        }
+        self._kcat("-P", "-t", WATCHES.name, "-k", watch, stdin=json.dumps(value))
+
+    def publish(self, camera_id: str, segments: Iterable[Path]) -> None:
+        """Publish the segments of one camera, in order."""
+        limits = ("-X", "message.max.bytes=17825792", "-X", "enable.idempotence=true")
+        self._kcat("-P", *limits, "-t", SEGMENTS.name, "-k", camera_id, *map(str, segments))
+
+    def read(self, prefix: str) -> Outcomes:
+        """Read all committed verdicts and alerts of the cameras whose ids begin with ``prefix``."""
+        return Outcomes(self._values(VERDICTS.name, prefix), self._values(ALERTS.name, prefix))
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics."""
+        return [each["topic"] for each in json.loads(self._kcat("-L", "-J"))["topics"]]
+
+    def _values(self, topic: str, prefix: str) -> list[Mapping[str, Any]]:
+        lines = self._kcat(
+            "-C", "-e", "-q", "-X", "isolation.level=read_committed", "-t", topic, "-f", "%s\n"
+        )
+        values = [json.loads(line) for line in lines.splitlines() if line]
+        return [value for value in values if str(value.get("camera", "")).startswith(prefix)]
+
+    def _kcat(self, *arguments: str, stdin: str | None = None) -> str:
+        command = ["kcat", "-b", self.bootstrap, *self._options, *arguments]
+        return self._cluster.outside(*command, stdin=stdin, timeout=300)
+
+
+def films(folder: Path) -> list[Film]:
+    """Render the demo's cameras (or take the ready ones) and cut them into segments at keyframes."""
+    made = []
+    for name in DEMO:
+        rendered = camera(name, folder / "films")
+        target = folder / "segments" / name
+        target.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for index, segment in enumerate(cut(rendered.path, target_s=2.0)):
+            path = target / f"{index:05d}.ts"
+            path.write_bytes(segment.data)
+            paths.append(path)
+        made.append(Film(name, tuple(paths)))
+    return made
+
+
+def differences(calm: Outcomes, calm_prefix: str, stormy: Outcomes, stormy_prefix: str) -> list[str]:
+    """Return a line for each window whose outcome is missing, new or different in the disturbed run."""
+    before, after = calm.answers(calm_prefix), stormy.answers(stormy_prefix)
+    lines = []
+    for key in sorted({*before, *after}):
+        one, other = before.get(key), after.get(key)
+        if one is None or other is None or one[0] != other[0] or abs(one[1] - other[1]) > _SAME:
+            lines.append(f"{key[0]} window {key[2]} {key[1]}: {one} undisturbed, {other} disturbed")
+    return lines
+
+
+def await_topics(stranger: Stranger, names: Sequence[str]) -> None:
+    """Check that topics exist.
+
+    Raises:
+        ToolError: One is missing.
+    """
+    if missing := sorted(set(names) - set(stranger.topics())):
+        raise ToolError(f"topics are missing: {', '.join(missing)}")

@@ -1,0 +1,228 @@
+"""The programs a cluster needs, built from Go modules and Debian packages and kept in the user's cache.
+
+``python -m tests.cluster.tools`` builds what is missing: about 11 minutes of CPU the first time.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+CACHE = Path(os.environ.get("LOOKOUT_CLUSTER_CACHE") or user_cache_path("lookout") / "cluster")
+BIN = CACHE / "bin"
+KUBERNETES = "1.36.3"
+COREDNS = "1.14.6"
+HELM = "4.3.0"
+_CONTAINERD = "2.3.7"
+_CNI = "1.9.1"
+_LINK = "-s -w"
+_PACKAGES = ("buildah", "conntrack", "iproute2", "iptables", "kcat", "mmdebstrap", "nftables", "runc")
+_COMMANDS = ("buildah", "conntrack", "ip", "iptables", "kcat", "mmdebstrap", "nft", "runc")
+
+
+@dataclass(frozen=True)
+class GoTool:
+    """A program of a public Go module."""
+
+    name: str
+    module: str
+    version: str
+    path: str = ""
+    link: str = ""
+
+    @property
+    def package(self) -> str:
+        """Return the package to build, with its version."""
+        return f"{self.module}{self.path}@v{self.version}"
+
+
+_CONTAINERD_MODULE = "github.com/containerd/containerd/v2"
+GO_TOOLS = (
+    GoTool(
+        "containerd",
+        _CONTAINERD_MODULE,
+        _CONTAINERD,
+        "/cmd/containerd",
+        f"-X {_CONTAINERD_MODULE}/version.Version={_CONTAINERD}",
+    ),
+    GoTool("containerd-shim-runc-v2", _CONTAINERD_MODULE, _CONTAINERD, "/cmd/containerd-shim-runc-v2"),
+    GoTool("ctr", _CONTAINERD_MODULE, _CONTAINERD, "/cmd/ctr"),
+    *(
+        GoTool(name, "github.com/containernetworking/plugins", _CNI, f"/plugins/{kind}/{name}")
+        for name, kind in (
+            ("bridge", "main"),
+            ("loopback", "main"),
+            ("portmap", "meta"),
+            ("host-local", "ipam"),
+        )
+    ),
+    GoTool("helm", "helm.sh/helm/v4", HELM, "/cmd/helm"),
+    GoTool("coredns", "github.com/coredns/coredns", COREDNS),
+)
+
+
+class ToolError(RuntimeError):
+    """A program that the cluster needs cannot be had; the message says which and why."""
+
+
+def go_environment() -> dict[str, str]:
+    """Return the environment of every Go build: static programs, two at a time, trees of their own."""
+    go = CACHE / "go"
+    for folder in ("tmp", "path", "build"):
+        (go / folder).mkdir(parents=True, exist_ok=True)
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOBIN": str(BIN),
+        "GOCACHE": str(go / "build"),
+        "GOFLAGS": "-p=2 -buildvcs=false -trimpath -modcacherw",
+        "GOPATH": str(go / "path"),
+        "GOTMPDIR": str(go / "tmp"),
+        "GOTOOLCHAIN": "local",
+    }
+
+
+def say(line: str) -> None:
+    """Print one line of progress at once."""
+    print(line, flush=True)
+
+
+def build_all() -> None:
+    """Build every missing program; what is there already is left alone."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(CACHE / "tools.lock")):
+        install_packages()
+        BIN.mkdir(parents=True, exist_ok=True)
+        missing = [tool for tool in GO_TOOLS if _stamp(tool.name) != tool.package]
+        kube_missing = _stamp("kube") != KUBERNETES
+        if not missing and not kube_missing:
+            return
+        if shutil.which("go") is None:
+            raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
+        for tool in missing:
+            _timed(tool.name, lambda tool=tool: _build(tool))  # type: ignore[misc]
+            _write_stamp(tool.name, tool.package)
+        if kube_missing:
+            _timed("kube", _build_kube)
+            _write_stamp("kube", KUBERNETES)
+        if not os.environ.get("LOOKOUT_CLUSTER_KEEP_GO"):
+            shutil.rmtree(CACHE / "go", ignore_errors=True)
+
+
+def install_packages() -> None:
+    """Install the Debian packages that are missing; only root can.
+
+    Raises:
+        ToolError: A package is missing and this machine or user cannot install it.
+    """
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    if all(shutil.which(command, path=path) for command in _COMMANDS):
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ToolError(f"a cluster needs root and these Debian packages: {' '.join(_PACKAGES)}")
+    say(f"installing Debian packages: {' '.join(_PACKAGES)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]):
+        _call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
+
+
+def _build(tool: GoTool) -> None:
+    _call(["go", "install", "-ldflags", f"{_LINK} {tool.link}".strip(), tool.package], go_environment())
+
+
+def _build_kube() -> None:
+    folder = CACHE / "go" / "kube"
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**go_environment(), "GOFLAGS": go_environment()["GOFLAGS"] + " -mod=mod"}
+    module = f"k8s.io/kubernetes@v{KUBERNETES}"
+    found = subprocess.run(
+        ["go", "mod", "download", "-json", module],
+        env=environment,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    upstream = Path(json.loads(found.stdout)["GoMod"]).read_text()
+    (folder / "go.mod").write_text(kube_module(upstream, KUBERNETES))
+    shutil.copy(Path(__file__).parent / "kube" / "main.go", folder / "main.go")
+    _call(["go", "mod", "tidy", "-e"], environment, folder)
+    link = [_LINK]
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+        major, minor, _ = KUBERNETES.split(".")
+        facts = {
+            "gitVersion": f"v{KUBERNETES}",
+            "gitMajor": major,
+            "gitMinor": minor,
+            "gitTreeState": "clean",
+            "gitCommit": "0" * 40,
+            "buildDate": "2026-01-01T00:00:00Z",
+        }
+        link += [f"-X {package}.{name}={value}" for name, value in facts.items()]
+    _call(["go", "build", "-ldflags", " ".join(link), "-o", str(BIN / "kube"), "."], environment, folder)
+
+
+def kube_module(upstream: str, version: str) -> str:
+    """Return the go.mod of a module that imports Kubernetes' commands.
+
+    Args:
+        upstream: The text of Kubernetes' own go.mod.
+        version: The release, for example ``1.36.3``; its staged modules have the same number below 0.
+    """
+    staged = "v0." + version.split(".", 1)[1]
+    go_version = re.search(r"^go .*$", upstream, re.MULTILINE)
+    debug = re.search(r"^godebug .*$|^godebug \([^)]*\)", upstream, re.MULTILINE)
+    names = re.findall(r"^\s*(?:replace\s+)?(k8s\.io/[a-z-]+) => \./staging", upstream, re.MULTILINE)
+    lines = ["module lookout.example/kube", "", go_version.group(0) if go_version else "go 1.26"]
+    lines += [debug.group(0)] if debug else []
+    lines += [f"require k8s.io/kubernetes v{version}", "replace ("]
+    lines += [f"\t{name} => {name} {staged}" for name in names]
+    return "\n".join([*lines, ")", ""])
+
+
+def _call(command: list[str], environment: dict[str, str], folder: Path | None = None) -> None:
+    done = subprocess.run(
+        ["nice", "-n", "19", *command],
+        env=environment,
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
+        raise ToolError(f"{command[0]} {command[1]} ended with code {done.returncode}:\n{tail}")
+
+
+def _timed(name: str, work: object) -> None:
+    started = time.monotonic()
+    say(f"building {name} ...")
+    assert callable(work)
+    work()
+    say(f"built {name} in {time.monotonic() - started:.0f} s, {(BIN / name).stat().st_size / 1e6:.0f} MB")
+
+
+def _stamp(name: str) -> str:
+    path = CACHE / "built" / name
+    return path.read_text() if path.exists() and (BIN / name).exists() else ""
+
+
+def _write_stamp(name: str, version: str) -> None:
+    path = CACHE / "built" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(version)
+
+
+if __name__ == "__main__":
+    try:
+        build_all()
+    except ToolError as error:
+        sys.exit(f"tests.cluster.tools: {error}")

@@ -1,0 +1,145 @@
+"""Images without Docker: a base made from Debian packages, buildah in a folder of its own, one OCI folder."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.cluster.tools import BIN, CACHE, COREDNS, ToolError, say
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
+PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
+COREDNS_IMAGE = f"registry.k8s.io/coredns/coredns:v{COREDNS}"
+_HOME = CACHE / "images"
+_PAUSE = """
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void leave(int number) { _exit(0); }
+static void reap(int number) { while (waitpid(-1, 0, WNOHANG) > 0) {} }
+int main(void) { signal(SIGINT, leave); signal(SIGTERM, leave); signal(SIGCHLD, reap); for (;;) pause(); }
+"""
+# A virtual environment at /usr/local makes Debian's Python lie where the official image has it.
+_BASE = """FROM scratch
+ADD rootfs.tar /
+ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
+RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && python3 -m venv --copies /usr/local
+CMD ["python3"]
+"""
+_VOLUMES = ("/etc/ssl/certs", "/etc/pip.conf")  # this machine's authorities and package index
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which buildah keeps everything below the cache folder."""
+    home = _HOME / "buildah"
+    (home / "tmp").mkdir(parents=True, exist_ok=True)
+    storage = home / "storage.conf"
+    storage.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/graph"\nrunroot = "{home}/run"\n')
+    registries = home / "registries.conf"
+    registries.write_text('unqualified-search-registries = []\nshort-name-mode = "disabled"\n')
+    policy = home / "policy.json"
+    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n')
+    return {
+        **os.environ,
+        "BUILDAH_ISOLATION": "chroot",
+        "CONTAINERS_STORAGE_CONF": str(storage),
+        "CONTAINERS_REGISTRIES_CONF": str(registries),
+        "LOOKOUT_BUILDER": "buildah",
+        "LOOKOUT_BUILD_OPTIONS": " ".join(_build_options(policy)),
+        "TMPDIR": str(home / "tmp"),
+    }
+
+
+def _build_options(policy: Path) -> list[str]:
+    options = ["--signature-policy", str(policy), "--pull-never", "--network", "host"]
+    for path in _VOLUMES:
+        if Path(path).exists():
+            options += ["--volume", f"{path}:{path}:ro"]
+    return options
+
+
+def buildah(*arguments: str) -> str:
+    """Run buildah and return what it prints.
+
+    Raises:
+        ToolError: It failed; the end of its output is in the message.
+    """
+    return _run(["nice", "-n", "10", "buildah", *arguments], environment())
+
+
+def have_image(name: str) -> bool:
+    """Return whether buildah has an image of this name."""
+    found = subprocess.run(
+        ["buildah", "inspect", "--type", "image", name], env=environment(), check=False, capture_output=True
+    )
+    return found.returncode == 0
+
+
+def build_base() -> None:
+    """Make the images that a registry would give elsewhere: Python's base image, pause, CoreDNS."""
+    if not have_image(PYTHON_IMAGE):
+        say("making the Python base image from Debian packages ...")
+        folder = _HOME / "base"
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(
+            [
+                "mmdebstrap",
+                "--variant=minbase",
+                "--include=python3,python3-venv,ca-certificates,tzdata",
+                "--dpkgopt=path-exclude=/usr/share/man/*",
+                "--dpkgopt=path-exclude=/usr/share/doc/*",
+                "--dpkgopt=path-exclude=/usr/share/locale/*",
+                "bookworm",
+                str(folder / "rootfs.tar"),
+            ],
+            {**os.environ},
+        )
+        _build(folder, PYTHON_IMAGE, _BASE)
+        (folder / "rootfs.tar").unlink()
+    if not have_image(PAUSE_IMAGE):
+        folder = _HOME / "pause"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pause.c").write_text(_PAUSE)
+        _run(["gcc", "-Os", "-static", "-o", str(folder / "pause"), str(folder / "pause.c")], {**os.environ})
+        _build(
+            folder,
+            PAUSE_IMAGE,
+            'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n',
+        )
+    if not have_image(COREDNS_IMAGE):
+        text = 'FROM scratch\nCOPY coredns /coredns\nUSER 65532:65532\nENTRYPOINT ["/coredns"]\n'
+        _build(BIN, COREDNS_IMAGE, text)
+
+
+def export(images: Sequence[str]) -> Path:
+    """Write images into one OCI folder, in which equal layers lie once, and return the folder."""
+    target = _HOME / "oci"
+    target.mkdir(parents=True, exist_ok=True)
+    policy = str(_HOME / "buildah" / "policy.json")
+    for name in images:
+        buildah(
+            "push",
+            "--signature-policy",
+            policy,
+            "--quiet",
+            "--disable-compression",
+            name,
+            f"oci:{target}:{name}",
+        )
+    return target
+
+
+def _build(folder: Path, name: str, dockerfile: str) -> None:
+    path = folder / "Dockerfile"
+    path.write_text(dockerfile)
+    options = environment()["LOOKOUT_BUILD_OPTIONS"].split()
+    buildah("build", *options, "--quiet", "--tag", name, "--file", str(path), str(folder))
+
+
+def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
+    done = subprocess.run(command, env=dict(env), check=False, capture_output=True, text=True)
+    if done.returncode:
+        tail = "\n".join((done.stderr or done.stdout).splitlines()[-20:])
+        raise ToolError(f"{' '.join(command[:4])} ... ended with code {done.returncode}:\n{tail}")
+    return done.stdout

@@ -1,6 +1,7 @@
 """A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic)."""
 
 from lookout.memory.clusters import Cluster, Partition
+from lookout.memory.folder import MemoryFolder
 from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
 from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
 from lookout.memory.prefetch import Predictor, Prefetcher, Transfer
@@ -38,6 +39,7 @@ __all__ = [
     "LayerWork",
     "Link",
     "MaintenanceCount",
+    "MemoryFolder",
     "MemorySettings",
     "OpenBlock",
     "Partition",

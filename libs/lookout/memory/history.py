@@ -167,7 +167,8 @@ class CameraMemory:
             frame, token = self.table.add(block)
             self.open.append(OpenBlock(block, frame, token))
             if self.visual is None:
-                if len(self.open) >= self.settings.window + self.settings.construct:
+                older = self.open[: -self.settings.window]
+                if sum(one.block.frames for one in older) >= self.settings.construct:
                     self._construct()
             else:
                 while len(self.open) > self.settings.window:

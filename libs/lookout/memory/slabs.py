@@ -19,6 +19,7 @@ class _Buffer:
     data: torch.Tensor
     tokens: Ints
     filled: int
+    on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,16 @@ class Slab:
     def of(cls, data: torch.Tensor, tokens: Ints) -> Slab:
         """A slab of its own from data [n, 2, kv_heads, head_dim] and token numbers [n]."""
         return cls(_Buffer(data.contiguous(), tokens, len(tokens)), len(tokens))
+
+    @classmethod
+    def mapped(cls, data: torch.Tensor, tokens: Ints) -> Slab:
+        """A slab whose bytes lie in a file mapped into memory; growing it copies it."""
+        return cls(_Buffer(data, tokens, len(tokens), on_disk=True), len(tokens))
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether reading the slab may read a file."""
+        return self.buffer.on_disk
 
     @property
     def data(self) -> torch.Tensor:
@@ -61,7 +72,7 @@ class Slab:
         """This slab with more tokens at its end; older views keep what they show."""
         size, more = self.size, len(tokens)
         buffer = self.buffer
-        if buffer.filled != size or len(buffer.tokens) < size + more:
+        if buffer.on_disk or buffer.filled != size or len(buffer.tokens) < size + more:
             capacity = max(16, (size + more) * 3 // 2)
             grown = buffer.data.new_empty((capacity, *buffer.data.shape[1:]))
             grown[:size] = self.data

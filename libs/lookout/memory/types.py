@@ -71,7 +71,7 @@ class MemorySettings:
 
     Attributes:
         window: blocks that an answer reads whole (the local window); older ones are clustered.
-        construct: blocks that must have left the window before the first clusters are made.
+        construct: frames that must have left the window before the first clusters are made.
         cluster_tokens: tokens aimed at per semantic cluster; its cap is twice that.
         visual_frames: frames aimed at per visual cluster at construction; its cap is `visual_cap`.
         visual_cap: frames after which a visual cluster is closed and takes no more.
@@ -91,8 +91,8 @@ class MemorySettings:
     """
 
     window: int = 5
-    construct: int = 2
-    cluster_tokens: int = 96
+    construct: int = 64
+    cluster_tokens: int = 128
     visual_frames: int = 64
     visual_cap: int = 256
     smallest: int = 32

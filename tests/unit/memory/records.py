@@ -10,7 +10,7 @@ from lookout.memory import BornBlock, CameraMemory, Keep, KVShape, MemorySetting
 SHAPE = KVShape(layers=2, kv_heads=2, head_dim=4)
 SMALL = MemorySettings(
     window=2,
-    construct=2,
+    construct=6,
     cluster_tokens=8,
     visual_frames=4,
     visual_cap=12,

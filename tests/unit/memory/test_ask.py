@@ -20,7 +20,7 @@ from tests.unit.engines.scenes import block
 
 BLOCKS, WINDOW = 9, 3
 SETTINGS = MemorySettings(
-    window=WINDOW, construct=2, cluster_tokens=12, visual_frames=4, smallest=4, resident_bytes=1 << 14
+    window=WINDOW, construct=4, cluster_tokens=12, visual_frames=4, smallest=4, resident_bytes=1 << 14
 )
 EVERYTHING = RetrievalSettings(frames=10_000, span=5)
 TEXT = "Is anyone lying?"

@@ -197,6 +197,11 @@ class LayerContext:
     parts: tuple[int, ...] = ()
 
 
+Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+"""Sees each layer's rotated queries [heads, rows, d], rotated keys [kv_heads, n, d] (prefix, window, memory,
+question), additive mask [rows, n] and scaling; for measurements."""
+
+
 class Reader(Protocol):
     """Chooses what each layer of an answer reads of the past."""
 
@@ -397,7 +402,7 @@ class AskPass:
     angles: Angles | None = None
     states: list[_LayerState | None] = field(default_factory=list)
     weight_of_frame: dict[int, float] = field(default_factory=dict)
-    contexts: list[LayerContext | None] | None = None
+    observer: Observer | None = None
     fixed: tuple[Angles, Angles] | None = None
 
     def __post_init__(self) -> None:
@@ -427,8 +432,6 @@ class AskPass:
         if self.predictor is Predictor.QUERY and layer + 1 < len(self.states):
             self.reader.foresee(layer + 1, mean)
         memory = self.reader.read(layer, mean)
-        if self.contexts is not None:
-            self.contexts.append(memory)
         keys, values, frames, bias = self._fixed(layer)
         if memory is not None:
             positions = self.layout.slots.positions(memory.frames, memory.places)
@@ -494,6 +497,8 @@ class AskHandle(Handle):
                 partial(turned, own, value[0], scaling, bias[:, cut:]),
             ]
             out = merged(parts).transpose(0, 1)
+        if before == 0 and owner.observer is not None:
+            owner.observer(self.layer, turned, keys, bias, scaling)
         if before == 0:
             self._weigh(turned[:, -1:], keys, bias[-1:], scaling, state)
         # Later rows of the same answer see these.
@@ -565,6 +570,7 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
     zeros = torch.zeros_like(ones)
     first = ask.states[0] is None
     model.config._attn_implementation = NAME
+    hooks = _residual_hooks(model, ask) if first and ask.predictor is Predictor.RESIDUAL else []
     for index, layer in enumerate(model.layers):
         begun = clock()
         trace = ask.traces[index]
@@ -580,8 +586,23 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
         )
         if first:
             trace.compute_s = clock() - begun - trace.retrieve_s - trace.move_s
+    for hook in hooks:
+        hook.remove()
     out: torch.Tensor = model.norm(hidden[0, -1])
     return out
+
+
+def _residual_hooks(model: LanguageModel, ask: AskPass) -> list[Any]:
+    """Hooks that foresee the next layer's clusters from the state between attention and feed-forward."""
+
+    def hook_of(layer: int) -> Callable[[Any, tuple[torch.Tensor, ...]], None]:
+        def hook(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+            ask.reader.foresee(layer + 1, foreseen_query(model, layer + 1, inputs[0]))
+
+        return hook
+
+    parts: list[Any] = [layer.post_attention_layernorm for layer in list(model.layers)[:-1]]
+    return [part.register_forward_pre_hook(hook_of(number)) for number, part in enumerate(parts)]
 
 
 # Answers.
@@ -643,7 +664,7 @@ def mover(device: torch.device) -> Callable[[Cluster], torch.Tensor]:
     """How a cluster gets to the device: one copy. On CPU memory is the device, and what is read from a file
     is read here; on CUDA through pinned memory on a stream of its own."""
     if device.type == "cpu":
-        return lambda cluster: cluster.slab.data
+        return lambda cluster: cluster.slab.data.clone() if cluster.slab.on_disk else cluster.slab.data
     cuda: Any = torch.cuda
     side = cuda.Stream(device)
 
@@ -669,8 +690,9 @@ def ask(
     until_us: int | None = None,
     describe: int = 0,
     on_text: Callable[[str], None] | None = None,
-    reader: Reader | None = None,
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None = None,
     gathered: bool = True,
+    observer: Observer | None = None,
 ) -> MemoryAnswer:
     """Answer a question over a snapshot of a camera's memory.
 
@@ -684,8 +706,9 @@ def ask(
         since_us: only frames from here on (stream time); `until_us` only frames before.
         describe: tokens of text to write at most; 0 for p(yes) alone.
         on_text: called with each piece of the text as it is written.
-        reader: replaces two-stage retrieval (for comparisons).
+        reader: makes what replaces two-stage retrieval (for comparisons).
         gathered: one attention call over everything; else partial softmaxes that are merged.
+        observer: sees every layer's attention (for measurements).
 
     Raises:
         PositionError: the question would stand beyond the model's positions.
@@ -709,10 +732,12 @@ def ask(
     moving = Prefetcher(mover(model.device), resident, ahead=predictor is not Predictor.NONE)
     with torch.inference_mode(), moving:
         begun = clock()
-        told = reader or ClusterReader(
+        told: Reader = ClusterReader(
             snapshot, settings, moving, traces, predictor=predictor, span=allowed, device=model.device
         )
-        state = AskPass(model, snapshot, layout, told, traces, predictor, gathered)
+        if reader is not None:
+            told = reader(traces)
+        state = AskPass(model, snapshot, layout, told, traces, predictor, gathered, observer=observer)
         last = run_pass(model, state, ids, layout.question)
         rows = model.head.weight.index_select(0, engine._answer_rows)
         pair = torch.nn.functional.linear(last, rows).cpu()

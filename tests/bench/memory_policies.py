@@ -1,0 +1,188 @@
+"""What ours is compared with, at an equal budget of tokens a layer: each chooses rows of one flat history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from lookout.engines.transformers.memory import LayerContext, LayerTrace, clock
+from lookout.memory import BornBlock, CameraMemory, Transfer
+
+
+@dataclass
+class Flat:
+    """The visible history in order of time: per layer keys and values [kv_heads, tokens, d] (un-rotated), and
+    the frame and place of every token."""
+
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+    frames: np.ndarray
+    places: np.ndarray
+    count: int = 0
+
+    @classmethod
+    def of(cls, blocks: Sequence[BornBlock]) -> Flat:
+        layers = blocks[0].keys.shape[0]
+        first = np.cumsum([0, *(block.frames for block in blocks)])
+        frames = np.concatenate([b.frame + start for b, start in zip(blocks, first[:-1], strict=True)])
+        keys = [torch.cat([b.keys[layer] for b in blocks], 1) for layer in range(layers)]
+        values = [torch.cat([b.values[layer] for b in blocks], 1) for layer in range(layers)]
+        return cls(keys, values, frames, np.concatenate([b.places for b in blocks], 1), len(frames))
+
+    def until(self, tokens: int) -> Flat:
+        """The first tokens only; shares memory."""
+        return Flat(
+            [k[:, :tokens] for k in self.keys],
+            [v[:, :tokens] for v in self.values],
+            self.frames[:tokens],
+            self.places[:, :tokens],
+            tokens,
+        )
+
+    @property
+    def width(self) -> int:
+        return self.keys[0].shape[0] * self.keys[0].shape[2]
+
+
+Choice = Callable[[int, torch.Tensor], np.ndarray]
+
+
+@dataclass
+class FlatReader:
+    """Reads the tokens that `choose(layer, mean query)` names, ascending; each is a copy of its own on a link,
+    neighbours one copy."""
+
+    flat: Flat
+    choose: Choice
+    traces: Sequence[LayerTrace]
+    read_tokens: list[np.ndarray] = field(default_factory=list)
+
+    def foresee(self, layer: int, query: torch.Tensor) -> None:
+        """Nothing is fetched ahead."""
+
+    def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
+        trace, begun = self.traces[layer], clock()
+        rows = self.choose(layer, query)
+        chosen = clock()
+        self.read_tokens.append(rows)
+        if not len(rows):
+            return None
+        index = torch.from_numpy(rows)
+        keys, values = self.flat.keys[layer][:, index], self.flat.values[layer][:, index]
+        trace.retrieve_s, trace.move_s, trace.tokens = chosen - begun, clock() - chosen, len(rows)
+        size = 2 * keys.numel() * keys.element_size()
+        copies = 1 + int((np.diff(rows) != 1).sum())
+        trace.transfer = Transfer(late_bytes=size, late_copies=copies)
+        return LayerContext(keys, values, self.flat.frames[rows], self.flat.places[:, rows])
+
+
+def top(scores: torch.Tensor, budget: int) -> np.ndarray:
+    """The places of the best scores, ascending."""
+    return np.sort(scores.topk(min(budget, len(scores))).indices.numpy())
+
+
+def frame_tokens(flat: Flat, frames: np.ndarray, budget: int) -> np.ndarray:
+    """All tokens of some frames, at most the budget."""
+    wanted = np.zeros(int(flat.frames[-1]) + 1, bool)
+    wanted[frames] = True
+    return np.flatnonzero(wanted[flat.frames])[:budget]
+
+
+def everything(flat: Flat) -> Choice:
+    return lambda layer, query: np.arange(flat.count)
+
+
+def newest(flat: Flat, budget: int) -> Choice:
+    return lambda layer, query: np.arange(max(0, flat.count - budget), flat.count)
+
+
+def uniform_frames(flat: Flat, frames: int, budget: int) -> Choice:
+    picked = np.unique(np.linspace(0, flat.frames[-1], frames).round().astype(int))
+    rows = frame_tokens(flat, picked, budget)
+    return lambda layer, query: rows
+
+
+def random_frames(flat: Flat, frames: int, budget: int, seed: int) -> Choice:
+    number = int(flat.frames[-1]) + 1
+    picked = np.random.default_rng(seed).choice(number, min(frames, number), replace=False)
+    rows = frame_tokens(flat, picked, budget)
+    return lambda layer, query: rows
+
+
+def _scores(flat: Flat, layer: int, query: torch.Tensor) -> torch.Tensor:
+    heads, _, size = flat.keys[layer].shape
+    return torch.einsum("hnd,hd->n", flat.keys[layer], query.view(heads, size).to(flat.keys[layer].dtype))
+
+
+def token_level(flat: Flat, budget: int) -> Choice:
+    """ReKV at token level: the tokens whose keys score best against the mean query."""
+    return lambda layer, query: top(_scores(flat, layer, query), budget)
+
+
+def frame_level(flat: Flat, frames: int, budget: int) -> Choice:
+    """ReKV at frame level: the frames whose mean keys score best."""
+    number = int(flat.frames[-1]) + 1
+    sizes = torch.from_numpy(np.bincount(flat.frames, minlength=number)).clamp(min=1)
+    where = torch.from_numpy(flat.frames)
+    means = []
+    for keys in flat.keys:
+        flatkeys = keys.transpose(0, 1).reshape(flat.count, -1)
+        total = torch.zeros(number, flatkeys.shape[1]).index_add_(0, where, flatkeys)
+        means.append(total / sizes[:, None])
+
+    def choose(layer: int, query: torch.Tensor) -> np.ndarray:
+        return frame_tokens(flat, top(means[layer] @ query, frames), budget)
+
+    return choose
+
+
+def agnostic(flat: Flat, proxy: Sequence[torch.Tensor], budget: int) -> Choice:
+    """StreamMem-style: a fixed budget kept whatever is asked, by score against a proxy query (that of the
+    prompt's own question tail). The proxy is constant, so keeping the best of old and new at every block
+    ends with the best of all."""
+    kept = [top(_scores(flat, layer, one), budget) for layer, one in enumerate(proxy)]
+    return lambda layer, query: kept[layer]
+
+
+def compressed(flat: Flat, proxy: Sequence[torch.Tensor], budget: int, keep: float = 0.5) -> Choice:
+    """LiveVLM's scheme: every block is compressed to the share of tokens that score best against the proxy
+    query, then tokens are retrieved from what remains."""
+    step = max(1, int((flat.frames < 16).sum()))
+    held = []
+    for layer, one in enumerate(proxy):
+        scores = _scores(flat, layer, one)
+        parts = [
+            start + top(scores[start : start + step], max(1, round(keep * len(scores[start : start + step]))))
+            for start in range(0, flat.count, step)
+        ]
+        held.append(np.concatenate(parts))
+    keys = [flat.keys[layer][:, torch.from_numpy(rows)] for layer, rows in enumerate(held)]
+
+    def choose(layer: int, query: torch.Tensor) -> np.ndarray:
+        heads, _, size = keys[layer].shape
+        scores = torch.einsum("hnd,hd->n", keys[layer], query.view(heads, size))
+        return held[layer][top(scores, budget)]
+
+    return choose
+
+
+def random_clusters(memory: CameraMemory, budget: int, seed: int) -> Choice:
+    """Whole clusters of ours, drawn by a seed until the budget is full."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for layer in range(memory.shape.layers):
+        clusters, left, taken = memory.clusters(layer), budget, []
+        for place in draw.permutation(len(clusters)):
+            if clusters[place].count <= left:
+                taken.append(clusters[place].slab.tokens)
+                left -= clusters[place].count
+        rows.append(np.sort(np.concatenate(taken)))
+    return lambda layer, query: rows[layer]
+
+
+def given(rows: Sequence[np.ndarray]) -> Choice:
+    """Rows per layer chosen beforehand (exact top-k, from the attention over everything)."""
+    return lambda layer, query: rows[layer]

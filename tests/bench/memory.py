@@ -1,12 +1,12 @@
 """Mosaic's figures, side by side with what it has to beat, in one resumable run.
 
-`make bench-memory` or `python -m tests.bench.memory`. Every unit of work (a stream, a length) writes a file under
-`out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one goes on. Time is this
-thread's CPU time, so ratios hold on a busy machine; what would travel over a link is added by the link model
-(`lookout.memory.links`), apart.
+`make bench-memory` or `python -m tests.bench.memory`. Every unit of work (a stream, a length) writes a file
+under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one goes on. Time is
+this thread's CPU time, so ratios hold on a busy machine; what would travel over a link is added by the link
+model (`lookout.memory.links`), apart.
 
-Streams are rendered cameras (`tests/bench/memory_streams.py`) at one sample every two seconds, seen by the trained
-tiny model. At equal budget, 64 frames of tokens in every layer, each policy reads a history of an hour:
+Streams are rendered cameras (`tests/bench/memory_streams.py`) at one sample every two seconds, seen by the
+trained tiny model. At equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
 
 - none: the window alone
 - newest, uniform, random frames: born KV of those frames; recompute: uniform frames computed again
@@ -15,9 +15,10 @@ tiny model. At equal budget, 64 frames of tokens in every layer, each policy rea
 - visual, semantic: one level of clusters only; random clusters: ours, drawn; ours
 
 `recall` is the share of the exact top-k that a policy read, `mass` the attention it caught of what the exact
-top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget), all
-means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are bootstrap
-95 % over streams and questions.
+top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget),
+all means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are
+bootstrap 95 % over streams and questions. `right` is the chance that a question whose answer is yes gets a
+higher p(yes) than one whose answer is no (0.5: chance); weights trained for history come later.
 
 The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall": {policy: x}, "evidence":
 {policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}.
@@ -77,6 +78,11 @@ BUDGET, SPAN = 64, 32
 SETTINGS = MemorySettings(resident_bytes=4 << 20)
 RETRIEVAL = RetrievalSettings(frames=BUDGET, span=SPAN)
 FIXED = replace(RETRIEVAL, representatives=256)
+OURS = {
+    "ours, no representatives": replace(RETRIEVAL, representatives=0),
+    "ours, breadth 1": replace(RETRIEVAL, breadth=1.0),
+    "ours, breadth 2": replace(RETRIEVAL, breadth=2.0),
+}
 LEVELS = {
     "visual": replace(
         SETTINGS, visual_frames=6, visual_cap=12, smallest_visual=2, cluster_tokens=10**6, smallest=10**9
@@ -287,11 +293,9 @@ def quality(world: World, spec: Spec) -> dict[str, Any]:
         }.items():
             answer = world.ask(memory.snapshot(), text)
             found[policy] = {**score(tokens_of(answer, memory), weights, best, evidence), "p": answer.p_yes}
-        bare = world.ask(shot, text, retrieval=replace(RETRIEVAL, representatives=0))
-        found["ours, no representatives"] = {
-            **score(tokens_of(bare, ours), weights, best, evidence),
-            "p": bare.p_yes,
-        }
+        for policy, changed in OURS.items():
+            answer = world.ask(shot, text, retrieval=changed)
+            found[policy] = {**score(tokens_of(answer, ours), weights, best, evidence), "p": answer.p_yes}
         nothing = [np.zeros(0, np.int64) for _ in best]
         alone, _ = world.read(shot, text, flat, lambda layer, query: np.zeros(0, np.int64))
         found["none"] = {**score(nothing, weights, best, evidence), "p": alone.p_yes}
@@ -337,10 +341,10 @@ def prefetching(world: World, memory: CameraMemory, predictor: Predictor) -> dic
     for name in PRODUCT:
         answer = world.ask(memory.snapshot(), BY_NAME[name].text, predictor=predictor)
         for trace in answer.traces[1:]:
-            told = trace.transfer
-            needed, foreseen = needed + told.needed, foreseen + told.foreseen
-            wasted, moved = wasted + told.wasted_bytes, moved + told.early_bytes + told.late_bytes
-            chance.append(told.chance)
+            one = trace.transfer
+            needed, foreseen = needed + one.needed, foreseen + one.foreseen
+            wasted, moved = wasted + one.wasted_bytes, moved + one.early_bytes + one.late_bytes
+            chance.append(one.chance)
     return {
         "hits": foreseen / max(1, needed),
         "chance": float(np.mean(chance)),
@@ -400,8 +404,8 @@ def timed(run: Callable[[], MemoryAnswer], repeats: int = 7) -> dict[str, Any]:
 
 
 def links(works: Sequence[LayerWork], link: Any, fixed: float) -> dict[str, float]:
-    """Time with a link: each cluster one copy, without and with prefetching; and everything of a layer gathered
-    on the host first, one copy a layer."""
+    """Time with a link: each cluster one copy, without and with prefetching; and everything of a layer
+    gathered on the host first, one copy a layer."""
     gathered = [
         replace(
             work,
@@ -424,42 +428,45 @@ def lengths(world: World) -> dict[str, Any]:
     played = world.stream(LONG)
     memory = world.memory(played)
     whole = Flat.of(played.blocks)
-    text = BY_NAME["vehicle"].text
     out: dict[str, Any] = {}
-    done = 0
-    build = 0.0
+    done, build = 0, 0.0
     for name, frames in tqdm(POINTS.items(), desc="lengths"):
         begun = clock()
-        stop = frames // FRAMES
-        feed(memory, played.blocks[done:stop], world, every=600)
+        feed(memory, played.blocks[done : frames // FRAMES], world, every=600)
         build += clock() - begun
-        done = stop
+        done = frames // FRAMES
         shot = memory.snapshot()
-        flat = whole.until(shot.window[0].first_token)
-        budget = round(BUDGET * flat.count / shot.window[0].first_frame)
-        frame_level = policies.frame_level(flat, BUDGET, budget)
+        visible = shot.window[0].first_frame
+        rows = times(world, shot, whole.until(shot.window[0].first_token))
         size = memory.size()
-        rows: dict[str, Any] = {
-            "none": timed(
-                lambda: world.read(shot, text, flat, lambda layer, query: np.zeros(0, np.int64))[0]
-            ),
-            "token": timed(lambda: world.read(shot, text, flat, policies.token_level(flat, budget))[0]),
-            "frame": timed(lambda: world.read(shot, text, flat, frame_level)[0]),
-            "ours": timed(lambda: world.ask(shot, text, predictor=Predictor.RESIDUAL)),
-            "ours, fixed representatives": timed(
-                lambda: world.ask(shot, text, predictor=Predictor.RESIDUAL, retrieval=FIXED)
-            ),
-        }
-        rows["kv_bytes"], rows["index_bytes"], rows["clusters"] = (
-            size.kv_bytes,
-            size.index_bytes,
-            size.clusters,
-        )
-        rows["build_s"], rows["index_share"] = build, memory.size(SEVEN_B).share
+        rows |= {"kv_bytes": size.kv_bytes, "index_bytes": size.index_bytes, "clusters": size.clusters}
+        rows |= {"build_s": build, "index_share": memory.size(SEVEN_B).share}
         rows["visual"] = len(memory.layers[0].counts)
-        rows["recompute_s"] = recomputed(world, played, shot.window[0].first_frame, text)[1]
+        rows["recompute_s"] = recomputed(world, played, visible, BY_NAME["vehicle"].text)[1]
         out[name] = rows
     return out
+
+
+def times(world: World, shot: Snapshot, flat: Flat) -> dict[str, Any]:
+    """Time to the first token of every way to read one snapshot."""
+    text = BY_NAME["vehicle"].text
+    budget = round(BUDGET * flat.count / shot.window[0].first_frame)
+    frame_level = policies.frame_level(flat, BUDGET, budget)
+    ahead = {"predictor": Predictor.RESIDUAL}
+
+    def flat_read(choose: Choice) -> Callable[[], MemoryAnswer]:
+        return lambda: world.read(shot, text, flat, choose)[0]
+
+    return {
+        "none": timed(flat_read(lambda layer, query: np.zeros(0, np.int64))),
+        "token": timed(flat_read(policies.token_level(flat, budget))),
+        "frame": timed(flat_read(frame_level)),
+        "ours": timed(lambda: world.ask(shot, text, **ahead)),
+        "ours, no representatives": timed(
+            lambda: world.ask(shot, text, retrieval=OURS["ours, no representatives"], **ahead)
+        ),
+        "ours, fixed representatives": timed(lambda: world.ask(shot, text, retrieval=FIXED, **ahead)),
+    }
 
 
 def budgets(world: World) -> dict[str, Any]:
@@ -496,7 +503,6 @@ def budgets(world: World) -> dict[str, Any]:
                         "shown": float(evidence.any()),
                     }
                 )
-        text = BY_NAME["vehicle"].text
         out[str(frames)] = {
             policy: {
                 "recall": float(np.mean([r["recall"] for r in rows])),
@@ -505,13 +511,21 @@ def budgets(world: World) -> dict[str, Any]:
             }
             for policy, rows in told.items()
         }
-        out[str(frames)]["ours"]["first_token_s"] = timed(lambda: world.ask(shot, text, retrieval=settings))[
-            "first_token_s"
-        ]
-        out[str(frames)]["token"]["first_token_s"] = timed(
-            lambda: world.read(shot, text, flat, policies.token_level(flat, budget))[0]
-        )["first_token_s"]
+        rows = spent(world, shot, flat, settings, budget)
+        for policy, seconds in rows.items():
+            out[str(frames)][policy]["first_token_s"] = seconds
     return out
+
+
+def spent(
+    world: World, shot: Snapshot, flat: Flat, settings: RetrievalSettings, budget: int
+) -> dict[str, float]:
+    """Seconds to the first token under one budget."""
+    text, choose = BY_NAME["vehicle"].text, policies.token_level(flat, budget)
+    return {
+        "ours": timed(lambda: world.ask(shot, text, retrieval=settings))["first_token_s"],
+        "token": timed(lambda: world.read(shot, text, flat, choose)[0])["first_token_s"],
+    }
 
 
 def executors(world: World) -> dict[str, Any]:
@@ -589,8 +603,8 @@ def _cut(block: BornBlock) -> Iterator[BornBlock]:
 
 
 def slabwise(shot: Snapshot, memory: CameraMemory) -> dict[str, float]:
-    """One layer's attention over 24 slabs of ours: copied together and attended in one call, or slab by slab as
-    partial softmaxes that are merged."""
+    """One layer's attention over 24 slabs of ours: copied together and attended in one call, or slab by slab
+    as partial softmaxes that are merged."""
     clusters = sorted(memory.clusters(2), key=lambda c: -c.count)[:24]
     draw = torch.Generator().manual_seed(0)
     query = torch.randn(6, 12, 32, generator=draw)
@@ -685,84 +699,99 @@ def plots(told: dict[str, Any], folder: Path) -> None:
     )
 
 
+def rights(units: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Per policy the chance that a true question gets a higher p(yes) than a false one of the same kind."""
+    out: dict[str, float] = {}
+    rows = [row for unit in units for row in unit["questions"]]
+    for policy in [*rows[0]["policies"], "everything"]:
+        wins = []
+        for name in PRODUCT:
+            told = [
+                (row["true"], row["p_all"] if policy == "everything" else row["policies"][policy]["p"])
+                for row in rows
+                if row["question"] == name
+            ]
+            yes, no = [p for t, p in told if t], [p for t, p in told if not t]
+            wins += [float(a > b) + 0.5 * float(a == b) for a in yes for b in no]
+        out[policy] = float(np.mean(wins)) if wins else float("nan")
+    return out
+
+
+def rounded(row: dict[str, Any], keys: Sequence[str], digits: int = 4) -> dict[str, float]:
+    """Some of a row's figures, rounded."""
+    return {key: round(float(row[key]), digits) for key in keys}
+
+
+def milliseconds(row: dict[str, Any], names: Sequence[str]) -> dict[str, float]:
+    """Time to the first token of some policies."""
+    return {name: round(row[name]["first_token_s"] * 1000, 1) for name in names}
+
+
+WAYS = ("none", "token", "frame", "ours", "ours, no representatives", "ours, fixed representatives")
+
+
 def report(told: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Print everything; returns what the last line says."""
     fixed = [told[spec.name] for spec in QUALITY if not spec.cut]
     cuts = [told[spec.name] for spec in QUALITY if spec.cut]
-    every = table([*fixed, *cuts])
+    units = [*fixed, *cuts]
     show("an hour of one scene", table(fixed))
     show("an hour with a scene cut every ten minutes", table(cuts))
-    units = [*fixed, *cuts]
+    print("\nright:", rounded(rights(units), list(rights(units)), 3))
     print("\nmaintenance, means over streams")
-    for name in ("ours", "formula", "eager", "visual", "semantic"):
-        keys = units[0]["counts"][name]
-        print(
-            f"{name:12}",
-            {key: round(float(np.mean([u["counts"][name][key] for u in units])), 4) for key in keys},
-        )
-    print("\nprefetching: hits, chance, bytes moved for nothing")
+    for name, keys in units[0]["counts"].items():
+        means = {key: float(np.mean([unit["counts"][name][key] for unit in units])) for key in keys}
+        print(f"{name:12}", rounded(means, list(means)))
+    print("\nprefetching: hits, chance, bytes moved for nothing, each with its interval")
     hits = {}
-    for predictor in Predictor:
-        if predictor is not Predictor.NONE:
-            rows = [u["prefetch"][predictor.value] for u in units]
-            hits[predictor.value] = {key: interval([r[key] for r in rows]) for key in rows[0]}
-            print(
-                f"{predictor.value:12}",
-                {k: [round(x, 3) for x in v] for k, v in hits[predictor.value].items()},
-            )
-    print("\nclusters fetched together (Jaccard)")
-    print(
-        {key: round(float(np.mean([u["together"][key] for u in units])), 3) for key in units[0]["together"]}
-    )
-    long = told["lengths"]
+    for predictor in (Predictor.QUERY, Predictor.PROJECTED, Predictor.RESIDUAL):
+        rows = [unit["prefetch"][predictor.value] for unit in units]
+        hits[predictor.value] = {key: interval([row[key] for row in rows]) for key in rows[0]}
+        shown = {key: [round(x, 3) for x in value] for key, value in hits[predictor.value].items()}
+        print(f"{predictor.value:12}", shown)
+    kinds = {key: float(np.mean([unit["together"][key] for unit in units])) for key in units[0]["together"]}
+    print("\nclusters fetched together (Jaccard):", rounded(kinds, list(kinds), 3))
+    lengths_report(told["lengths"])
+    print("\nby frame budget:", json.dumps(told["budgets"], indent=1))
+    print("\nencoding and attention:", json.dumps(told["executors"], indent=1))
+    plots(told, folder)
+    return last_line(units, hits, told["lengths"])
+
+
+def lengths_report(long: dict[str, Any]) -> None:
+    """Print the times by length and, at an hour, over links and by stage."""
     print("\ntime to the first token (CPU ms), by length")
     for point, row in long.items():
-        cells = {
-            name: round(row[name]["first_token_s"] * 1000, 1)
-            for name in ("none", "token", "frame", "ours", "ours, fixed representatives")
+        more = {
+            "recompute": round(row["recompute_s"] * 1000, 1),
+            "representatives": round(row["ours"]["representatives"]),
+            "visual": row["visual"],
+            "index": round(row["index_share"], 4),
         }
-        print(
-            f"{point:5}",
-            cells,
-            "recompute",
-            round(row["recompute_s"] * 1000, 1),
-            "representatives",
-            round(row["ours"]["representatives"]),
-            "visual",
-            row["visual"],
-            "index",
-            round(row["index_share"], 4),
-        )
+        print(f"{point:5}", milliseconds(row, WAYS), more)
     hour = long["1h"]
     print("\nan hour over a link (ms): token-level gathered on the host, ours without and with prefetching")
     for link in LINKS:
         token, ours = hour["token"]["links"][link.name], hour["ours"]["links"][link.name]
-        print(
-            f"{link.name:14}",
-            {
-                "token": round(token["gathered"] * 1000, 1),
-                "ours": round(ours["serial"] * 1000, 1),
-                "ours, prefetched": round(ours["overlapped"] * 1000, 1),
-            },
-        )
-    print(
-        "\nshares of an answer at an hour:",
-        {
-            k: round(hour["ours"][k] / hour["ours"]["first_token_s"], 3)
-            for k in ("retrieve_s", "move_s", "attend_s")
-        },
-    )
-    print("\nby frame budget:", json.dumps(told["budgets"], indent=1))
-    print("\nencoding and attention:", json.dumps(told["executors"], indent=1))
-    plots(told, folder)
-    count = {name: sum(u["counts"][name]["splits"] for u in units) for name in ("ours", "eager")}
-    bounded = "ours, fixed representatives"
-    best = max(hits, key=lambda name: hits[name]["hits"][0])
+        row = {"token": token["gathered"], "ours": ours["serial"], "prefetched": ours["overlapped"]}
+        print(f"{link.name:14}", {name: round(value * 1000, 1) for name, value in row.items()})
+    stages = {key: hour["ours"][key] / hour["ours"]["first_token_s"] for key in STAGES}
+    print("\nshares of an answer at an hour:", rounded(stages, STAGES, 3))
+
+
+STAGES = ("retrieve_s", "move_s", "attend_s")
+
+
+def last_line(units: Sequence[dict[str, Any]], hits: dict[str, Any], long: dict[str, Any]) -> dict[str, Any]:
+    """What scripts read."""
+    every = table(units)
+    count = {name: sum(unit["counts"][name]["splits"] for unit in units) for name in ("ours", "eager")}
+    hour, bounded = long["1h"], "ours, fixed representatives"
+    flat = long["10h"][bounded]["first_token_s"] / long["10m"][bounded]["first_token_s"]
+    best = max(hits, key=lambda name: float(hits[name]["hits"][0]))
     return {
         "ttft_vs_token": round(hour["token"]["first_token_s"] / hour["ours"]["first_token_s"], 2),
-        "flat_10m_10h": round(
-            long["10h"][bounded]["first_token_s"] / long["10m"][bounded]["first_token_s"], 2
-        ),
+        "flat_10m_10h": round(flat, 2),
         "recall": {name: round(row["recall"][0], 3) for name, row in every.items() if "recall" in row},
         "evidence": {name: round(row["evidence"][0], 3) for name, row in every.items() if "evidence" in row},
         "splits_deferred": round(1 - count["ours"] / max(1, count["eager"]), 3),

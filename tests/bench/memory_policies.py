@@ -52,8 +52,8 @@ Choice = Callable[[int, torch.Tensor], np.ndarray]
 
 @dataclass
 class FlatReader:
-    """Reads the tokens that `choose(layer, mean query)` names, ascending; each is a copy of its own on a link,
-    neighbours one copy."""
+    """Reads the tokens that `choose(layer, mean query)` names, ascending. On a link each is a copy of its
+    own; neighbours are one copy."""
 
     flat: Flat
     choose: Choice

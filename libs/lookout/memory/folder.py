@@ -1,9 +1,9 @@
 """A memory on disk that survives SIGKILL at any instruction.
 
 A folder holds a checkpoint and the records since. The checkpoint is data files of slabs, an index that names
-each cluster's byte range and checksum, and a manifest that names them all; the manifest is replaced last, once
-everything it names has reached the disk. Records (blocks, fetches of answers) are appended and synced. Opening
-reads the checkpoint and does the records again, which gives the same memory to the bit.
+each cluster's byte range and checksum, and a manifest that names them all. The manifest is replaced last,
+once everything it names has reached the disk. Records (blocks, fetches of answers) are appended and synced.
+Opening reads the checkpoint and repeats the records, which gives the same memory to the bit.
 """
 
 from __future__ import annotations

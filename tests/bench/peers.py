@@ -3,7 +3,7 @@
 Real clips are scaled to 1080p and encoded once; long recordings repeat their packets without encoding again.
 Every measurement is a process of its own; libraries take turns, and the fastest of each counts. torchcodec
 runs on the very FFmpeg libraries that PyAV brings. Ratios are the peer's best mode over ours in elapsed time
-(above 1: we are faster); "cpu" is the same in CPU seconds; "floor" is our CPU time over that of decoding just
+(above 1: we are faster); "cpu" is the same in CPU seconds, which other work on the machine disturbs less; "floor" is our CPU time over that of decoding just
 the frames that any exact reader must decode. The last line is JSON.
 """
 
@@ -133,7 +133,7 @@ def repeated(base: Path, seconds: int) -> Path:
         to = out.add_stream_from_template(video)
         packets = [packet for packet in read.demux(video) if packet.size]
         step = round(len(packets) / FPS / packets[0].time_base)
-        least = min(packet.dts for packet in packets)
+        least = min(packet.pts for packet in packets)
         for turn in range(-(-seconds * FPS // len(packets))):
             for packet in packets:
                 copy = av.Packet(bytes(packet))
@@ -324,12 +324,19 @@ def main() -> int:
     if options.plot is not None:
         draw(options.plot, rows, gaps)
     named = {row.case: min(row.ratio.values()) for row in rows if row.ratio}
+    spent = {row.case: min(row.cpu.values()) for row in rows if row.cpu}
     summary = {
         "b_1fps": named.get(ONE_FPS),
         "sparse": named.get(SPARSE),
         "worst": min(named.values()) if named else None,
         "floor": max((row.floor for row in rows if "FPS" in row.case), default=None),
+        "cpu": {
+            "b_1fps": spent.get(ONE_FPS),
+            "sparse": spent.get(SPARSE),
+            "worst": min(spent.values()) if spent else None,
+        },
         "threads": options.threads,
+        "load": round(os.getloadavg()[0], 1),
         "gaps": gaps,
         "scaling": threads,
         "cases": [asdict(row) for row in rows],

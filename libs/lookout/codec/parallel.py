@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, Full, Queue
@@ -154,9 +155,31 @@ class FileDecoder:
         self._count = threading.Lock()
         self._spoiled = threading.Event()
         self._started = False
+        self._spent, self._workers = 0.0, 1
+        self._begun: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self.picks)
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that decoding took so far, if it never had to wait for the reader: the threads' time in
+        packet ranges, shared out over them."""
+        now = time.perf_counter()
+        with self._count:
+            spent = self._spent + sum(now - begun for begun in self._begun.values())
+        return max(0.0, spent - self._ring.stalled_s) / max(1, self._workers)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        name = threading.get_ident()
+        with self._count:
+            self._begun[name] = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._count:
+                self._spent += time.perf_counter() - self._begun.pop(name)
 
     def __iter__(self) -> Iterator[FileFrame]:
         """Sampled frames in order. Frames that cannot be decoded are left out, listed in `missing` and
@@ -209,7 +232,7 @@ class FileDecoder:
         if self.parallel:
             ranges = plan_ranges(self.table, [pick.pts for pick in self.picks])
             plan = share_out(ranges, self._intervals)
-            workers = min(self.threads, len(plan))
+            workers = self._workers = min(self.threads, len(plan))
             spare = [self.threads // workers + (i < self.threads % workers) for i in range(workers)]
             jobs = [partial(self._feed, plan, workers)]
             jobs += [partial(self._decode, count, i == 0) for i, count in enumerate(spare)]
@@ -267,7 +290,9 @@ class FileDecoder:
                 for run, packets in interval.runs:
                     if self._spoiled.is_set():
                         return
-                    if self._run(video, painter, run, packets, frame_threads > 1):
+                    with self._busy():
+                        whole = self._run(video, painter, run, packets, frame_threads > 1)
+                    if whole:
                         continue
                     if not self._repair(painter, run):
                         return
@@ -358,7 +383,7 @@ class FileDecoder:
         """Decode the file in order and hand over every sample that still waits."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
         painter, index = Painter(), 0
-        with open_video(self.source, self.limits) as video:
+        with self._busy(), open_video(self.source, self.limits) as video:
             for index, frame in enumerate(video.frames()):
                 position = positions.pop(frame.pts if self.table.ordered else index, None)
                 self.work.frames += 1

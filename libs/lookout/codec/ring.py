@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 
 from lookout.codec.types import U8, Picture
@@ -28,17 +29,30 @@ class Ring:
         self.read = 0
         self.error: BaseException | None = None
         self.closed = False
+        self._stalled_s = 0.0
+        self._stalls: dict[int, float] = {}  # by thread, when it began to wait
         self._samples: dict[int, Sample | None] = {}  # None: will not come
         self._changed = threading.Condition()
 
     def put(self, position: int, sample: Sample) -> bool:
         """Hand over a sample, waiting for room; False if nobody reads any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
+            if position >= self.read + self.capacity:
+                name = threading.get_ident()
+                self._stalls[name] = time.perf_counter()
+                self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
+                self._stalled_s += time.perf_counter() - self._stalls.pop(name)
             if not self.closed and position >= self.read:
                 self._samples.setdefault(position, sample)
                 self._changed.notify_all()
             return not self.closed
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds that decoding threads waited for room so far, added up."""
+        with self._changed:
+            now = time.perf_counter()
+            return self._stalled_s + sum(now - begun for begun in self._stalls.values())
 
     def give_up(self, position: int) -> None:
         """Say that a sample will not come."""

@@ -1,0 +1,225 @@
+"""Decode and prefill one after the other, in turns, or at the same time (QuickVideo section 3.3).
+
+Knows nothing of videos or models: a producer gives groups, a consumer takes them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import Empty, Full, Queue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Mode(StrEnum):
+    """The paper's three configurations.
+
+    `SEQUENTIAL`: everything is decoded, then everything prefilled. `INTERLEAVED`: a group is decoded, then
+    prefilled, then the next one decoded. `OVERLAPPED`: a thread decodes while groups are prefilled.
+    """
+
+    SEQUENTIAL = "sequential"
+    INTERLEAVED = "interleaved"
+    OVERLAPPED = "overlapped"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a run took, in seconds.
+
+    Attributes:
+        mode: How it ran.
+        start_s: Until decoding could begin: opening the recording, counting its packets.
+        decode_s: Per group, waiting for the producer, the pauses that the full queue forced left out.
+        prefill_s: Per group, the consumer.
+        total_s: From the beginning to the end of the last prefill, `start_s` included.
+        answer_s: Decoding of the answers, behind `total_s`.
+    """
+
+    mode: Mode
+    start_s: float
+    decode_s: tuple[float, ...]
+    prefill_s: tuple[float, ...]
+    total_s: float
+    answer_s: float = 0.0
+
+    @property
+    def t_dec(self) -> float:
+        """Decoding of all groups."""
+        return sum(self.decode_s)
+
+    @property
+    def t_prefill(self) -> float:
+        """Prefill of all groups."""
+        return sum(self.prefill_s)
+
+    @property
+    def bound(self) -> float:
+        """Equation 3: max(t_dec + last prefill, t_prefill + first decode) + start."""
+        if not self.prefill_s:
+            return self.start_s
+        late = self.t_dec + self.prefill_s[-1]
+        early = self.t_prefill + self.decode_s[0]
+        return max(late, early) + self.start_s
+
+    @property
+    def ideal(self) -> float:
+        """What perfect overlap of exactly these groups takes: f_i = max(f_{i-1}, d_i) + p_i, where d_i is
+        when group i is decoded. Never below the bound of Equation 3."""
+        done = decoded = self.start_s
+        for decode, prefill in zip(self.decode_s, self.prefill_s, strict=True):
+            decoded += decode
+            done = max(done, decoded) + prefill
+        return done
+
+    @property
+    def efficiency(self) -> float:
+        """Equation 3's bound over the time it took; 1 is perfect."""
+        return self.bound / self.total_s if self.total_s > 0 else 1.0
+
+    def summary(self) -> dict[str, float | str]:
+        """The figures of a result."""
+        return {
+            "mode": self.mode.value,
+            "start_s": round(self.start_s, 3),
+            "t_dec": round(self.t_dec, 3),
+            "t_prefill": round(self.t_prefill, 3),
+            "t_total": round(self.total_s, 3),
+            "t_answer": round(self.answer_s, 3),
+            "bound": round(self.bound, 3),
+            "efficiency": round(self.efficiency, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Made(Generic[T]):
+    """A group, and how long the producer worked on it."""
+
+    group: T
+    took: float
+
+
+class _Failure:
+    """What the producer raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def run_groups(
+    groups: Iterable[T],
+    consume: Callable[[T], R],
+    *,
+    mode: Mode = Mode.OVERLAPPED,
+    waiting: int = 2,
+    start_s: float = 0.0,
+    busy: Callable[[], float] | None = None,
+) -> tuple[list[R], Timings]:
+    """Take every group once, in order.
+
+    Args:
+        groups: The producer: the next group is ready when the iterator gives it. For `INTERLEAVED` it must
+            not work ahead.
+        consume: Prefills a group.
+        mode: How the two share the time.
+        waiting: Groups that may wait for the consumer.
+        start_s: Seconds spent before, counted into the total.
+        busy: Seconds the producer has really worked so far, where it works ahead of its iterator; asked after
+            every group.
+
+    Returns:
+        What `consume` returned for every group, and the timings.
+
+    Raises:
+        Exception: What either of the two raised. The other one is stopped, and no thread is left behind.
+    """
+    begin = time.perf_counter()
+    made: Iterable[_Made[T]] = _timed(groups, busy)
+    if mode is Mode.SEQUENTIAL:
+        made = list(made)
+    results: list[R] = []
+    decode: list[float] = []
+    prefill: list[float] = []
+    source = _ahead(made, waiting) if mode is Mode.OVERLAPPED else iter(made)
+    try:
+        for each in source:
+            decode.append(each.took)
+            started = time.perf_counter()
+            results.append(consume(each.group))
+            prefill.append(time.perf_counter() - started)
+    finally:
+        close = getattr(source, "close", None)
+        if close is not None:
+            close()
+    total = time.perf_counter() - begin + start_s
+    return results, Timings(mode, start_s, tuple(decode), tuple(prefill), total)
+
+
+def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_Made[T]]:
+    clock = busy or time.perf_counter
+    each = iter(groups)
+    try:
+        while True:
+            before = clock()
+            try:
+                group = next(each)
+            except StopIteration:
+                return
+            took = clock() - before
+            yield _Made(group, took)
+    finally:
+        close = getattr(each, "close", None)
+        if close is not None:
+            close()
+
+
+def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
+    """Take from `made` on a thread, at most `waiting` groups ahead."""
+    queue: Queue[_Made[T] | _Failure | None] = Queue(maxsize=waiting)
+    stopped = threading.Event()
+
+    def offer(item: _Made[T] | _Failure | None) -> None:
+        while not stopped.is_set():
+            try:
+                queue.put(item, timeout=0.1)
+            except Full:
+                continue
+            return
+
+    def produce() -> None:
+        each = iter(made)
+        try:
+            for item in each:
+                offer(item)
+                if stopped.is_set():
+                    break
+            offer(None)
+        except BaseException as error:
+            offer(_Failure(error))
+        finally:
+            close = getattr(each, "close", None)
+            if close is not None:
+                close()
+
+    thread = threading.Thread(target=produce, name="recording-producer", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = queue.get(timeout=0.5)
+            except Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, _Failure):
+                raise item.error
+            yield item
+    finally:
+        stopped.set()
+        thread.join()

@@ -3,7 +3,8 @@
 Real clips are scaled to 1080p and encoded once; long recordings repeat their packets without encoding again.
 Every measurement is a process of its own; libraries take turns, and the fastest of each counts. torchcodec
 runs on the very FFmpeg libraries that PyAV brings. Ratios are the peer's best mode over ours in elapsed time
-(above 1: we are faster); "cpu" is the same in CPU seconds, which other work on the machine disturbs less; "floor" is our CPU time over that of decoding just
+(above 1: we are faster); "cpu" is the same in CPU seconds, which other work on the machine disturbs less;
+"floor" is our CPU time over that of decoding just
 the frames that any exact reader must decode. The last line is JSON.
 """
 

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from lookout.analysis import (
+    Analysis,
+    AnalysisError,
+    AnalysisSettings,
+    Analyzer,
+    Journal,
+    PartResult,
+    Progress,
+    analyze,
+)
+from lookout.codec import CodecError, VideoReader
+from lookout.engines import Question
+from lookout.recordings import Mode, PrefillSettings, RecordingError
+from tests.tiny_models import FAMILIES, checkpoint
+from tests.unit.codec.clips import encode
+
+QUESTIONS = ["Is anyone there?", "Is it dark?"]
+SETTINGS = AnalysisSettings(fps=5.0, part_frames=8, prefill=PrefillSettings(group_frames=3, rho=0.5))
+
+
+@functools.cache
+def clip() -> bytes:
+    return encode("mp4", frames=60, speed=1)  # six seconds at ten frames a second: 31 samples
+
+
+@functools.cache
+def analyzer(family: str = "internvl") -> Analyzer:
+    return Analyzer(checkpoint(family))
+
+
+def run(source: bytes | Path | None = None, **options: object) -> Analysis:
+    return analyze(source or clip(), QUESTIONS, analyzer=analyzer(), settings=SETTINGS, **options)  # type: ignore[arg-type]
+
+
+def told(found: Analysis) -> list[list[float]]:
+    return [[answer.p_yes for answer in part.answers] for part in found.parts]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_answers_every_part(family: str) -> None:
+    found = analyze(clip(), QUESTIONS, analyzer=analyzer(family), settings=SETTINGS)
+    assert [(part.part.first, part.part.stop) for part in found.parts] == [
+        (0, 8),
+        (8, 16),
+        (16, 24),
+        (24, 31),
+    ]
+    assert [part.frames for part in found.parts] == [8, 8, 8, 7]
+    for i, answer in enumerate(found.answers):
+        best = max(found.parts, key=lambda part: part.answers[i].p_yes)
+        assert answer.p_yes == best.answers[i].p_yes
+        assert (answer.start_s, answer.end_s) == (best.part.start_s, best.part.end_s)
+        assert all(best.part.start_s <= at < best.part.end_s for at, _ in answer.seen_s)
+        assert len(answer.seen_s) == 3
+    assert found.timings is not None
+    assert 0 < found.timings.efficiency <= 1.0001 or found.timings.total_s < 0.5
+    json.dumps(found.to_dict())
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_mode_changes_no_answer(mode: Mode) -> None:
+    assert told(run(mode=mode)) == told(run())
+
+
+def test_parts_are_jobs() -> None:
+    """Parts run one by one, in any order, give what one run gives."""
+    whole = run()
+    questions = [Question(str(i), text) for i, text in enumerate(QUESTIONS)]
+    results: dict[int, PartResult] = {}
+    with VideoReader(clip()) as reader:
+        _, parts = analyzer().parts(reader, SETTINGS)
+        for part in reversed(parts):
+            again = dataclasses.replace(part)  # plain data: a copy will do
+            results[part.number] = analyzer().run(reader, questions, SETTINGS, parts=[again])[0][0]
+    assert tuple(results[i] for i in range(len(parts))) == whole.parts
+
+
+def test_results_survive_json() -> None:
+    for part in run().parts:
+        assert PartResult.from_dict(json.loads(json.dumps(part.to_dict()))) == part
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+
+    def stop(result: PartResult) -> None:
+        if result.part.number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(journal=journal, on_part=stop)
+    assert len(journal.read_text().splitlines()) == 3
+    with journal.open("a") as file:
+        file.write('{"part": {"number": 2, "fi')  # killed in the middle of a line
+    done: list[int] = []
+    found = run(journal=journal, on_part=lambda result: done.append(result.part.number))
+    assert done == [2, 3]
+    assert found.parts == run().parts
+    again = run(journal=journal)
+    assert again.timings is None
+    assert again.parts == found.parts
+
+
+def test_another_request_begins_its_journal_anew(tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+    run(journal=journal)
+    done: list[int] = []
+    run(journal=journal, rho=0.9, on_part=lambda result: done.append(result.part.number))
+    assert done == [0, 1, 2, 3]
+
+
+def test_a_journal_ignores_what_only_changes_speed(tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+    run(journal=journal)
+    assert run(journal=journal, mode=Mode.SEQUENTIAL, threads=1, waiting=4).timings is None
+    assert Journal(journal, "another").read() == {}
+
+
+def test_progress_ends_at_the_end() -> None:
+    seen: list[Progress] = []
+    run(progress=seen.append)
+    assert seen[-1] == Progress(31, 31, 4, 31, 4)
+    assert [each.prefilled for each in seen] == sorted(each.prefilled for each in seen)
+
+
+def test_a_time_range_and_changed_patches_only() -> None:
+    found = run(start_s=2.0, end_s=4.0, prune=True)
+    assert (found.parts[0].part.start_s, found.parts[-1].part.end_s) == (2.0, 4.0)
+    assert sum(part.frames for part in found.parts) == 10
+    assert all(part.tokens <= part.tokens_total for part in found.parts)
+
+
+def test_several_questions_cost_one_prefill() -> None:
+    one = analyze(clip(), QUESTIONS[:1], analyzer=analyzer(), settings=SETTINGS)
+    both = run()
+    assert sum(p.flops["prefill"] for p in both.parts) == sum(p.flops["prefill"] for p in one.parts)
+    assert one.answers[0].p_yes == pytest.approx(both.answers[0].p_yes, abs=1e-6)
+
+
+def test_requests_that_make_no_sense() -> None:
+    with pytest.raises(AnalysisError, match="at least one question"):
+        analyze(clip(), [], analyzer=analyzer())
+    with pytest.raises(AnalysisError, match="no setting is called 'fsp'"):
+        run(fsp=2)
+    with pytest.raises(RecordingError, match="rho"):
+        run(rho=0)
+    with pytest.raises(AnalysisError, match="has no frame from 60 s"):
+        run(start_s=60.0)
+    with pytest.raises(AnalysisError, match="is empty"):
+        run(start_s=2.0, end_s=1.0)
+    with pytest.raises(CodecError, match="cannot be read"):
+        run(Path("nothing.mp4"))
+
+
+def test_the_tiny_model_is_read_in_the_length_it_was_trained_for() -> None:
+    tiny = Analyzer()
+    assert tiny.part_frames(AnalysisSettings()) == 20
+    assert analyzer().part_frames(AnalysisSettings()) > 500
+    tiny.close()

@@ -5,6 +5,8 @@
     for verdict in lookout.Pipeline(questions=["Is anyone lying on the ground?"]).watch("clip.mp4"):
         print(verdict.time, verdict.question, verdict.p_yes)
 
+    found = lookout.analyze("recording.mp4", ["Is a vehicle in view?"])
+
 Importing the package loads neither torch nor FFmpeg nor Kafka: each is loaded on first use.
 """
 
@@ -17,13 +19,32 @@ from typing import TYPE_CHECKING, Any
 from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
+    from lookout.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
     from lookout.pipeline import Pipeline, PipelineError, Verdict
 
 __version__ = version("lookout-fleet")
 
-_LAZY = {"Pipeline": "pipeline", "PipelineError": "pipeline", "Verdict": "pipeline"}
+_LAZY = {
+    "Analysis": "analysis",
+    "AnalysisError": "analysis",
+    "AnalysisSettings": "analysis",
+    "analyze": "analysis",
+    "Pipeline": "pipeline",
+    "PipelineError": "pipeline",
+    "Verdict": "pipeline",
+}
 
-__all__ = ["LookoutError", "Pipeline", "PipelineError", "Verdict", "__version__"]
+__all__ = [
+    "Analysis",
+    "AnalysisError",
+    "AnalysisSettings",
+    "LookoutError",
+    "Pipeline",
+    "PipelineError",
+    "Verdict",
+    "__version__",
+    "analyze",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,13 +26,14 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"codec", "pruning", "vision", "windows"},
     "engines": {"pruning", "vision", "windows", "recordings", "memory"},
     "rules": set(),
+    "analysis": {"codec", "pruning", "vision", "windows", "recordings", "engines", "models"},
     "pipeline": {"codec", "pruning", "vision", "windows", "memory", "engines", "models"},
     "runtime": {"v1", "wire"},
     "store": {"v1", "wire", "runtime"},
     "local": {"v1", "wire", "runtime"},
     "cli": {
-        "v1", "wire", "codec", "rules", "runtime", "store", "local", "models", "pipeline", "recordings",
-        "memory", "watchbench",
+        "v1", "wire", "codec", "rules", "runtime", "store", "local", "models", "pipeline", "analysis",
+        "recordings", "memory", "watchbench",
     },
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {

@@ -257,7 +257,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             expected=expected,
             first_slot=first_slot if expected is not None else 0,
             tail=Tail.LEAVE,
-            gather=MotionGather(settings.gather),
+            gather=None if settings.gather is None else MotionGather(settings.gather),
+            vectors=settings.gather is not None,
             limits=settings.limits,
         )
         return self._try(bytes_, request)
@@ -292,7 +293,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         message = self._message(state.camera, after)
         settings = self._settings
         first = stream.watermark_us == 0
-        fill_segment(message, decoded, segment, fit=settings.fit, gather=settings.gather, first=first)
+        fill_segment(message, decoded, segment, settings=settings, first=first)
         tags: list[TensorRef] = []
         if len(decoded.pixels):
             message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lookout.codec import Basis, DecodedSegment, Fit, Geometry, SampledFrame
-from lookout.pruning import GatherSettings
+from lookout.codec import Basis, DecodedSegment, Geometry, SampledFrame
+from lookout.services.decode.settings import DecodeSettings
 from lookout.v1 import frames_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 
@@ -21,8 +21,7 @@ def fill_segment(
     decoded: DecodedSegment,
     segment: RecordRef,
     *,
-    fit: Fit,
-    gather: GatherSettings,
+    settings: DecodeSettings,
     first: bool,
 ) -> None:
     """Write a decoded segment into a record; `first`: it opens its epoch, nothing comes before."""
@@ -33,8 +32,9 @@ def fill_segment(
     body.frames.extend(_frame(sampled) for sampled in decoded.frames)
     if first and body.frames:
         body.frames[0].basis = frames_pb2.Frame.BASIS_NEW
-    body.picture.CopyFrom(_picture(decoded.geometry, fit, gather))
+    body.picture.CopyFrom(_picture(decoded.geometry, settings))
     body.facts.CopyFrom(_facts(decoded))
+    body.facts.gather = "" if settings.gather is None else settings.gather.rule.value
 
 
 def _frame(sampled: SampledFrame) -> frames_pb2.Frame:
@@ -55,17 +55,17 @@ def _frame(sampled: SampledFrame) -> frames_pb2.Frame:
     return frame
 
 
-def _picture(geometry: Geometry, fit: Fit, gather: GatherSettings) -> frames_pb2.Picture:
+def _picture(geometry: Geometry, settings: DecodeSettings) -> frames_pb2.Picture:
     return frames_pb2.Picture(
         coded_width=geometry.width,
         coded_height=geometry.height,
         rotation=geometry.rotation,
         width=geometry.out_width,
         height=geometry.out_height,
-        patch=gather.patch,
-        rows=gather.rows,
-        cols=gather.cols,
-        fit=fit.value,
+        patch=settings.patch,
+        rows=settings.input_height // settings.patch,
+        cols=settings.input_width // settings.patch,
+        fit=settings.fit.value,
     )
 
 
@@ -75,7 +75,7 @@ def _facts(decoded: DecodedSegment) -> frames_pb2.SegmentFacts:
         container=facts.container,
         codec=facts.codec,
         fps=facts.fps,
-        decoded=facts.frames,
+        decoded=facts.decoded,
         corrupt=facts.corrupt,
         leading_lost=facts.leading_lost,
         bytes=facts.bytes,

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.codec import Fit, Limits, SamplingGrid
-from lookout.pruning import DEFAULT_GATHER_METHOD, GatherMethod, GatherSettings
+from lookout.pruning import GatherSettings, PruningSettings
 from lookout.runtime import ServiceSettings
 from lookout.services.decode.quota import Limits as QuotaLimits
 from lookout.store import StoreSettings
@@ -24,16 +24,13 @@ def _listed(value: object) -> object:
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
-class DecodeSettings(ServiceSettings):
+class DecodeSettings(ServiceSettings, PruningSettings):
     """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
     input_height: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
     patch: int = Field(14, ge=1, le=256, description="pixels of a patch of the model")
     fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
-    rule: GatherMethod = Field(DEFAULT_GATHER_METHOD, description="how motion between samples is gathered")
-    residual: bool = Field(False, description="measure luma residuals too (for a pruning alpha above 0)")
-
     silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")
     overlap_s: float = Field(
         5.0,
@@ -107,10 +104,13 @@ class DecodeSettings(ServiceSettings):
         return QuotaLimits(self.quota_interval_s, self.quota_bytes, self.quota_work_s, self.quota_failures)
 
     @property
-    def gather(self) -> GatherSettings:
-        """How motion is gathered on the model's patch grid."""
+    def gather(self) -> GatherSettings | None:
+        """How motion is gathered on the model's patch grid; None where pixels alone decide."""
+        policy = self.policy
+        if not policy.needs_vectors:
+            return None
         rows, cols = self.input_height // self.patch, self.input_width // self.patch
-        return GatherSettings(rows, cols, self.patch, self.rule, self.residual)
+        return GatherSettings(rows, cols, self.patch, policy.rule, residual=policy.alpha > 0)
 
     @property
     def limits(self) -> Limits:

@@ -142,18 +142,13 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         self.config_digest = digest(
             STATE_VERSION,
             self._tokens_digest,
-            settings.rule.value,
-            self._policy.threshold,
-            settings.alpha,
-            settings.luma_tau,
-            settings.anchors.value,
-            settings.accumulation.value,
-            settings.prune,
+            repr(self._policy),
         )
         self.counts: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._waiting: dict[str, tuple[int, int, float]] = {}  # camera: epoch, block and since when it waits
         self._other_sampling: set[str] = set()  # cameras of which it was told
+        self._without_vectors: set[str] = set()  # as well
         store.makes(STAGE_TOKENS, self.materialize)
 
     # -- state
@@ -252,8 +247,23 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     # -- segments
 
+    def _compare_vectors(self, camera: str, message: FramesRecord) -> None:
+        """Where the policy needs vectors and decode exported none, pixels decide: people should know."""
+        if not self._policy.needs_vectors or message.segment.facts.gather == self._policy.rule.value:
+            return
+        if camera not in self._without_vectors:
+            self._without_vectors.add(camera)
+            _log.warning(
+                "masks need motion vectors that decode did not gather; luma decides instead: give decode the "
+                "same LOOKOUT_PRESET, LOOKOUT_CHANGE and LOOKOUT_GATHER_METHOD",
+                camera=camera,
+                needed=self._policy.rule.value,
+                gathered=message.segment.facts.gather or "nothing",
+            )
+
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
         check_segment(message, self._grid, residual=self._policy.alpha > 0)
+        self._compare_vectors(camera, message)
         source, samples = _ref(record), now.sampling.block_samples
         held = (*now.held, BlockRecord(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)

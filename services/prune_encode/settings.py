@@ -5,14 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from lookout.pruning import (
-    DEFAULT_GATHER_METHOD,
-    DEFAULT_LUMA_TAU,
-    Accumulation,
-    Anchors,
-    GatherMethod,
-    PrunePolicy,
-)
+from lookout.pruning import PruningSettings
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 
@@ -28,21 +21,11 @@ def _listed(value: object) -> object:
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
-class PruneEncodeSettings(ServiceSettings):
+class PruneEncodeSettings(ServiceSettings, PruningSettings):
     """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
     input_height: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
-    rule: GatherMethod = Field(
-        DEFAULT_GATHER_METHOD, description="decode's gathering rule: it has its own threshold"
-    )
-    tau: float | None = Field(None, ge=0, description="pixels a step; none: the measured one of the rule")
-    alpha: float = Field(0.0, ge=0, description="pixels a grey level of residual")
-    luma_tau: float = Field(DEFAULT_LUMA_TAU, ge=0, description="grey levels, where vectors are missing")
-    anchors: Anchors = Field(Anchors.STRIDE, description="frames encoded whole")
-    accumulation: Accumulation = Field(Accumulation.SINCE_ANCHOR, description="what a patch is compared with")
-    prune: bool = Field(True, description="no: every patch is kept")
-
     device: str = Field("cpu", description="where the vision tower runs: cpu, cuda, cuda:1")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the tower's arithmetic")
     batch: int = Field(64, ge=1, le=4096, description="temporal patches of different cameras in one batch")
@@ -54,16 +37,3 @@ class PruneEncodeSettings(ServiceSettings):
     )
     forget_days: float = Field(30.0, gt=0, description="days after which a camera that is away is forgotten")
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
-
-    @property
-    def policy(self) -> PrunePolicy:
-        """How patches are judged."""
-        return PrunePolicy(
-            rule=self.rule,
-            tau=self.tau,
-            alpha=self.alpha,
-            luma_tau=self.luma_tau,
-            anchors=self.anchors,
-            accumulation=self.accumulation,
-            everything=not self.prune,
-        )

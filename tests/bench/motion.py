@@ -26,6 +26,7 @@ from lookout.pruning import (
     DEFAULT_GATHER_METHOD,
     DEFAULT_TAU,
     Accumulation,
+    Change,
     GatherMethod,
     GatherSettings,
     MotionGather,
@@ -75,6 +76,7 @@ class Both:
     gathers: dict[GatherMethod, MotionGather] = field(init=False)
     motions: dict[GatherMethod, list[Motion]] = field(init=False)
     needs_luma: bool = False
+    needs_all: bool = True
 
     def __post_init__(self) -> None:
         self.gathers = {
@@ -172,7 +174,7 @@ def measure(path: Path, size: int) -> Clip:
                     decoded.pixels, both.motions[rule], decoded.frames, strict=True
                 )
             ]
-            policy = PrunePolicy(rule, accumulation=accumulation)
+            policy = PrunePolicy(change=Change.VECTORS, rule=rule, luma_tau=TRUTH, accumulation=accumulation)
             result = prune(samples, planes, grid, policy)
             kept[rule, accumulation], stale[rule, accumulation] = result.kept, result.stale
             if (rule, accumulation) == (DEFAULT_GATHER_METHOD, Accumulation.SINCE_ANCHOR):

@@ -20,7 +20,7 @@ import watchbench
 from lookout.codec import DecodeRequest, Limits
 from lookout.codec.decoder import decode_segment
 from lookout.engines import Engine, Question, WindowRequest, load_engine
-from lookout.pruning import DEFAULT_GATHER_METHOD, Accumulation, PrunePolicy, Sample, prune_block
+from lookout.pruning import DEFAULT_GATHER_METHOD, Accumulation, Change, PrunePolicy, Sample, prune_block
 from lookout.vision import FrameInput, Tower, load_tower
 from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowPlan, WindowSettings
 from tests.bench.motion import Both
@@ -30,9 +30,10 @@ HOME = Path(next(iter(watchbench.__path__)))
 FRAMES, BLOCKS = 4, 5
 QUESTIONS = [Question(name, BY_NAME[name].text) for name in PRODUCT]
 PRUNING = {
-    "dense": PrunePolicy(DEFAULT_GATHER_METHOD, everything=True),
-    "since-anchor": PrunePolicy(DEFAULT_GATHER_METHOD),
-    "since-encoded": PrunePolicy(DEFAULT_GATHER_METHOD, accumulation=Accumulation.SINCE_ENCODED),
+    "dense": PrunePolicy(everything=True),
+    "since-anchor": PrunePolicy(change=Change.VECTORS, accumulation=Accumulation.SINCE_ANCHOR),
+    "since-encoded": PrunePolicy(change=Change.VECTORS),
+    "luma": PrunePolicy(),
 }
 
 

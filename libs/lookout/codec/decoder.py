@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from lookout.codec.container import ByteSource, Video, source_size, ticks_to_us
 from lookout.codec.decoded_frame import DecodedFrame
-from lookout.codec.picture import Painter
+from lookout.codec.picture import Painter, orientation
+from lookout.codec.planned import Place, Run, Timetable, decode_runs, runs_of
 from lookout.codec.sampling import Selector, Tail
 from lookout.codec.timeline import Timeline, usual_step
 from lookout.codec.types import (
@@ -58,8 +59,34 @@ def decode_segment(
         raise CodecError(
             Reason.BYTES, f"{size} bytes exceed the limit of {request.limits.bytes} for a segment"
         )
-    with Video(source, vectors=request.vectors, threads=threads, limits=request.limits) as video:
-        return SinglePass(video, request, size).run()
+    exported = request.vectors and request.gather is not None
+    with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
+        packets = list(_bounded(video, request))
+        timetable = Timetable.of(video, packets)
+        if timetable is None or not packets[0].is_keyframe:
+            return SinglePass(video, request, size, packets).run()
+        try:
+            return PlannedPass(video, request, size, timetable).run()
+        except _UnplannedError:
+            video.context.skip_frame = "DEFAULT"
+            video.context.flush_buffers()
+            return SinglePass(video, request, size, packets).run()
+
+
+def _bounded(video: Video, request: DecodeRequest) -> Iterator[av.Packet]:
+    """The packets; an error where there are more of them than a segment may have frames."""
+    for count, packet in enumerate(video.packets(), 1):
+        if count > request.limits.frames + 1:
+            raise too_long(request)
+        yield packet
+
+
+def too_long(request: DecodeRequest) -> CodecError:
+    """The error for a segment beyond the limits of length."""
+    limits = request.limits
+    return CodecError(
+        Reason.LENGTH, f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames"
+    )
 
 
 def mean_step(times: list[int], otherwise: int) -> float:
@@ -125,13 +152,21 @@ class SinglePass:
 
     backend = "software"
 
-    def __init__(self, video: Video, request: DecodeRequest, size: int) -> None:
+    def __init__(
+        self,
+        video: Video,
+        request: DecodeRequest,
+        size: int,
+        packets: Sequence[av.Packet] | None = None,
+    ) -> None:
         self.video, self.request, self.size = video, request, size
+        self._packets = packets
         self.has_vectors = video.has_vectors
         self.counts = Counts()
         self.timeline = Timeline(video.fps)
         self.painter = Painter()
         self.timed = False
+        self.decoded = 0  # frames
         self.continued = request.expected is not None
         self.epoch_offset = 0  # stream time of segment time 0
         self.first_us = 0
@@ -156,7 +191,7 @@ class SinglePass:
 
     def shots(self) -> Iterator[DecodedFrame]:
         """Every frame in presentation order."""
-        for packet in self.video.packets():
+        for packet in self.video.packets() if self._packets is None else self._packets:
             if not self.counts.packets and not packet.is_keyframe:
                 raise CodecError(
                     Reason.NO_KEYFRAME,
@@ -174,6 +209,7 @@ class SinglePass:
             ticks_to_us(shot.pts or 0, self.video.time_base) if stamped else None
         )
         index = len(self.timeline.times) - 1
+        self.decoded += 1
         self._check_length(time_us)
         if index == 0:
             self._begin()
@@ -256,10 +292,7 @@ class SinglePass:
     def _check_length(self, time_us: int) -> None:
         limits = self.request.limits
         if time_us > limits.seconds * 1e6 or len(self.timeline.times) > limits.frames:
-            raise CodecError(
-                Reason.LENGTH,
-                f"the segment exceeds the limit of {limits.seconds:g} s or {limits.frames} frames",
-            )
+            raise too_long(self.request)
 
     def _result(self, geometry: Geometry) -> DecodedSegment:
         shape = (0, self.request.height, self.request.width, 3)
@@ -292,6 +325,7 @@ class SinglePass:
             bytes=self.size,
             packets=counts.packets,
             frames=len(times),
+            decoded=self.decoded,
             keyframes=counts.keyframes,
             intra=counts.intra,
             corrupt=counts.corrupt,
@@ -305,4 +339,108 @@ class SinglePass:
         )
 
 
-__all__ = ["Counts", "Decoder", "SinglePass", "SoftwareDecoder", "decode_segment", "mean_step"]
+class _UnplannedError(Exception):
+    """The decoder gave a picture that no packet announced: the plan of this segment is worth nothing."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A decoded frame that waits for the one behind it; `slot`: the grid point it is sampled for."""
+
+    frame: av.VideoFrame
+    place: Place
+    slot: int | None
+    corrupt: bool
+
+
+class PlannedPass(SinglePass):
+    """A single pass whose samples are chosen before anything is decoded (`lookout.codec.planned`).
+
+    Where the frame chosen for a grid point is damaged, the undamaged one decoded right before it serves.
+    """
+
+    def __init__(self, video: Video, request: DecodeRequest, size: int, timetable: Timetable) -> None:
+        super().__init__(video, request, size, timetable.packets)
+        self.timetable, self.timeline, self.timed = timetable, timetable.timeline, True
+        self.counts.packets = len(timetable.packets)
+
+    def run(self) -> DecodedSegment:
+        """Take every frame that is needed once. Errors: `CodecError`."""
+        self._check_length(self.timeline.times[-1])
+        self._begin()
+        end_us = self.epoch_offset + self.timeline.end_us
+        request = self.request
+        leave = request.tail is Tail.LEAVE
+        wanted = self.timetable.picks(
+            request, self.epoch_offset, self.selector.first_slot, end_us if leave else None
+        )
+        if not wanted and self.timetable.packets:  # nothing to sample: one picture tells the geometry
+            wanted = {self.timetable.packets[0].pts or 0: -1}
+        skip = request.gather is None or not request.gather.needs_all
+        every = [Run(0, len(self.timetable.packets) - 1, drain=False)]
+        runs = runs_of(self.timetable, self.video.codec, wanted) if skip else every
+        held: _Held | None = None
+        for frame in decode_runs(self.video, self.timetable, runs, wanted, skip=skip):
+            held = self._next(frame, wanted, held)
+        if held is not None:
+            self._settle_held(held)
+        if self.geometry is None:
+            why = f": {self.video.damage}" if self.video.damage else ""
+            raise CodecError(Reason.NO_FRAMES, f"{self.counts.packets} packets gave no frame{why}")
+        self.counts.keyframes = sum(packet.is_keyframe for packet in self.timetable.packets)
+        return self._result(self.geometry)
+
+    def _next(self, frame: av.VideoFrame, wanted: dict[int, int], before: _Held | None) -> _Held:
+        """Count a frame and settle the one before it."""
+        pts = frame.pts if frame.pts is not None else frame.dts
+        place = self.timetable.places.get(pts) if pts is not None else None
+        if place is None or pts is None:
+            raise _UnplannedError
+        self.decoded += 1
+        held = _Held(frame, place, wanted.get(pts), bool(frame.is_corrupt))
+        self.counts.corrupt += held.corrupt
+        self.counts.interlaced += bool(frame.interlaced_frame)
+        self.counts.intra += bool(frame.key_frame)
+        if self.geometry is None or (self.geometry.width, self.geometry.height) != (
+            frame.width,
+            frame.height,
+        ):
+            self.counts.sizes.add((frame.width, frame.height))
+            self.geometry = self._fitted((frame.width, frame.height), *orientation(frame))
+        if before is not None:
+            if held.slot is not None and held.corrupt and self._serves(before, held.slot):
+                before.slot, held.slot = held.slot, None
+            self._settle_held(before)
+        return held
+
+    def _serves(self, before: _Held, slot: int) -> bool:
+        """Whether a frame can stand in for a damaged one."""
+        stream_us = self.epoch_offset + before.place.time_us
+        return before.slot is None and not before.corrupt and self.request.grid.slot(stream_us) == slot
+
+    def _settle_held(self, held: _Held) -> None:
+        """Gather a frame's motion, and sample it where it was chosen."""
+        if held.slot == -1 or (self.request.gather is None and held.slot is None):
+            return
+        shot = DecodedFrame.of(held.frame)
+        info = FrameInfo(
+            index=held.place.index,
+            time_us=held.place.time_us,
+            picture=shot.picture,
+            key=shot.key,
+            corrupt=held.corrupt,
+            interlaced=shot.interlaced,
+            width=shot.size[0],
+            height=shot.size[1],
+        )
+        gathers = self.request.gather is not None
+        item = _Item(
+            info,
+            self.epoch_offset + held.place.time_us,
+            shot.blocks() if gathers and self.has_vectors else None,
+            held.frame,
+        )
+        self._settle([(item, held.slot)])
+
+
+__all__ = ["Counts", "Decoder", "PlannedPass", "SinglePass", "SoftwareDecoder", "decode_segment", "mean_step"]

@@ -186,6 +186,10 @@ class Gather(Protocol):
     sandbox."""
 
     @property
+    def needs_all(self) -> bool:
+        """True to receive also the unsampled pictures that nothing refers to; else they are not decoded."""
+
+    @property
     def needs_luma(self) -> bool:
         """True to receive the luma plane of every frame (costs a conversion for pictures deeper than 8
         bit)."""
@@ -229,8 +233,9 @@ class SegmentFacts:
     bytes: int
     packets: int
     frames: int
+    decoded: int  # of these; what no sample needed was left out
     keyframes: int
-    intra: int  # I-pictures, key or not
+    intra: int  # I-pictures decoded, key or not
     corrupt: int  # frames decoded with damage
     refused: int  # packets the decoder would not take
     leading_lost: int  # leading pictures whose references lie before the segment

@@ -22,11 +22,11 @@ from lookout.pruning.grid import (
 )
 from lookout.pruning.luma import luma, patch_difference, patch_luma
 from lookout.pruning.masks import (
-    DEFAULT_LUMA_TAU,
     DEFAULT_TAU,
     Accumulation,
     Anchors,
     Carry,
+    Change,
     PrunePolicy,
     Sample,
     TemporalMask,
@@ -34,24 +34,30 @@ from lookout.pruning.masks import (
     prune_block,
     temporal_pairs,
 )
+from lookout.pruning.noise import NoiseThreshold
 from lookout.pruning.raster import Cells, Cover, PatchMap, cover
+from lookout.pruning.settings import PRESETS, Preset, PruningSettings, preset_policy
 
 __all__ = [
     "DEFAULT_GATHER_METHOD",
-    "DEFAULT_LUMA_TAU",
     "DEFAULT_TAU",
+    "PRESETS",
     "Accumulation",
     "Anchors",
     "Carry",
     "Cells",
+    "Change",
     "Cover",
     "GatherMethod",
     "GatherSettings",
     "GroupedPatches",
     "MotionGather",
+    "NoiseThreshold",
     "PatchGrid",
     "PatchMap",
+    "Preset",
     "PrunePolicy",
+    "PruningSettings",
     "Sample",
     "TemporalMask",
     "bilinear_taps",
@@ -62,6 +68,7 @@ __all__ = [
     "pack_mask",
     "patch_difference",
     "patch_luma",
+    "preset_policy",
     "prune_block",
     "spread",
     "temporal_pairs",

@@ -184,6 +184,11 @@ class MotionGather:
     _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
 
     @property
+    def needs_all(self) -> bool:
+        """True where every frame counts: the chain of `signed-sum` has no unsampled B-frame as a link."""
+        return self.settings.rule is GatherMethod.UNION
+
+    @property
     def needs_luma(self) -> bool:
         """True when R is wanted."""
         return self.settings.residual

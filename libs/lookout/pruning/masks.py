@@ -20,6 +20,7 @@ from lookout.codec import Basis
 from lookout.pruning.gather import DEFAULT_GATHER_METHOD, GatherMethod
 from lookout.pruning.grid import GroupedPatches, Mask, complete, spread
 from lookout.pruning.luma import luma, patch_difference, patch_luma
+from lookout.pruning.noise import NoiseThreshold, learnt, noise_of
 
 U8 = npt.NDArray[np.uint8]
 F16 = npt.NDArray[np.float16]
@@ -27,7 +28,14 @@ F32 = npt.NDArray[np.float32]
 
 # Model-input pixels per sample step; measured, see docs/pruning.md.
 DEFAULT_TAU: Final = {GatherMethod.UNION: 0.75, GatherMethod.SIGNED_SUM: 0.4}
-DEFAULT_LUMA_TAU: Final = 6.0
+
+
+class Change(StrEnum):
+    """What says that a patch changed."""
+
+    LUMA = "luma"  # its pixels differ from what was last encoded of it
+    VECTORS = "vectors"  # the codec's motion vectors (the paper); luma where they are missing
+    VECTORS_LUMA = "vectors-luma"  # vectors propose, luma decides
 
 
 class Anchors(StrEnum):
@@ -48,22 +56,41 @@ class Accumulation(StrEnum):
 class PrunePolicy:
     """What decides whether a patch is dynamic.
 
-    tau: threshold of M = V + alpha * R in model-input pixels per sample step, None: the measured default of
-    `rule`; alpha: pixels per grey level; luma_tau: grey levels, where vectors are missing; everything: prune
-    nothing.
+    Attributes:
+        change: what says that a patch changed.
+        rule: how vectors were gathered.
+        tau: threshold of M = V + alpha * R in model-input pixels per sample step; None: the measured default
+            of `rule`.
+        alpha: pixels per grey level of residual.
+        luma_tau: grey levels by which a patch must differ; None: learnt from the camera's noise.
+        learning: how that threshold follows the noise.
+        anchors: which frames are encoded whole.
+        accumulation: what a patch is compared with.
+        everything: prune nothing.
     """
 
+    change: Change = Change.LUMA
     rule: GatherMethod = DEFAULT_GATHER_METHOD
     tau: float | None = None
     alpha: float = 0.0
-    luma_tau: float = DEFAULT_LUMA_TAU
+    luma_tau: float | None = None
+    learning: NoiseThreshold = field(default_factory=NoiseThreshold)
     anchors: Anchors = Anchors.STRIDE
-    accumulation: Accumulation = Accumulation.SINCE_ANCHOR
+    accumulation: Accumulation = Accumulation.SINCE_ENCODED
     everything: bool = False
 
     def __post_init__(self) -> None:
-        if self.threshold < 0 or self.alpha < 0 or self.luma_tau < 0:
+        if self.threshold < 0 or self.alpha < 0 or (self.luma_tau or 0.0) < 0:
             raise ValueError(f"thresholds and alpha cannot be negative: {self}")
+
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether decode must export motion vectors for it."""
+        return self.change is not Change.LUMA and not self.everything
+
+    def luma_threshold(self, noise: float | None) -> float:
+        """Grey levels for a camera of this noise; before anything is known of it, for a clean one."""
+        return self.learning(noise or 0.0) if self.luma_tau is None else self.luma_tau
 
     @property
     def threshold(self) -> float:
@@ -112,11 +139,12 @@ class Carry:
     frames).
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
-    what was last encoded of each patch.
+    what was last encoded of each patch; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
     """
 
     active: Mask
     content: U8
+    noise: float | None = None
 
     def pack(self) -> bytes:
         """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
@@ -124,7 +152,8 @@ class Carry:
         """
         rows, cols = self.active.shape
         body = np.packbits(self.active.ravel(), bitorder="little").tobytes() + self.content.tobytes()
-        return _HEAD.pack(_VERSION, rows, cols) + zlib.compress(body, 9)
+        noise = float("nan") if self.noise is None else self.noise
+        return _HEAD.pack(_VERSION, rows, cols, noise) + zlib.compress(body, 9)
 
     @classmethod
     def unpack(cls, data: bytes) -> Carry | None:
@@ -132,7 +161,7 @@ class Carry:
         if not data:
             return None
         try:
-            version, rows, cols = _HEAD.unpack_from(data)
+            version, rows, cols, noise = _HEAD.unpack_from(data)
             body = zlib.decompress(data[_HEAD.size :])
         except (struct.error, zlib.error) as error:
             raise ValueError(f"not a carry-over of pruning: {error}") from error
@@ -143,11 +172,13 @@ class Carry:
             )
         active = np.unpackbits(np.frombuffer(body, np.uint8, bits), count=rows * cols, bitorder="little")
         content = np.frombuffer(body, np.uint8, rows * cols, bits).reshape(rows, cols).copy()
-        return cls(active.reshape(rows, cols).astype(np.bool_), content)
+        return cls(
+            active.reshape(rows, cols).astype(np.bool_), content, None if np.isnan(noise) else float(noise)
+        )
 
 
-_HEAD: Final = struct.Struct("<BHH")
-_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<BHHe")
+_VERSION: Final = 2
 
 
 @dataclass(slots=True)
@@ -159,6 +190,8 @@ class _State:
     canvas: U8 | None = None  # luma of what was last encoded of each patch; None before this block's anchor
     content: U8 | None = None  # its patch means, from the block before while there is no canvas
     anchored: bool = field(default=False)
+    noise: float | None = None  # of the camera
+    fresh: bool = False  # the canvas is the sample before, whole
 
 
 def prune_block(
@@ -177,13 +210,14 @@ def prune_block(
         active=carry.active.copy() if carry else np.zeros(shape, np.bool_),
         moved=np.zeros(shape, np.float32),
         content=carry.content if carry else None,
+        noise=carry.noise if carry else None,
     )
     masks = [
         _patch(samples, pair, grid, policy, state) for pair in temporal_pairs(len(samples), grid.temporal)
     ]
     if state.canvas is not None:
         state.content = patch_luma(state.canvas, grid)
-    return masks, None if state.content is None else Carry(state.active, state.content)
+    return masks, None if state.content is None else Carry(state.active, state.content, state.noise)
 
 
 def temporal_pairs(count: int, temporal: int) -> list[tuple[int, ...]]:
@@ -234,28 +268,46 @@ def _patch(
 
 def _dynamic(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
     """Patches of one frame that are not what was last encoded of them."""
-    shape = (grid.rows, grid.cols)
-    if sample.basis is Basis.VECTORS:
-        m = motion(sample, policy.alpha)
-        if m.shape != shape:
-            raise ValueError(f"a motion grid of {m.shape} on a patch grid of {shape}")
-        if policy.accumulation is Accumulation.SINCE_ENCODED:
-            state.moved += m
-            return np.asarray(state.moved > policy.threshold, np.bool_)
-        return np.asarray(m > policy.threshold, np.bool_)
+    if policy.change is Change.LUMA or sample.basis is not Basis.VECTORS:
+        return _differs(sample, grid, policy, state)
+    moved = _moved(sample, grid, policy, state)
+    if policy.change is Change.VECTORS or not moved.any():
+        return moved
+    return moved & _differs(sample, grid, policy, state)
+
+
+def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
+    """Patches that moved, by the vectors."""
+    m = motion(sample, policy.alpha)
+    if m.shape != (grid.rows, grid.cols):
+        raise ValueError(f"a motion grid of {m.shape} on a patch grid of {(grid.rows, grid.cols)}")
+    if policy.accumulation is Accumulation.SINCE_ENCODED:
+        state.moved += m
+        return np.asarray(state.moved > policy.threshold, np.bool_)
+    return np.asarray(m > policy.threshold, np.bool_)
+
+
+def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
+    """Patches whose luma differs from what was last encoded of them."""
     now = luma(sample.pixels)
     if state.canvas is not None:
-        return np.asarray(patch_difference(now, state.canvas, grid) > policy.luma_tau, np.bool_)
+        gap = patch_difference(now, state.canvas, grid)
+        if state.fresh and not sample.corrupt:
+            state.noise = learnt(state.noise, noise_of(gap))
+        return np.asarray(gap > policy.luma_threshold(state.noise), np.bool_)
     if state.content is not None:
-        gap = np.abs(patch_luma(now, grid).astype(np.int16) - state.content)
-        return np.asarray(gap > policy.luma_tau, np.bool_)
-    return np.ones(shape, np.bool_)
+        means = np.abs(patch_luma(now, grid).astype(np.int16) - state.content)
+        return np.asarray(means > policy.luma_threshold(state.noise), np.bool_)
+    return np.ones((grid.rows, grid.cols), np.bool_)
 
 
 def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) -> None:
     """The kept patches now hold this frame's content."""
     fresh = spread(keep, grid)
     state.moved[fresh] = 0
+    state.fresh = bool(fresh.all()) and not sample.corrupt
+    if not fresh.any():
+        return
     picture = luma(sample.pixels)
     if state.canvas is None:
         if fresh.all():

@@ -93,6 +93,9 @@ class ServiceSettings(Connections, SamplingSettings):
         description="host, or host:port, that peers reach this instance's gRPC at; none: the host's name",
     )
 
+    preset: Literal["default", "codecsight"] = Field(
+        "default", description="settings that belong together: default, codecsight (the paper's)"
+    )
     model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
     model_digest: str | None = Field(
         None, description="the digest that model_dir must have; none: whatever is there"

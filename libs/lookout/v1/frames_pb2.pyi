@@ -97,7 +97,7 @@ class Picture(_message.Message):
     def __init__(self, coded_width: _Optional[int] = ..., coded_height: _Optional[int] = ..., rotation: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., patch: _Optional[int] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., fit: _Optional[str] = ...) -> None: ...
 
 class SegmentFacts(_message.Message):
-    __slots__ = ("container", "codec", "fps", "decoded", "corrupt", "leading_lost", "bytes", "has_vectors", "first_pts", "last_pts")
+    __slots__ = ("container", "codec", "fps", "decoded", "corrupt", "leading_lost", "bytes", "has_vectors", "first_pts", "last_pts", "gather")
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     FPS_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class SegmentFacts(_message.Message):
     HAS_VECTORS_FIELD_NUMBER: _ClassVar[int]
     FIRST_PTS_FIELD_NUMBER: _ClassVar[int]
     LAST_PTS_FIELD_NUMBER: _ClassVar[int]
+    GATHER_FIELD_NUMBER: _ClassVar[int]
     container: str
     codec: str
     fps: float
@@ -118,4 +119,5 @@ class SegmentFacts(_message.Message):
     has_vectors: bool
     first_pts: float
     last_pts: float
-    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., fps: _Optional[float] = ..., decoded: _Optional[int] = ..., corrupt: _Optional[int] = ..., leading_lost: _Optional[int] = ..., bytes: _Optional[int] = ..., has_vectors: _Optional[bool] = ..., first_pts: _Optional[float] = ..., last_pts: _Optional[float] = ...) -> None: ...
+    gather: str
+    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., fps: _Optional[float] = ..., decoded: _Optional[int] = ..., corrupt: _Optional[int] = ..., leading_lost: _Optional[int] = ..., bytes: _Optional[int] = ..., has_vectors: _Optional[bool] = ..., first_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., gather: _Optional[str] = ...) -> None: ...

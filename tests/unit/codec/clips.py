@@ -120,6 +120,7 @@ class Recorder:
     """A gather that counts; what it saw comes back as its motion."""
 
     needs_luma: bool = False
+    needs_all: bool = True
     frames: list[FrameInfo] = field(default_factory=list)
     maps: list[PredictionBlocks | None] = field(default_factory=list)
     lumas: list[U8] = field(default_factory=list)

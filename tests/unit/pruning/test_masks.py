@@ -15,6 +15,7 @@ from lookout.pruning import (
     Accumulation,
     Anchors,
     Carry,
+    Change,
     PatchGrid,
     PrunePolicy,
     Sample,
@@ -31,7 +32,7 @@ from lookout.pruning import (
 GRID = PatchGrid.merged(4, 4, 4, 2)
 PAIRS = PatchGrid.merged(4, 4, 4, 2, temporal=2)
 ODD = PatchGrid.pooled(27, 27, 2, 14, 14)
-POLICY = PrunePolicy(tau=1.0)
+POLICY = PrunePolicy(change=Change.VECTORS, tau=1.0, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR)
 GREY = np.full((16, 16, 3), 100, np.uint8)
 
 masks = st.integers(0, 2**16 - 1).map(lambda n: unpack_mask(n.to_bytes(2, "little"), 4, 4))

@@ -39,7 +39,8 @@ class World:
     """One camera and its handler; `send` is what the worker does."""
 
     def __init__(self, **more: object) -> None:
-        self.settings = DecodeSettings(**{"mode": "local", "window_s": 6.0, **more})  # type: ignore[arg-type]
+        given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
+        self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
         self.topic = Segments()
         self.store = TensorStore(StoreSettings())
         self.now = START_MS / 1000
@@ -394,8 +395,21 @@ def test_codecs_without_vectors_rest_on_luma() -> None:
     assert not any(f.motion for f in record.segment.frames)
 
 
-def test_pixels_are_made_again_to_the_bit() -> None:
-    world = World()
+def test_no_vectors_are_exported_where_pixels_decide() -> None:
+    world = World(change="luma")
+    records = [record for piece in PIECES for record in world.send(piece)]
+    assert samples(records) == list(range(16))
+    frames = [frame for record in records for frame in record.segment.frames]
+    assert {frame.basis for frame in frames[1:]} == {Frame.BASIS_LUMA}
+    assert not any(frame.motion for frame in frames)
+    assert not any(record.segment.facts.has_vectors or record.segment.facts.gather for record in records)
+    # The cell a segment ends in is the next one's: what follows its last sample is not decoded.
+    assert [record.segment.facts.decoded for record in records] == [16] * 4  # of 20
+
+
+@pytest.mark.parametrize("change", ["luma", "vectors"])
+def test_pixels_are_made_again_to_the_bit(change: str) -> None:
+    world = World(change=change)
     world.send(PIECES[0])
     record = world.send(PIECES[1])[0]
     ref = record.segment.pixels

@@ -83,7 +83,8 @@ class World:
     """One camera and its handler."""
 
     def __init__(self, family: str = "internvl", **more: object) -> None:
-        self.settings = PruneEncodeSettings(**{"mode": "local", "window_s": 6.0, **more})  # type: ignore[arg-type]
+        given = {"mode": "local", "window_s": 6.0, "change": "vectors", "accumulation": "since-anchor"}
+        self.settings = PruneEncodeSettings(**{**given, **more})  # type: ignore[arg-type]
         self.pixels, self.topic = Pixels(), Topic()
         self.store = TensorStore(StoreSettings())
         self.now = 0.0
@@ -464,7 +465,7 @@ def test_records_that_contradict_themselves_are_refused() -> None:
         with pytest.raises(BadRecordError, match="bad-frames"):
             world.send(bad)
     weighing = World(alpha=0.1)
-    with pytest.raises(BadRecordError, match="LOOKOUT_RESIDUAL=true"):
+    with pytest.raises(BadRecordError, match="LOOKOUT_ALPHA"):
         weighing.send(weighing.frames([0, 1], 0, 1))
     stranger = world.frames([0], 0, 1)
     stranger.camera = "door"

@@ -2,7 +2,7 @@
 
 Real clips of fixed cameras and rendered ones nobody trained on are sampled at 2 FPS and pruned by every
 policy, with an anchor every 2 s and every 8 s. The trained tiny model answers the product's questions on
-every window with all tokens (dense) and with those of each policy. Per policy, with 95 % intervals over clips:
+every window with all tokens (dense) and with those of each policy. Per policy, 95 % intervals over clips:
 
 * kept: share of tokens kept; stale: share of the patches that changed (any colour, 8 grey levels of the
   smoothed picture, against what the model would see) that it still sees as they were;

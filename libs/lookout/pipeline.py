@@ -134,7 +134,7 @@ class Pipeline:
             if request.expected is None or not decoded.continued:
                 number, began_us = number + 1, piece.start_us
             for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
-                yield _Frame(f"{path.name}/{number}", began_us, frame, pixels)
+                yield _Frame(f"{path.stem}/{number}", began_us, frame, pixels)
             request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
 
     def _encode(self, frames: Iterable[_Frame]) -> Iterator[_Block]:

@@ -125,9 +125,16 @@ class Pipeline:
 
     def _frames(self, path: Path) -> Iterator[_Frame]:
         """Decode: cut the file at keyframes as a camera would, sample every segment."""
-        height, width, patch = self._grid.height, self._grid.width, self._grid.patch
-        gather = MotionGather(GatherSettings(self._grid.rows, self._grid.cols, patch, self._policy.rule))
-        request = DecodeRequest(width, height, SamplingGrid(self._step_us), tail=Tail.LEAVE, gather=gather)
+        grid, policy = self._grid, self._policy
+        vectors = GatherSettings(grid.rows, grid.cols, grid.patch, policy.rule)
+        request = DecodeRequest(
+            grid.width,
+            grid.height,
+            SamplingGrid(self._step_us),
+            tail=Tail.LEAVE,
+            gather=MotionGather(vectors) if policy.needs_vectors else None,
+            vectors=policy.needs_vectors,
+        )
         number = -1
         for piece in cut(path):
             decoded = SoftwareDecoder().decode(piece.data, request)

@@ -59,7 +59,7 @@ class UriFetcher:
         try:
             for attempt in Retrying(
                 stop=stop_after_attempt(3),
-                wait=wait_exponential_jitter(initial=0.2, max=2.0),
+                wait=wait_exponential_jitter(multiplier=0.2, max=2.0),
                 retry=retry_if_exception_type(_AwayError),
                 reraise=True,
             ):

@@ -122,7 +122,7 @@ def _local_copy(jar: Jar) -> Path | None:
 
 @retry(
     stop=stop_after_attempt(4),
-    wait=wait_exponential_jitter(initial=0.5, max=8.0),
+    wait=wait_exponential_jitter(multiplier=0.5, max=8.0),
     retry=retry_if_not_exception_type(LocalError),
 )
 def _download(jar: Jar, repository: Path) -> Path:

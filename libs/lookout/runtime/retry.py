@@ -26,7 +26,7 @@ def retry_until(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R
     try:
         for attempt in Retrying(
             stop=stop_after_delay(settings.start_timeout_s),
-            wait=wait_exponential_jitter(initial=0.1, max=2.0),
+            wait=wait_exponential_jitter(multiplier=0.1, max=2.0),
             retry=retry_if_exception_type((NotReadyError, KafkaException)),
         ):
             with attempt:

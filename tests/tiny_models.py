@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,94 @@ def checkpoint(family: str, seed: int = 0) -> Path:
     """The folder of a tiny random checkpoint of `family`, made once a session; read it, do not write to
     it."""
     return build(family, _root() / f"{family}-{seed}", seed=seed)
+
+
+# The published folders' chat templates, as strings of `chat_template.json`.
+QWEN_PUBLISHED = (
+    "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}"
+    "{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}%SYSTEM%{% endif %}"
+    "<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n"
+    "{% else %}{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "{% set image_count.value = image_count.value + 1 %}"
+    "{% if add_vision_id %}Picture {{ image_count.value }}: {% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif content['type'] == 'video' or 'video' in content %}"
+    "{% set video_count.value = video_count.value + 1 %}"
+    "{% if add_vision_id %}Video {{ video_count.value }}: {% endif %}"
+    "<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PUBLISHED_TEMPLATES = {
+    "qwen2_5_vl": QWEN_PUBLISHED.replace(
+        "%SYSTEM%", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    ),
+    "qwen3_vl": QWEN_PUBLISHED.replace("%SYSTEM%", ""),
+    "internvl": (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n'}}"
+        "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+        "{% for content in message['content'] %}"
+        "{% if content['type'] == 'image' %}{{ '<IMG_CONTEXT>\n' }}"
+        "{% elif content['type'] == 'video' %}{{ '<video>\n' }}"
+        "{% elif content['type'] == 'text' %}{{ content['text'] }}{% endif %}{% endfor %}{% endif %}"
+        "{{'<|im_end|>\n'}}{% endfor %}"
+        "{% if add_generation_prompt %}{{'<|im_start|>assistant\n' }}{% endif %}"
+    ),
+    "llava_onevision": (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + ' '}}"
+        "{# Render all images first #}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+        "{{ '<image>\n' }}{% endfor %}"
+        "{# Render all video then #}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'video') %}"
+        "{{ '<video>\n' }}{% endfor %}"
+        "{# Render all text next #}"
+        "{% if message['role'] != 'assistant' %}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{{ '\n' + content['text'] }}{% endfor %}"
+        "{% else %}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{% generation %}{{ '\n' + content['text'] }}{% endgeneration %}{% endfor %}{% endif %}"
+        "{{'<|im_end|>'}}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+}
+
+
+@functools.cache
+def published(family: str) -> Path:
+    """The same checkpoint in a folder shaped as the family's published one; read it, do not write to it.
+
+    Weights in shards with an index, a legacy configuration (`rope_theta`, `rope_scaling`, `torch_dtype`;
+    Qwen2.5-VL's text model at the top level), the published chat template in `chat_template.json`, and for
+    Qwen2.5-VL no configuration of its video processor.
+    """
+    plain, folder = checkpoint(family), _root() / f"{family}-published"
+    kind = {
+        "internvl": InternVLForConditionalGeneration,
+        "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration,
+        "qwen3_vl": Qwen3VLForConditionalGeneration,
+        "llava_onevision": LlavaOnevisionForConditionalGeneration,
+    }[family]
+    shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("*.safetensors", "chat_template.jinja"))
+    kind.from_pretrained(plain).save_pretrained(folder, max_shard_size="1MB")
+    config = json.loads((folder / "config.json").read_text())
+    text = config["text_config"]
+    rope = text.pop("rope_parameters")
+    text["rope_theta"] = rope.pop("rope_theta")
+    if "mrope_section" in rope:
+        legacy = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+        text["rope_scaling"] = legacy if family == "qwen2_5_vl" else rope
+    for part in (config, text):
+        part["torch_dtype"] = part.pop("dtype", "float32")
+    if family == "qwen2_5_vl":
+        # As the published one: no text_config.
+        del config["text_config"]
+        config = {**text, **config, "model_type": family}
+        (folder / "video_preprocessor_config.json").unlink()
+    write(folder, "config.json", config)
+    write(folder, "chat_template.json", {"chat_template": PUBLISHED_TEMPLATES[family]})
+    return folder

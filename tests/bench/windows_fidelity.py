@@ -1,151 +1,228 @@
-"""What a policy does to answers: the trained tiny model over the rendered cameras, against dense windows.
+"""What refresh, its budget and labels do to answers: the sweep that earns the default.
 
-`make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. Every setting answers the product's
-questions on the same windows (five strides of four samples); each p(yes) is compared with that of the window
-with every patch kept and every row computed. The last line is JSON: per setting the mean and largest
-difference, and the share of answers that change sides.
+Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny model
+answers all of its questions on rendered cameras it never saw, each one key period long: a key window, then 14
+windows that each continue the one before (five strides of four samples, 2 FPS). All settings answer the same
+windows.
+
+- `dp`: mean |difference of p(yes)| against the same windows computed in full, under the same masks and with a
+  label for every frame. Key windows are counted in: 14 of 15 windows differ.
+- `dense`: the same against windows in which every patch is kept.
+- `saved`: share of a window's FLOPs (questions apart) saved against dense windows, key windows counted in, of
+  this model; its labels weigh more than a large model's (see bench-windows).
+
+Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named for
+every kind of mask. `random-k` computes as many rows as `refresh` and is the floor for it. The last line is
+JSON.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
 
-import watchbench
-from lookout.codec import DecodeRequest, Limits
-from lookout.codec.decoder import decode_segment
-from lookout.engines import Engine, Question, WindowRequest, load_engine
-from lookout.pruning import DEFAULT_GATHER_METHOD, Accumulation, Change, PrunePolicy, Sample, prune_block
-from lookout.vision import FrameInput, Tower, load_tower
-from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowPlan, WindowSettings
-from tests.bench.motion import Both
-from watchbench.questions import BY_NAME, PRODUCT
+from lookout.engines import Cost, Engine, Question, load_engine
+from lookout.evaluation.chain import ClipFrames, Window, read_clip, slide, stride_blocks
+from lookout.models import find_model
+from lookout.pruning import Accumulation, Change, PrunePolicy
+from lookout.vision import Tower, load_tower
+from lookout.windows import LabelPolicy, Planner, Policy, StrideBlock, WindowSettings
+from watchbench import cameras, encode, scenes
+from watchbench.questions import QUESTIONS as KNOWN
+from watchbench.sight import HELD_BACK
 
-HOME = Path(next(iter(watchbench.__path__)))
-FRAMES, BLOCKS = 4, 5
-QUESTIONS = [Question(name, BY_NAME[name].text) for name in PRODUCT]
-PRUNING = {
-    "dense": PrunePolicy(everything=True),
-    "since-anchor": PrunePolicy(change=Change.VECTORS, accumulation=Accumulation.SINCE_ANCHOR),
-    "since-encoded": PrunePolicy(change=Change.VECTORS),
-    "luma": PrunePolicy(),
+FRAMES, BLOCKS, PERIOD = 4, 5, 15
+STRIDES = BLOCKS - 1 + PERIOD
+SECONDS = STRIDES * FRAMES * 0.5 + 0.5
+QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
+BUDGETS = (0, 1, 2, 4, 8)
+VECTORS, LUMA, DENSE = "vectors since the anchor", "pixels since encoded", "dense"
+POLICIES = {
+    DENSE: PrunePolicy(everything=True),
+    VECTORS: PrunePolicy(Change.VECTORS, accumulation=Accumulation.SINCE_ANCHOR),
+    LUMA: PrunePolicy(),
 }
+P = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How blocks are pruned and windows computed."""
+    """How windows are computed."""
 
-    pruning: str
+    labels: LabelPolicy
     policy: Policy
-    anchors: int | None = None
+    budget: int | None = None
 
     @property
     def name(self) -> str:
-        """For people."""
-        return f"{self.pruning} {self.policy.value}" + ("" if self.anchors is None else f" {self.anchors}")
+        """For people: labels, policy, frames of budget."""
+        return f"{self.labels.value} {self.policy.value}" + ("" if self.budget is None else f" {self.budget}")
 
 
-SETTINGS = [
-    Setting("dense", Policy.PRUNE_ONLY),
-    *(
-        Setting(pruning, policy, anchors)
-        for pruning in ("since-anchor", "since-encoded")
-        for policy, anchors in (
-            (Policy.PRUNE_ONLY, None),
-            (Policy.REFRESH, None),
-            (Policy.REFRESH, 1),
-            (Policy.REUSE_ALL, None),
-        )
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One setting under one kind of mask: p(yes) [cameras, windows, questions], FLOPs [cameras, windows]."""
+
+    p: P
+    flops: P
 
 
-def samples(film: Path, tower: Tower) -> list[Sample]:
-    """A film as the pruning room sees it."""
-    grid = tower.grid
-    both = Both(grid.rows, grid.cols, grid.patch)
-    request = DecodeRequest(grid.width, grid.height, gather=both, limits=Limits(seconds=900))
-    decoded = decode_segment(film.read_bytes(), request)
-    return [
-        Sample(pixels, motion.basis, motion.v, intra=frame.info.picture.intra, corrupt=frame.info.corrupt)
-        for pixels, motion, frame in zip(
-            decoded.pixels, both.motions[DEFAULT_GATHER_METHOD], decoded.frames, strict=True
-        )
-    ]
-
-
-def blocks(stream: str, seen: list[Sample], tower: Tower, policy: PrunePolicy) -> list[StrideBlock]:
-    """Its stride blocks."""
-    out, carry = [], None
-    for index in range(len(seen) // FRAMES):
-        mine = seen[index * FRAMES : (index + 1) * FRAMES]
-        masks, carry = prune_block(mine, tower.grid, policy, carry)
-        told = tower.encode(
-            [FrameInput(np.stack([mine[i].pixels for i in mask.frames]), mask.keep) for mask in masks]
-        )
-        frames = (
-            EncodedFrame((index * FRAMES + mask.frames[0]) * 500_000, mask.anchor, mask.keep, one.tokens)
-            for mask, one in zip(masks, told, strict=True)
-        )
-        out.append(StrideBlock(stream, index, tuple(frames)))
+def settings() -> list[Setting]:
+    """Everything that is compared; the first one is the reference."""
+    out = [Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)]
+    out += [Setting(LabelPolicy.FRAME, policy) for policy in (Policy.REFRESH, Policy.RANDOM_K)]
+    for labels in LabelPolicy:
+        if labels is not LabelPolicy.FRAME:
+            out.append(Setting(labels, Policy.PRUNE_ONLY))
+        out += [Setting(labels, Policy.FRONT, budget) for budget in BUDGETS]
     return out
 
 
-def answers(engine: Engine, mine: list[StrideBlock], setting: Setting) -> list[list[float]]:
-    """p(yes) of every question on every whole window."""
-    planner = Planner(engine.layout, WindowSettings(BLOCKS, setting.policy, anchors=setting.anchors))
-    plan: WindowPlan | None = None
-    found = []
-    for last in range(1, len(mine) + 1):
-        window = mine[max(0, last - BLOCKS) : last]
-        plan = planner.plan(window, plan)
-        answer = engine.run([WindowRequest(plan, window, QUESTIONS)])[0].unwrap()
-        if len(window) == BLOCKS:
-            found.append([one.p_yes for one in answer.answers])
-    engine.close_stream(mine[0].stream)
-    return found
+def clips(count: int, folder: Path) -> list[Path]:
+    """Rendered cameras, kept in `folder`."""
+    out = []
+    for number in tqdm(range(count), desc="render", unit="camera"):
+        seed = HELD_BACK + 50_000 + number
+        path = folder / f"{seed}-{cameras.LOOK}-{STRIDES}.mp4"
+        if not path.is_file():
+            scene = scenes.sample(1, SECONDS, seed)
+            encode.write(cameras.frames(scene, SECONDS), path, cameras.FPS, encode.varied(seed))
+        out.append(path)
+    return out
 
 
-def compared(told: Iterable[list[list[float]]], dense: np.ndarray) -> dict[str, float]:
-    """A setting against dense windows."""
-    mine = np.concatenate([np.array(each) for each in told])
-    apart = np.abs(mine - dense)
+def masked(tower: Tower, seen: Mapping[str, ClipFrames], kind: str) -> dict[str, list[StrideBlock]]:
+    """Every camera's blocks under one kind of mask."""
     return {
-        "mean": round(float(apart.mean()), 4),
-        "largest": round(float(apart.max()), 3),
-        "other_side": round(float(((mine > 0.5) != (dense > 0.5)).mean()), 4),
+        name: stride_blocks(name, clip, tower, POLICIES[kind], FRAMES)
+        for name, clip in tqdm(seen.items(), desc=f"encode ({kind})", unit="camera")
     }
+
+
+def measured(engine: Engine, blocks: Mapping[str, list[StrideBlock]], setting: Setting) -> Measured:
+    """All cameras with one setting."""
+    planner = Planner(
+        engine.layout,
+        WindowSettings(
+            BLOCKS, setting.policy, PERIOD, refresh_frames=setting.budget, labels=setting.labels,
+            samples=FRAMES, stride_s=FRAMES * 0.5,
+        ),
+    )  # fmt: skip
+    out: list[list[Window]] = []
+    for name, mine in blocks.items():
+        # The key window is the first whole one: the chain starts with its oldest block.
+        whole = {name: mine}
+        windows = slide(engine, _Whole(planner.layout, planner.settings), whole, QUESTIONS, key=False)[name]
+        out.append(windows[BLOCKS - 1 :])
+    p = [[[one.p_yes for one in window.answer.answers] for window in windows] for windows in out]
+    flops = [[prefill(window.answer.cost) for window in windows] for windows in out]
+    return Measured(np.array(p), np.array(flops, dtype=float))
+
+
+def prefill(cost: Cost) -> int:
+    """FLOPs of the window without its questions."""
+    return sum(count for stage, count in cost.flops.items() if stage not in {"questions", "describe"})
+
+
+class _Whole(Planner):
+    """Shorter windows at the start of a camera are key windows: the chain begins with the first whole one."""
+
+    def plan(self, blocks: Sequence[StrideBlock], previous: object = None, **extra: object) -> object:  # type: ignore[override]
+        """As `Planner.plan`."""
+        begins = previous is None or len(blocks) < BLOCKS or len(previous.blocks) < BLOCKS  # type: ignore[attr-defined]
+        return super().plan(blocks, None if begins else previous, key=begins)  # type: ignore[arg-type]
+
+
+def interval(values: P, rounds: int = 2000) -> list[float]:
+    """95 % of the mean over cameras, [cameras] -> [low, high]."""
+    draw = np.random.default_rng(0)
+    means = values[draw.integers(0, len(values), (rounds, len(values)))].mean(1)
+    return [round(float(edge), 4) for edge in np.quantile(means, (0.025, 0.975))]
+
+
+def compared(one: Measured, full: Measured, dense: Measured) -> dict[str, object]:
+    """A setting against full windows under the same masks, and against dense ones."""
+    apart, lost = np.abs(one.p - full.p).mean((1, 2)), np.abs(one.p - dense.p).mean((1, 2))
+    sides = ((one.p > 0.5) != (full.p > 0.5)).mean()
+    return {
+        "dp": round(float(apart.mean()), 5),
+        "interval": interval(apart),
+        "largest": round(float(np.abs(one.p - full.p).max()), 3),
+        "other_side": round(float(sides), 5),
+        "dense": round(float(lost.mean()), 5),
+        "dense_interval": interval(lost),
+        "saved": round(1 - float(one.flops.sum() / dense.flops.sum()), 4),
+    }
+
+
+def cheapest(rows: Mapping[str, Mapping[str, object]], bound: float) -> str | None:
+    """The setting that saves most with `dp` of at most `bound`."""
+    fit = {name: float(str(row["saved"])) for name, row in rows.items() if float(str(row["dp"])) <= bound}
+    return max(fit, key=lambda name: fit[name], default=None)
 
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clips", type=int, default=24, help="rendered cameras")
+    parser.add_argument("--folder", type=Path, default=Path("out/fidelity"), help="keeps rendered cameras")
+    parser.add_argument("--bound", type=float, default=0.003, help="largest |dp| of the default")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    weights = HOME / "weights" / "tolerant"
-    tower, engine = load_tower(weights), load_engine(weights)
-    told: dict[str, list[list[list[float]]]] = {setting.name: [] for setting in SETTINGS}
-    kept: dict[str, list[int]] = {name: [] for name in PRUNING}
-    for film in sorted((HOME / "films").glob("*.mp4")):
-        seen = samples(film, tower)
-        made = {
-            name: blocks(f"{film.stem}-{name}/0", seen, tower, policy) for name, policy in PRUNING.items()
+    tower, engine = load_tower(find_model()), load_engine(find_model())
+    paths = clips(options.clips, options.folder)
+    frames = {f"{path.stem}/0": path for path in paths}
+    seen: dict[str, dict[str, ClipFrames]] = {
+        kind: {
+            name: read_clip(path, tower.grid, vectors=POLICIES[kind].needs_vectors)
+            for name, path in tqdm(frames.items(), desc=f"decode ({kind})", unit="camera")
         }
-        for name, mine in made.items():
-            kept[name] += [block.tokens for block in mine]
-        for setting in SETTINGS:
-            told[setting.name].append(answers(engine, made[setting.pruning], setting))
-    whole = FRAMES * tower.grid.tokens
-    print("tokens kept:", {name: round(float(np.mean(counts)) / whole, 3) for name, counts in kept.items()})
-    dense = np.concatenate([np.array(each) for each in told[SETTINGS[0].name]])
-    out = {setting.name: compared(told[setting.name], dense) for setting in SETTINGS[1:]}
-    for name, row in out.items():
-        print(f"{name:28} {row}")
-    print(json.dumps({"bench": "windows_fidelity", "windows": len(dense), **out}))
+        for kind in (VECTORS, LUMA)
+    }
+    needed = STRIDES * FRAMES
+    whole = {name for name in frames if all(len(one[name].samples) >= needed for one in seen.values())}
+    made = {
+        kind: masked(tower, {name: seen[source][name] for name in sorted(whole)}, kind)
+        for kind, source in ((DENSE, LUMA), (VECTORS, VECTORS), (LUMA, LUMA))
+    }
+    made = {kind: {name: mine[:STRIDES] for name, mine in each.items()} for kind, each in made.items()}
+    reference = settings()[0]
+    dense = measured(engine, made[DENSE], reference)
+    out: dict[str, object] = {}
+    print(f"{len(whole)} cameras, {dense.p.shape[1]} windows each, {len(QUESTIONS)} questions")
+    for kind in (VECTORS, LUMA):
+        kept = sum(block.tokens for mine in made[kind].values() for block in mine)
+        share = kept / (len(whole) * STRIDES * FRAMES * tower.grid.tokens)
+        told = {
+            one.name: measured(engine, made[kind], one)
+            for one in tqdm(settings(), desc=f"answer ({kind})", unit="setting")
+        }
+        full = told[reference.name]
+        rows = {name: compared(one, full, dense) for name, one in told.items()}
+        print(f"\n{kind}: {share:.1%} of the tokens kept")
+        print(f"{'labels, policy, frames':24} {'dp':>8} {'95 %':>18} {'dense':>8} {'sides':>8} {'saved':>7}")
+        for name, row in rows.items():
+            low, high = row["interval"]  # type: ignore[misc]
+            print(
+                f"{name:24} {row['dp']:8.5f} {low:8.4f} - {high:.4f}  {row['dense']:8.5f} "
+                f"{row['other_side']:8.3%} {row['saved']:7.1%}"
+            )
+        best = cheapest(rows, options.bound)
+        print(f"cheapest with dp of at most {options.bound}: {best}")
+        out[kind] = {"kept": round(share, 4), "cheapest": best, "settings": rows}
+    print(
+        json.dumps({"bench": "windows_fidelity", "cameras": len(whole), "windows": dense.p.shape[1], **out})
+    )
 
 
 if __name__ == "__main__":

@@ -15,15 +15,16 @@ from lookout.cli import coverage as coverage_command
 from lookout.cli import demo as demo_command
 from lookout.cli import doctor as doctor_command
 from lookout.cli import inspect as inspect_command
+from lookout.cli import model_command, report_command, watches
 from lookout.cli import publish as publish_command
-from lookout.cli import report_command, watches
 from lookout.cli import up as up_command
 from lookout.cli.connect import CliError
 from lookout.codec import CodecError
+from lookout.errors import LookoutError
 from lookout.local import LocalError
 from lookout.wire import WireError
 
-_EXPECTED = (CliError, LocalError, CodecError, WireError, OSError)
+_EXPECTED = (LookoutError, CliError, LocalError, CodecError, WireError, OSError)
 
 app = typer.Typer(
     name="lookout",
@@ -56,6 +57,8 @@ app.command("coverage")(coverage_command.coverage)
 app.command("inspect")(inspect_command.inspect)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)
+app.add_typer(model_command.app, name="model")
+app.command("eval")(model_command.evaluate_model)
 
 
 def main() -> None:

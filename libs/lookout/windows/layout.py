@@ -54,7 +54,11 @@ def load_layout(checkpoint: Path | str) -> Layout:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's `config.json`; raises `WindowError` where there is none or no known family."""
+    """The checkpoint's `config.json`; raises `WindowError` where there is none or no known family.
+
+    Its language model stands under `text_config`, also where the folder has it at the top level (Qwen2.5-VL
+    as published).
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise WindowError(f"{folder} is no checkpoint folder: it has no config.json")
@@ -64,7 +68,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: model_type {config.get('model_type')!r} has no prompt layout; known: "
             + ", ".join(FAMILIES)
         )
-    return config
+    return config if "text_config" in config else {**config, "text_config": config}
 
 
 def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> Layout:
@@ -132,12 +136,26 @@ def _own_text(path: Path) -> LayoutText:
         raise WindowError(f"{path}: not a prompt layout: {error}") from error
 
 
+def _processor_template(folder: Path) -> str | None:
+    """The chat template of a folder whose tokenizer has none: published folders keep the processor's in a
+    file of its own."""
+    path = folder / "chat_template.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text()).get("chat_template")
+    return found if isinstance(found, str) else None
+
+
 def _template_text(family: str, tokenizer: Any, folder: Path) -> LayoutText:
     content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
-    if not tokenizer.chat_template:
+    template = tokenizer.chat_template or _processor_template(folder)
+    if not template:
         raise WindowError(f"{folder} has no chat template; add one, or a {LAYOUT_FILE}")
     shown = tokenizer.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+        [{"role": "user", "content": content}],
+        chat_template=template,
+        tokenize=False,
+        add_generation_prompt=True,
     )
     video = {
         "internvl": "<video>\n",

@@ -1,0 +1,214 @@
+"""`lookout model check` and `lookout eval`: a checkpoint under test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from lookout.cli.connect import CliError
+
+if TYPE_CHECKING:
+    from lookout.evaluation.check import ModelReport
+    from lookout.evaluation.evaluate import Evaluation
+    from lookout.evaluation.labels import LabelledClip
+
+MIB = 1 << 20
+
+app = typer.Typer(no_args_is_help=True, help="Checkpoints: does one run here as it should, and how well?")
+
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of the checkpoint.", show_default=False)]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--labels",
+        help="CSV of labelled clips with the columns clip, question, answer (yes or no), start_s, end_s.",
+    ),
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Write the reliability plot to this SVG file.")
+]
+WindowOption = Annotated[float, typer.Option("--window", help="Seconds of a window.", min=0.1)]
+StrideOption = Annotated[float, typer.Option("--stride", help="A window slides by so many seconds.", min=0.1)]
+FpsOption = Annotated[float, typer.Option("--fps", help="Sampled frames a second.", min=0.01)]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16")]
+PrecisionOption = Annotated[
+    float,
+    typer.Option(
+        "--precision", help="Wanted share of true alerts; gives a threshold a question.", min=0, max=1
+    ),
+]
+
+
+@app.command("check")
+def check(
+    folder: FolderArgument,
+    clip: Annotated[
+        Path | None,
+        typer.Option("--clip", help="A clip to compare on.  [default: a rendered one]", show_default=False),
+    ] = None,
+    labels: LabelsOption = None,
+    plot: PlotOption = None,
+    cameras: Annotated[int, typer.Option("--cameras", help="Cameras to size the memory for.", min=1)] = 1,
+    window: WindowOption = 40.0,
+    stride: StrideOption = 8.0,
+    fps: FpsOption = 2.0,
+    precision: PrecisionOption = 0.9,
+    device: DeviceOption = "cpu",
+    dtype: DtypeOption = "float32",
+) -> None:
+    """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
+
+    With --labels it also finds the threshold of every question for a wanted precision. The last line is JSON;
+    the exit code is 1 where something differs.
+    """
+    from lookout.evaluation.check import check_model
+
+    console = Console()
+    _known(dtype)
+    report = check_model(
+        _existing(folder),
+        _default_clip() if clip is None else _existing(clip),
+        cameras=cameras,
+        window_s=window,
+        fps=fps,
+        device=device,
+        dtype=dtype,
+    )
+    _show_report(console, report, window, fps)
+    found = report.as_json()
+    if labels is not None:
+        evaluation = _evaluated(folder, labels, window, stride, fps, device, dtype)
+        found["calibration"] = _calibrated(console, evaluation, precision, plot)
+    console.print(json.dumps(found), soft_wrap=True, highlight=False, markup=False)
+    if not report.same:
+        raise typer.Exit(1)
+
+
+def evaluate_model(
+    model: Annotated[Path, typer.Option("--model", help="Folder of the checkpoint.", show_default=False)],
+    labels: Annotated[
+        Path,
+        typer.Option(
+            "--labels",
+            help="CSV of labelled clips with the columns clip, question, answer (yes or no), start_s, end_s.",
+            show_default=False,
+        ),
+    ],
+    plot: PlotOption = None,
+    window: WindowOption = 40.0,
+    stride: StrideOption = 8.0,
+    fps: FpsOption = 2.0,
+    precision: PrecisionOption = 0.9,
+    device: DeviceOption = "cpu",
+    dtype: DtypeOption = "float32",
+) -> None:
+    """Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.
+
+    The last line is JSON.
+    """
+    console = Console()
+    _known(dtype)
+    evaluation = _evaluated(_existing(model), labels, window, stride, fps, device, dtype)
+    found = evaluation.as_json()
+    table = Table("question", *found["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left")
+    for question in evaluation.product:
+        scores = [way["f1"][question] for way in found["ways"].values()]
+        table.add_row(escape(question), *("-" if score is None else f"{score:.3f}" for score in scores))
+    for row, name in (
+        ("tokens kept", "tokens_kept"),
+        ("FLOPs, of dense", "flops_share"),
+        ("mean |difference of p(yes)|", "dp"),
+    ):
+        table.add_row(row, *(f"{way[name]:.4f}" for way in found["ways"].values()), style="dim")
+    console.print(table)
+    found["calibration"] = _calibrated(console, evaluation, precision, plot)
+    console.print(json.dumps(found), soft_wrap=True, highlight=False, markup=False)
+
+
+def _show_report(console: Console, report: ModelReport, window: float, fps: float) -> None:
+    engines = " and ".join(report.engines) or "no engine here"
+    console.print(
+        f"[bold]{report.family}[/] with a {report.language_model} language model; runs on {engines}\n"
+        f"input {report.width} x {report.height} pixels, {report.tokens} tokens a frame; a window of "
+        f"{window:g} s at {fps:g} a second has {report.window_rows} rows\n"
+        f"memory for {report.cameras} camera(s): {report.memory_bytes / MIB:.0f} MiB, of which weights "
+        f"{report.weight_bytes / MIB:.0f} MiB; KV of a camera "
+        f"{report.window_rows * report.row_bytes / MIB:.0f} MiB, nothing pruned"
+    )
+    table = Table("compared with transformers", "", "")
+    for one in report.comparisons:
+        table.add_row(one.name, "[green]same[/]" if one.same else "[red]differs[/]", escape(one.detail))
+    console.print(table)
+
+
+def _evaluated(
+    model: Path, labels: Path, window: float, stride: float, fps: float, device: str, dtype: str
+) -> Evaluation:
+    from lookout.evaluation.evaluate import evaluate
+    from lookout.evaluation.labels import read_labels
+
+    clips = read_labels(labels)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+
+        def shown(some: Iterable[LabelledClip], name: str) -> Iterable[LabelledClip]:
+            return bar.track(some, total=len(clips), description=name)
+
+        return evaluate(
+            model,
+            clips,
+            window_s=window,
+            stride_s=stride,
+            fps=fps,
+            device=device,
+            dtype=dtype,
+            progress=shown,
+        )
+
+
+def _calibrated(
+    console: Console, evaluation: Evaluation, precision: float, plot: Path | None
+) -> dict[str, object]:
+    """Thresholds and reliability of the answers as the fleet gives them."""
+    from lookout.evaluation.evaluate import calibrate
+    from lookout.evaluation.scores import pooled, reliability_plot
+
+    found = calibrate(evaluation.product, precision)
+    table = Table("question", f"threshold for {precision:.0%} precision")
+    for question, threshold in found["thresholds"].items():
+        table.add_row(escape(question), "none reaches it" if threshold is None else f"{threshold:.3f}")
+    console.print(table)
+    console.print("p(yes)   true  windows")
+    for p, true, count in found["reliability"]:
+        console.print(f"{p:6.2f} {true:6.2f}  {count:7d}  " + "#" * round(20 * true), highlight=False)
+    if plot is not None:
+        plot.write_text(reliability_plot(pooled(list(evaluation.product.values())), "reliability"))
+    return found
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise CliError(f"{path} does not exist")
+    return path
+
+
+def _known(dtype: str) -> None:
+    if dtype not in {"float32", "bfloat16", "float16"}:
+        raise CliError(f"--dtype {dtype!r}: choose float32, bfloat16 or float16")
+
+
+def _default_clip() -> Path:
+    import watchbench
+
+    films = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))
+    if not films:
+        raise CliError("no clip comes with this installation: give one with --clip")
+    return films[0]

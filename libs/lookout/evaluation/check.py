@@ -1,0 +1,378 @@
+"""Whether a checkpoint runs as in transformers: pixels, prompt, positions and answers on a real clip."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.engines import EngineError, Question, WindowRequest
+from lookout.engines.transformers import TransformersEngine
+from lookout.engines.transformers.model import TEXT_MODELS, take_language_model
+from lookout.errors import LookoutError
+from lookout.evaluation.chain import ClipFrames, read_clip, stride_blocks
+from lookout.pruning import PrunePolicy
+from lookout.vision import Tower, VisionError, load_tower
+from lookout.windows import (
+    LAYOUT_FILE,
+    NEWLINE,
+    VISUAL,
+    Layout,
+    Planner,
+    StrideBlock,
+    WindowError,
+    WindowPlan,
+    WindowSettings,
+    load_layout,
+)
+from lookout.windows.layout import read_config
+
+QUESTION = "Is a person in view?"
+CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
+"""How far answers and tokens may be from the stock model's, by dtype (relative)."""
+
+
+class CheckError(LookoutError, ValueError):
+    """A checkpoint or a clip that cannot be checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison with the stock processor or model.
+
+    Attributes:
+        name: What is compared.
+        same: Whether Lookout does the same.
+        detail: The measure, or where the two part.
+    """
+
+    name: str
+    same: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What a checkpoint is and needs.
+
+    Attributes:
+        family: transformers' model type.
+        language_model: transformers' type of the language half.
+        engines: Engines that run it.
+        height: Pixels of the input.
+        width: Pixels of the input.
+        tokens: Visual tokens of a frame, nothing pruned.
+        window_rows: Rows of a window of `window_s` at `fps`, nothing pruned.
+        row_bytes: KV bytes of a row.
+        weight_bytes: Bytes of the weights.
+        cameras: Number of cameras that `memory_bytes` holds.
+        memory_bytes: Weights, and the KV of a whole window of every camera.
+        comparisons: What was compared with the stock model.
+    """
+
+    family: str
+    language_model: str
+    engines: tuple[str, ...]
+    height: int
+    width: int
+    tokens: int
+    window_rows: int
+    row_bytes: int
+    weight_bytes: int
+    cameras: int
+    memory_bytes: int
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether all comparisons agree."""
+        return all(one.same for one in self.comparisons)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the last line of the command."""
+        return {**asdict(self), "same": self.same}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loaded:
+    """One stock model and what Lookout makes of it."""
+
+    whole: Any
+    processor: Any
+    tower: Tower
+    layout: Layout
+    dtype: str
+    own_layout: bool
+
+
+def check_model(
+    folder: Path | str,
+    clip: Path | str,
+    *,
+    cameras: int = 1,
+    window_s: float = 40.0,
+    fps: float = 2.0,
+    frames: int = 8,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> ModelReport:
+    """Load a checkpoint and compare it with the stock processor and model on a clip.
+
+    Args:
+        folder: The checkpoint.
+        clip: A clip of at least `frames` samples.
+        cameras: Cameras to size the memory for.
+        window_s: Length of a window.
+        fps: Sampled frames a second.
+        frames: Samples that are compared; an even number.
+        device: Where it runs.
+        dtype: Arithmetic of the model.
+
+    Raises:
+        CheckError: The folder is no checkpoint that can run, or the clip is too short.
+    """
+    loaded = _load(Path(folder), device, dtype)
+    found = read_clip(clip, loaded.tower.grid, fps, vectors=False)
+    if len(found.samples) < frames:
+        raise CheckError(f"{clip}: {len(found.samples)} samples at {fps:g} a second, {frames} are compared")
+    seen = ClipFrames(found.samples[:frames], found.times_us[:frames], found.slots[:frames], found.step_us)
+    blocks = stride_blocks("check/0", seen, loaded.tower, PrunePolicy(everything=True), frames)
+    plan = Planner(loaded.layout, WindowSettings(1, samples=frames, stride_s=frames / fps)).plan(blocks)
+    stock = _stock_inputs(loaded, seen)
+    comparisons = [
+        _pixels(loaded, seen, stock),
+        _prompt(loaded, plan, stock),
+        _positions(loaded, plan, stock),
+        _answers(loaded, plan, blocks, stock),
+    ]
+    text = loaded.whole.config.get_text_config()
+    heads = int(text.num_key_value_heads)
+    head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+    row_bytes = 2 * int(text.num_hidden_layers) * heads * head_dim * getattr(torch, dtype).itemsize
+    weights = sum(part.numel() * part.element_size() for part in loaded.whole.parameters())
+    per_frame = (plan.rows - len(loaded.layout.prefix)) / len(blocks[0].frames)
+    count = window_s * fps / loaded.tower.grid.temporal
+    rows = round(per_frame * count) + len(loaded.layout.prefix)
+    grid = loaded.tower.grid
+    return ModelReport(
+        family=loaded.layout.family,
+        language_model=str(text.model_type),
+        engines=("transformers", "vllm") if text.model_type in TEXT_MODELS else (),
+        height=grid.height,
+        width=grid.width,
+        tokens=grid.tokens,
+        window_rows=rows,
+        row_bytes=row_bytes,
+        weight_bytes=weights,
+        cameras=cameras,
+        memory_bytes=weights + cameras * rows * row_bytes,
+        comparisons=tuple(comparisons),
+    )
+
+
+def _load(folder: Path, device: str, dtype: str) -> _Loaded:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    try:
+        read_config(folder)
+        layout = load_layout(folder)
+        whole = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype))
+        whole = whole.to(device).eval().requires_grad_(False)
+        processor = AutoProcessor.from_pretrained(folder)
+        tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))
+    except (WindowError, VisionError, OSError, ValueError, KeyError) as error:
+        raise CheckError(f"{folder}: {error}") from error
+    return _Loaded(whole, processor, tower, layout, dtype, (folder / LAYOUT_FILE).is_file())
+
+
+@torch.inference_mode()
+def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
+    """What the stock processor makes of the sampled frames and a question."""
+    from transformers.video_utils import VideoMetadata
+
+    video = np.stack([sample.pixels for sample in seen.samples])
+    content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
+    text = loaded.processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+    )
+    # Qwen2.5-VL counts positions on the even grid, Qwen3-VL prints the frames' own times.
+    own_times = loaded.layout.family == "qwen3_vl"
+    fps = 1e6 if own_times else 1e6 / seen.step_us
+    metadata = VideoMetadata(
+        total_num_frames=seen.times_us[-1] + 1 if own_times else len(video),
+        fps=fps,
+        duration=len(video) * seen.step_us / 1e6,
+        frames_indices=seen.times_us if own_times else list(range(len(video))),
+    )
+    made = loaded.processor(
+        text=[text],
+        videos=[torch.from_numpy(video).permute(0, 3, 1, 2)],
+        video_metadata=[metadata],
+        do_sample_frames=False,
+        do_resize=False,
+        return_tensors="pt",
+    )
+    return {name: made[name] for name in made}
+
+
+def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Comparison:
+    """Every value that enters the tower, against the stock processor's of the same frames."""
+    name = "pixel_values_videos" if "pixel_values_videos" in stock else "pixel_values"
+    theirs = stock[name].float()
+    mean, std = (torch.tensor(part).view(3, 1, 1) for part in _normalisation(loaded.processor))
+    pixels = torch.stack([torch.from_numpy(sample.pixels) for sample in seen.samples])
+    ours = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+    if "qwen" in loaded.layout.family:
+        ours = _qwen_patches(ours, loaded.tower)
+    apart = float((ours.reshape(theirs.shape) - theirs).abs().max())
+    return Comparison("pixels", apart < 1e-4, f"largest difference {apart:.1e} after normalisation")
+
+
+def _normalisation(processor: Any) -> tuple[Sequence[float], Sequence[float]]:
+    part = getattr(processor, "video_processor", None) or processor.image_processor
+    return part.image_mean, part.image_std
+
+
+def _qwen_patches(pixels: torch.Tensor, tower: Tower) -> torch.Tensor:
+    """Frames [n, 3, height, width] as the rows of Qwen's processors: pairs of frames, groups of patches."""
+    grid = tower.grid
+    time, merge, patch = grid.temporal, grid.merge, grid.patch
+    cut = pixels.view(
+        -1, time, 3, grid.rows // merge, merge, patch, grid.cols // merge, merge, patch
+    )  # t, time, c, r, m, p, c, m, p
+    return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(-1, 3 * time * patch * patch)
+
+
+def _ids(loaded: _Loaded, plan: WindowPlan, suffix: Sequence[int]) -> torch.Tensor:
+    """Our prompt with the stock placeholder where a visual row or the newline stands, int64 [1, rows]."""
+    ids = np.array([*plan.token_ids.tolist(), *suffix])
+    return torch.from_numpy(np.where((ids == VISUAL) | (ids == NEWLINE), _placeholder(loaded), ids))[None]
+
+
+def _placeholder(loaded: _Loaded) -> int:
+    config = loaded.whole.config
+    for name in ("video_token_id", "video_token_index", "image_token_id"):
+        if loaded.layout.family == "internvl" and name != "image_token_id":
+            continue
+        found = getattr(config, name, None)
+        if found is not None:
+            return int(found)
+    raise CheckError(f"{loaded.layout.family}: the configuration names no placeholder of visual tokens")
+
+
+def _suffix(loaded: _Loaded) -> tuple[int, ...]:
+    tokenizer, layout = loaded.processor.tokenizer, loaded.layout
+    ids = tokenizer.encode(QUESTION, add_special_tokens=False)
+    return (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
+
+
+def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
+    """The prompt's text; labels are of fixed width here, so numbers are compared as numbers."""
+    if loaded.own_layout:
+        return Comparison("prompt", True, f"not compared: the folder has a layout of its own ({LAYOUT_FILE})")
+    tokenizer = loaded.processor.tokenizer
+    ours = str(tokenizer.decode(_ids(loaded, plan, _suffix(loaded))[0]))
+    theirs = str(tokenizer.decode(stock["input_ids"][0]))
+    one, other = (_without_zeros(text) for text in (ours, theirs))
+    if one == other:
+        exact = "to the letter" if ours == theirs else "but for the width of labels"
+        return Comparison("prompt", True, f"the same {exact}")
+    if one == _without_wrapper(other):
+        return Comparison(
+            "prompt",
+            True,
+            "the same but for the width of labels, and a second pair of <|vision_start|> and <|vision_end|> "
+            "around the video, which transformers adds from 5.10 on and left out before",
+        )
+    at = next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    near = slice(max(0, at - 20), at + 20)
+    return Comparison("prompt", False, f"ours {one[near]!r}, the processor's {other[near]!r}")
+
+
+def _without_zeros(text: str) -> str:
+    """Numbers of labels without leading zeros."""
+    return re.sub(r"(?<=Frame)0+(?=\d)|(?<=<)0+(?=\d+\.\d)", "", text)
+
+
+def _without_wrapper(text: str) -> str:
+    """Qwen3-VL's prompt without the template's own pair around the whole video."""
+    inner = re.sub(r"<\|vision_start\|>(?=<\d+\.\d seconds>)", "", text)
+    return inner.replace("<|vision_end|><|vision_end|>", "<|vision_end|>")
+
+
+def _positions(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
+    """The plan's positions against the stock model's own of our prompt."""
+    ids = _ids(loaded, plan, ())
+    if "qwen" not in loaded.layout.family:
+        want = torch.arange(plan.rows)[None]
+    else:
+        extra = {}
+        if "second_per_grid_ts" in stock:
+            extra["second_per_grid_ts"] = torch.as_tensor(stock["second_per_grid_ts"])
+        kinds = (ids == _placeholder(loaded)).int() * 2
+        found, _ = loaded.whole.model.get_rope_index(
+            ids, kinds, video_grid_thw=stock["video_grid_thw"], **extra
+        )
+        want = found[:, 0]
+    wrong = (torch.from_numpy(plan.positions.copy()) != want).any(0)
+    if not bool(wrong.any()):
+        return Comparison("positions", True, f"the same on all {plan.rows} rows")
+    row = int(torch.nonzero(wrong)[0])
+    return Comparison(
+        "positions",
+        False,
+        f"row {row}: ours {plan.positions[:, row].tolist()}, the model's {want[:, row].tolist()}",
+    )
+
+
+@torch.inference_mode()
+def _answers(
+    loaded: _Loaded, plan: WindowPlan, blocks: Sequence[StrideBlock], stock: dict[str, Any]
+) -> Comparison:
+    """The logits of Yes and No of the engine against the stock model's own forward on our prompt."""
+    whole, layout = loaded.whole, loaded.layout
+    ids = _ids(loaded, plan, _suffix(loaded)).to(whole.device)
+    given = {
+        name: value.to(whole.device) if isinstance(value, torch.Tensor) else value
+        for name, value in stock.items()
+        if name in {"pixel_values", "pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
+    }
+    for name in ("pixel_values", "pixel_values_videos"):
+        if name in given:
+            given[name] = given[name].to(whole.dtype)
+    if layout.family == "internvl" and "pixel_values_videos" in given:
+        given["pixel_values"] = given.pop("pixel_values_videos").flatten(0, 1)
+    if "qwen" in layout.family:
+        given["mm_token_type_ids"] = (ids == _placeholder(loaded)).int() * 2
+    logits = whole(input_ids=ids, attention_mask=torch.ones_like(ids), **given).logits[0, -1].float().cpu()
+    want = logits[[layout.yes, layout.no]]
+    engine = _engine(loaded)
+    try:
+        answer = engine.run([WindowRequest(plan, blocks, [Question("q", QUESTION)])])[0].unwrap().answers[0]
+    except EngineError as error:
+        return Comparison("answers", False, str(error))
+    got = torch.tensor([answer.yes_logit, answer.no_logit])
+    apart = float((got - want).abs().max() / want.abs().max().clamp(min=1))
+    p = float(want.softmax(0)[0])
+    return Comparison(
+        "answers",
+        apart < CLOSE[loaded.dtype],
+        f"p(yes) {answer.p_yes:.6f}, the model's {p:.6f}; logits differ by {apart:.1e}",
+    )
+
+
+def _engine(loaded: _Loaded) -> TransformersEngine:
+    """The engine over the language half of the loaded model; the stock forward must be done before."""
+    device = loaded.whole.device
+    model = take_language_model(loaded.whole, loaded.layout.family, device)
+    return TransformersEngine(model, loaded.layout, loaded.processor.tokenizer, budget_bytes=1 << 40)
+
+
+__all__ = ["CheckError", "Comparison", "ModelReport", "check_model"]

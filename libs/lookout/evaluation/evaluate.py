@@ -1,0 +1,202 @@
+"""A checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lookout.engines import Engine, Question, load_engine
+from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
+from lookout.evaluation.labels import LabelledClip, questions_of
+from lookout.evaluation.scores import Answers, pooled
+from lookout.pruning import PrunePolicy
+from lookout.vision import FrameInput, Tower, load_tower
+from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
+
+Progress = Callable[[Iterable[LabelledClip], str], Iterable[LabelledClip]]
+DENSE, PRUNED, REUSED = "dense", "pruned", "pruned and reused"
+
+
+@dataclass(slots=True)
+class Way:
+    """One way to compute the same windows.
+
+    Attributes:
+        answers: Per question, p(yes) and truth.
+        kept: Visual tokens kept, of `total`.
+        total: Visual tokens of the same windows with nothing pruned.
+        prefill_flops: Of the language model, questions apart.
+        vision_flops: Of the vision tower; each block is encoded once.
+        apart: |difference of p(yes)| from the dense way, of every window and question.
+    """
+
+    answers: dict[str, Answers] = field(default_factory=dict)
+    kept: int = 0
+    total: int = 0
+    prefill_flops: int = 0
+    vision_flops: int = 0
+    apart: list[float] = field(default_factory=list)
+
+    def as_json(self, dense: Way) -> dict[str, Any]:
+        """The way's line, its cost as shares of the dense way's."""
+        f1 = {name: one.f1() for name, one in self.answers.items()}
+        known = [value for value in f1.values() if value is not None]
+        spent, whole = (way.prefill_flops + way.vision_flops for way in (self, dense))
+        return {
+            "f1": {name: None if value is None else round(value, 4) for name, value in f1.items()},
+            "mean_f1": round(float(np.mean(known)), 4) if known else None,
+            "tokens_kept": round(self.kept / max(1, self.total), 4),
+            "flops": spent,
+            "flops_share": round(spent / max(1, whole), 4),
+            "dp": round(float(np.mean(self.apart)), 5) if self.apart else 0.0,
+        }
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """A checkpoint on labelled clips: the ways, by name, and how many clips and windows were scored."""
+
+    ways: dict[str, Way]
+    clips: int
+    windows: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For the last line of the command."""
+        dense = self.ways[DENSE]
+        return {
+            "clips": self.clips,
+            "windows": self.windows,
+            "ways": {name: way.as_json(dense) for name, way in self.ways.items()},
+        }
+
+    @property
+    def product(self) -> dict[str, Answers]:
+        """The answers per question as the fleet gives them."""
+        return self.ways[REUSED].answers
+
+
+def evaluate(
+    model: Path | str,
+    clips: Sequence[LabelledClip],
+    *,
+    window_s: float = 40.0,
+    stride_s: float = 8.0,
+    fps: float = 2.0,
+    preset: str = DEFAULT_PRESET,
+    policy: PrunePolicy | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    progress: Progress = lambda clips, _: clips,
+) -> Evaluation:
+    """Score a checkpoint on labelled clips.
+
+    Every window of every clip is answered three times: with all tokens and computed in full, pruned and
+    computed in full, and pruned with KV reused as `preset` says. Windows at the border of a labelled span are
+    not scored.
+
+    Args:
+        model: Folder of the checkpoint.
+        clips: The labelled clips.
+        window_s: Length of a window.
+        stride_s: A window slides by so many seconds.
+        fps: Sampled frames a second.
+        preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
+        policy: What pruning keeps; None: the default.
+        device: Where the model runs.
+        dtype: Arithmetic of the model.
+        progress: Wraps the clips, for a progress bar.
+
+    Raises:
+        LookoutError: The model does not load, or a clip cannot be read.
+    """
+    import torch
+
+    kind = getattr(torch, dtype)
+    tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
+    samples, blocks = max(1, round(stride_s * fps)), max(1, round(window_s / stride_s))
+    base = replace(PRESETS[preset], blocks=blocks, samples=samples, stride_s=stride_s)
+    questions = [Question(text, text) for text in questions_of(clips)]
+    ways = {name: Way({one.id: Answers() for one in questions}) for name in (DENSE, PRUNED, REUSED)}
+    windows = 0
+    for clip in progress(clips, "clips"):
+        asked = [one for one in questions if one.id in clip.spans]
+        made = _blocks(clip, tower, policy or PrunePolicy(), fps, samples)
+        plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
+        found = {
+            name: _answered(engine, settings, made[place], asked) for name, (place, settings) in plans.items()
+        }
+        for name, (place, _) in plans.items():
+            _count_vision(ways[name], made[place], tower)
+            _count_windows(ways[name], clip, found[name], found[DENSE])
+        windows += len(found[DENSE])
+    engine.close()
+    return Evaluation(ways, len(clips), windows)
+
+
+def calibrate(answers: dict[str, Answers], precision: float) -> dict[str, Any]:
+    """The threshold of every question for a wanted precision, and how far p(yes) is from the truth.
+
+    Args:
+        answers: Per question, p(yes) and truth.
+        precision: Wanted share of true ones among the windows above the threshold.
+    """
+    every = pooled(list(answers.values()))
+    return {
+        "precision": precision,
+        "thresholds": {name: one.threshold_for(precision) for name, one in answers.items()},
+        "calibration_error": round(every.calibration_error, 4),
+        "reliability": [[round(p, 4), round(true, 4), count] for p, true, count in every.reliability()],
+    }
+
+
+def _whole(settings: WindowSettings) -> WindowSettings:
+    return replace(settings, policy=Policy.PRUNE_ONLY)
+
+
+def _blocks(
+    clip: LabelledClip, tower: Tower, policy: PrunePolicy, fps: float, samples: int
+) -> tuple[list[StrideBlock], list[StrideBlock]]:
+    """The clip's blocks with everything kept, and pruned."""
+    frames = read_clip(clip.path, tower.grid, fps, vectors=policy.needs_vectors)
+    every, pruned = (
+        stride_blocks(f"{clip.path.name}/0", frames, tower, one, samples, tail=True)
+        for one in (replace(policy, everything=True), policy)
+    )
+    return every, pruned
+
+
+def _answered(
+    engine: Engine, settings: WindowSettings, blocks: Sequence[StrideBlock], questions: Sequence[Question]
+) -> list[Window]:
+    stream = blocks[0].stream if blocks else ""
+    planner = Planner(engine.layout, settings)
+    return slide(engine, planner, {stream: blocks}, questions)[stream] if blocks else []
+
+
+def _count_vision(way: Way, blocks: Sequence[StrideBlock], tower: Tower) -> None:
+    """Add the tokens of one clip."""
+    grid = tower.grid
+    shape = (grid.temporal, grid.height, grid.width, 3)
+    seen = [frame for block in blocks for frame in block.frames]
+    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in seen])
+    way.kept += sum(int(frame.keep.sum()) for frame in seen)
+    way.total += sum(frame.keep.size for frame in seen)
+
+
+def _count_windows(way: Way, clip: LabelledClip, windows: Sequence[Window], dense: Sequence[Window]) -> None:
+    """Add the answers of one clip."""
+    for window, whole in zip(windows, dense, strict=True):
+        flops = window.answer.cost.flops
+        way.prefill_flops += sum(count for stage, count in flops.items() if stage != "questions")
+        for one, other in zip(window.answer.answers, whole.answer.answers, strict=True):
+            way.apart.append(abs(one.p_yes - other.p_yes))
+            true = clip.truth(one.question, window.start_s, window.end_s)
+            if true is not None:
+                way.answers[one.question].add(one.p_yes, true)
+
+
+__all__ = ["DENSE", "PRUNED", "REUSED", "Evaluation", "Way", "calibrate", "evaluate"]

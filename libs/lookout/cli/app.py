@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lookout.cli import alerts as alerts_command
+from lookout.cli import analyze as analyze_command
 from lookout.cli import coverage as coverage_command
 from lookout.cli import demo as demo_command
 from lookout.cli import doctor as doctor_command
@@ -18,13 +19,9 @@ from lookout.cli import inspect as inspect_command
 from lookout.cli import model_command, report_command, watches
 from lookout.cli import publish as publish_command
 from lookout.cli import up as up_command
-from lookout.cli.connect import CliError
-from lookout.codec import CodecError
 from lookout.errors import LookoutError
-from lookout.local import LocalError
-from lookout.wire import WireError
 
-_EXPECTED = (LookoutError, CliError, LocalError, CodecError, WireError, OSError)
+_EXPECTED = (LookoutError, OSError)
 
 app = typer.Typer(
     name="lookout",
@@ -54,6 +51,7 @@ app.command("publish")(publish_command.publish)
 app.add_typer(watches.app, name="watch")
 app.command("alerts")(alerts_command.alerts)
 app.command("coverage")(coverage_command.coverage)
+app.command("analyze")(analyze_command.analyze)
 app.command("inspect")(inspect_command.inspect)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)

@@ -31,6 +31,16 @@ class Gap:
     samples: int
     reason: str
 
+    @property
+    def start_s(self) -> float:
+        """Begin in seconds."""
+        return self.start_us / 1e6
+
+    @property
+    def end_s(self) -> float:
+        """End in seconds."""
+        return self.end_us / 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class RecordingFacts:

@@ -46,7 +46,7 @@ class PrefillSettings:
 
     group_frames: int = 16
     rho: float = 0.5
-    score: Score = Score.VALUE_NORM
+    score: Score = Score.RANDOM
     keep_text: bool = False
     compact: bool = False
     seed: int = 0

@@ -31,7 +31,7 @@ def run(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["publish"], ["watch", "add"], ["alerts"], ["doctor"], ["up"], ["demo"], ["inspect"], ["report"]],
+    [[], ["publish"], ["watch", "add"], ["alerts"], ["doctor"], ["up"], ["demo"], ["inspect"], ["report"], ["analyze"]],
 )
 def test_every_command_has_help(words: list[str]) -> None:
     code, text = run(*words, "--help")

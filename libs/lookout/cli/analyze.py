@@ -1,0 +1,234 @@
+"""`lookout analyze`: questions about recordings, answered much faster than they play."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from lookout.cli.connect import CliError
+from lookout.cli.footage import footage_files
+from lookout.cli.model import ModelOption
+from lookout.cli.signals import ending_quietly
+
+if TYPE_CHECKING:
+    from lookout.analysis import Analysis, Analyzer
+    from lookout.analysis import Progress as Done
+
+
+def analyze(
+    source: Annotated[str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")],
+    question: Annotated[
+        list[str], typer.Option("--question", "-q", help="A yes/no question; may be given several times.")
+    ],
+    model: ModelOption = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Begin: 90, 1:30 or 1:02:03.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End, excluded.")] = None,
+    fps: Annotated[float, typer.Option(help="Samples a second.")] = 2.0,
+    rho: Annotated[float, typer.Option(help="Share of the KV cache that is kept, above 0 to 1.")] = 0.5,
+    group: Annotated[int, typer.Option(help="Encoded frames of a group; less memory with fewer.")] = 16,
+    part: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples read at once.  [default: what the model was made for]", show_default=False
+        ),
+    ] = None,
+    prune: Annotated[bool, typer.Option(help="Encode changed patches only.")] = False,
+    describe: Annotated[int, typer.Option(help="Tokens of text for answers that are Yes.")] = 0,
+    threads: Annotated[
+        int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a recording and line.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has answered.")] = False,
+) -> None:
+    """Ask yes/no questions about recordings.
+
+    Several questions cost hardly more than one. A run that was stopped goes on where it was when the same
+    command is given again. With `--json` progress goes to standard error.
+    """
+    from transformers.utils import logging as transformers_logging
+
+    from lookout.analysis import AnalysisSettings, Analyzer
+    from lookout.recordings import PrefillSettings
+
+    transformers_logging.disable_progress_bar()
+    settings = AnalysisSettings(
+        fps=fps,
+        start_s=0.0 if begin is None else seconds(begin),
+        end_s=None if end is None else seconds(end),
+        prefill=PrefillSettings(group_frames=group, rho=rho),
+        part_frames=part,
+        prune=prune,
+        threads=threads,
+        describe=describe,
+    )
+    sources = recordings(source)
+    found: list[Analysis] = []
+    analyzer = Analyzer(model, device=device)
+    try:
+        with ending_quietly():
+            for each in sources:
+                journal = journal_of(each, question, settings, analyzer)
+                if fresh:
+                    journal.unlink(missing_ok=True)
+                found.append(_one(analyzer, each, question, settings, journal, as_json))
+                if as_json:
+                    typer.echo(json.dumps(found[-1].to_dict()))
+                else:
+                    show(found[-1])
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; give the same command again to go on")
+        raise
+    finally:
+        analyzer.close()
+        if page is not None and found:
+            from lookout.cli.report.recording import write_recording_page
+
+            write_recording_page(page, found)
+            Console(stderr=True).print(f"page: {page}")
+
+
+def recordings(source: str) -> list[str]:
+    """A URL, a file, or the video files of a folder.
+
+    Raises:
+        CliError: There is no such file, or the folder holds no video.
+    """
+    if source.lower().startswith(("http://", "https://")):
+        return [source]
+    return [str(path) for path in footage_files(Path(source))]
+
+
+def seconds(text: str) -> float:
+    """A time as people write it: seconds, minutes:seconds or hours:minutes:seconds.
+
+    Raises:
+        CliError: It is none of these.
+    """
+    try:
+        parts = [float(part) for part in text.split(":")]
+    except ValueError:
+        parts = []
+    if not 1 <= len(parts) <= 3 or any(part < 0 for part in parts) or any(part >= 60 for part in parts[1:]):
+        raise CliError(f"{text!r} is no time: write seconds, minutes:seconds or hours:minutes:seconds")
+    total = 0.0
+    for part in parts:
+        total = 60 * total + part
+    return total
+
+
+def clock(at: float) -> str:
+    """Seconds as h:mm:ss, or m:ss.s below an hour."""
+    minutes, rest = divmod(round(at, 1), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02d}:{int(rest):02d}" if hours else f"{minutes}:{rest:04.1f}"
+
+
+def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
+    """Where finished parts of a request are remembered."""
+    import platformdirs
+
+    where = source if "://" in source else str(Path(source).resolve())
+    name = hashlib.blake2b(
+        repr((where, list(questions), settings, str(analyzer.folder))).encode(), digest_size=12
+    )
+    return Path(platformdirs.user_cache_dir("lookout")) / "analyze" / f"{name.hexdigest()}.jsonl"
+
+
+def _one(
+    analyzer: Analyzer, source: str, questions: Sequence[str], settings: object, journal: Path, as_json: bool
+) -> Analysis:
+    from lookout.analysis import AnalysisSettings, analyze
+
+    assert isinstance(settings, AnalysisSettings)
+    with _bar(source) as advance:
+        return analyze(
+            source, questions, analyzer=analyzer, settings=settings, journal=journal, progress=advance
+        )
+
+
+@contextmanager
+def _bar(source: str) -> Iterator[Callable[[Done], None]]:
+    """A progress bar with the rate of each stage, on standard error."""
+    name = source.rstrip("/").rpartition("/")[2] or source
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[rates]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name[:40], total=None, rates="opening")
+        begun = time.monotonic()
+
+        def advance(done: Done) -> None:
+            spent = max(1e-3, time.monotonic() - begun)
+            rates = (
+                f"decoded {done.decoded / spent:.1f}/s, prefilled {done.prefilled / spent:.1f}/s, "
+                f"part {done.done} of {done.parts}"
+            )
+            bar.update(task, completed=done.prefilled, total=done.samples, rates=rates)
+
+        yield advance
+
+
+def show(found: Analysis) -> None:
+    """Print one recording's answers, and what they cost."""
+    console = Console()
+    console.print(f"[bold]{found.source}[/]  {clock(found.seconds)}, {found.frames} frames", highlight=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("question", "p(yes)", "where", "rests on", "yes from - to"):
+        table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
+    for answer in found.answers:
+        ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])
+        more = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
+        table.add_row(
+            answer.question,
+            f"{answer.p_yes:.3f}",
+            f"{clock(answer.start_s)} - {clock(answer.end_s)}",
+            ", ".join(f"{clock(at)} ({share:.0%})" for at, share in answer.seen_s),
+            ranges + more,
+            style="bold" if answer.p_yes > 0.5 else None,
+        )
+        if answer.text:
+            table.add_row(f"  {answer.text}")
+    console.print(table)
+    for gap in found.gaps:
+        console.print(
+            f"[yellow]gap[/] {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}", highlight=False
+        )
+    console.print(cost_line(found), style="dim", highlight=False)
+
+
+def cost_line(found: Analysis) -> str:
+    """What the answers cost, in one line."""
+    rows, kept = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
+    flops = sum(sum(part.flops.values()) for part in found.parts)
+    memory = max((part.kv_bytes for part in found.parts), default=0)
+    told = (
+        f"{rows} prompt rows, {kept / max(1, rows):.0%} of the KV kept, {memory / 1e6:.1f} MB of KV at most, "
+        f"{flops / 1e9:.0f} GFLOP"
+    )
+    if found.timings is None:
+        return f"{told}; answered by an earlier run (--fresh to repeat)"
+    run = found.timings
+    length = found.seconds / max(1e-9, run.total_s + run.answer_s)
+    return (
+        f"{told}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
+        f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"
+    )

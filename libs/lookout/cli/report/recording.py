@@ -1,0 +1,122 @@
+"""The page of analysed recordings: one timeline a recording, a line a question."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lookout.cli.analyze import clock, cost_line
+
+if TYPE_CHECKING:
+    from lookout.analysis import Analysis
+
+WIDTH, HEIGHT = 1000, 64
+PICTURES = 6
+PICTURE = (144, 256)
+
+
+def write_recording_page(path: Path, found: Sequence[Analysis]) -> Path:
+    """Write the page, whole in one file.
+
+    Args:
+        path: Where.
+        found: The recordings, in order.
+    """
+    style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
+    body = "\n".join(_recording(each) for each in found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{style}{_STYLE}</style></head>'
+        f"<body><main><h1>Recordings</h1>{body}</main></body></html>\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+_STYLE = """
+.line svg { width: 100%; height: 84px; display: block; }
+.line { margin: 14px 0 22px; } .p { float: right; font-variant-numeric: tabular-nums; font-weight: 650; }
+.seen { display: flex; flex-wrap: wrap; gap: 10px; } .seen figure { margin: 0; }
+.seen img { border-radius: 8px; display: block; } figcaption { color: var(--soft); font-size: 13px; }
+.cost { color: var(--soft); font-size: 13.5px; }
+"""
+
+
+def _recording(found: Analysis) -> str:
+    lines = "".join(_question(found, place) for place in range(len(found.questions)))
+    gaps = "".join(
+        f'<p class="cost">gap {clock(gap.start_s)} to {clock(gap.end_s)}: {escape(gap.reason)}</p>'
+        for gap in found.gaps
+    )
+    return (
+        f"<h2>{escape(found.source)}</h2><p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
+        f"{lines}{gaps}<p class=cost>{escape(cost_line(found))}</p>"
+    )
+
+
+def _question(found: Analysis, place: int) -> str:
+    answer = found.answers[place]
+    first = found.parts[0].part.start_s
+    length = max(1e-9, found.parts[-1].part.end_s - first)
+    scale = WIDTH / length
+    bars = []
+    for result in found.parts:
+        if not result.answers:
+            continue
+        p = result.answers[place].p_yes
+        x, width = (result.part.start_s - first) * scale, (result.part.end_s - result.part.start_s) * scale
+        colour = "var(--alarm)" if p > 0.5 else "var(--c0)"
+        title = f"{clock(result.part.start_s)} to {clock(result.part.end_s)}: {p:.3f}"
+        bars.append(
+            f'<rect x="{x:.2f}" y="{HEIGHT * (1 - p):.2f}" width="{max(0.6, width - 0.4):.2f}" '
+            f'height="{max(0.8, HEIGHT * p):.2f}" fill="{colour}"><title>{title}</title></rect>'
+        )
+    ticks = "".join(_tick(i / 4, first + length * i / 4) for i in range(5))
+    marks = f'<line x1="0" x2="{WIDTH}" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" stroke="var(--line)"/>'
+    text = f"<p>{escape(answer.text)}</p>" if answer.text else ""
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT + 20}" preserveAspectRatio="none"'
+    return (
+        f'<section class="line"><h3>{escape(answer.question)}<span class="p">{answer.p_yes:.3f}</span></h3>'
+        f"<svg {box}>{marks}{''.join(bars)}{ticks}</svg>"
+        f"{text}{_pictures(found, place)}</section>"
+    )
+
+
+def _tick(share: float, at: float) -> str:
+    anchor = "start" if share == 0 else "end" if share == 1 else "middle"
+    place = f'x="{WIDTH * share:.0f}" y="{HEIGHT + 16}" text-anchor="{anchor}"'
+    return f'<text {place} font-size="12" fill="var(--soft)">{clock(at)}</text>'
+
+
+def _pictures(found: Analysis, place: int) -> str:
+    """The pictures that the answer rests on, read from the recording again where it can be read."""
+    from lookout.codec import CodecError, Fit, VideoReader
+
+    times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
+    if not times:
+        return ""
+    try:
+        with VideoReader(found.source) as reader:
+            got = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
+    except CodecError:
+        return ""
+    out = []
+    for pixels, at in zip(got.pixels, got.times_us.tolist(), strict=True):
+        out.append(
+            f'<figure><img src="{_jpeg(pixels)}" alt=""><figcaption>{clock(at / 1e6)}</figcaption></figure>'
+        )
+    return f'<div class="seen">{"".join(out)}</div>'
+
+
+def _jpeg(pixels: object) -> str:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=82)  # type: ignore[arg-type]
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()

@@ -1,0 +1,110 @@
+"""`lookout analyze`: what it accepts, prints and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from lookout import models
+from lookout.cli.analyze import clock, recordings, seconds
+from lookout.cli.app import app
+from lookout.cli.connect import CliError
+from tests.unit.codec.clips import encode
+
+QUESTION = models.DEMO_QUESTIONS["person"]
+
+
+@pytest.fixture
+def clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=120, speed=1))  # twelve seconds: two parts
+    return path
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["analyze", *words])
+    return result.exit_code, result.stdout
+
+
+def test_answers_a_page_and_json(clip: Path) -> None:
+    page = clip.with_name("page.html")
+    code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json", "--page", str(page))
+    assert code == 0
+    found = json.loads(out)
+    assert found["questions"] == [QUESTION, "Is a vehicle in view?"]
+    assert [part["part"]["start_s"] for part in found["parts"]] == [0.0, 10.0]
+    assert all(0 <= answer["p_yes"] <= 1 for answer in found["answers"])
+    assert {"t_dec", "t_prefill", "t_total", "bound", "efficiency"} <= set(found["timings"])
+    text = page.read_text()
+    assert text.count("<section") == 2
+    assert text.count("data:image/jpeg") == 6
+    assert "http" not in text.replace("http://www.w3.org", "")
+    code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json")
+    again = json.loads(out)
+    assert again["timings"] is None, "the first run's parts were not remembered"
+    assert again["answers"] == found["answers"]
+
+
+def test_a_table_for_people_and_a_time_range(clip: Path) -> None:
+    code, out = run(str(clip), "-q", QUESTION, "--from", "0:02", "--to", "6", "--fps", "4")
+    assert code == 0
+    assert QUESTION.split()[-1] in out
+    assert "efficiency" in out
+
+
+@given(st.integers(0, 99), st.integers(0, 59), st.floats(0, 59.9))
+def test_times_as_people_write_them(hours: int, minutes: int, rest: float) -> None:
+    assert seconds(f"{hours}:{minutes}:{rest!r}") == pytest.approx(3600 * hours + 60 * minutes + rest)
+    assert seconds(clock(60 * minutes + round(rest, 1))) == pytest.approx(60 * minutes + round(rest, 1))
+
+
+@pytest.mark.parametrize("text", ["", "one", "1:2:3:4", "-5", "1:60", "1:-2"])
+def test_times_that_are_none(text: str) -> None:
+    with pytest.raises(CliError, match="is no time"):
+        seconds(text)
+
+
+def test_sources(clip: Path) -> None:
+    assert recordings("https://example.com/a.mp4") == ["https://example.com/a.mp4"]
+    assert recordings(str(clip)) == [str(clip)] == recordings(str(clip.parent))
+    with pytest.raises(CliError, match="no file or folder"):
+        recordings("nowhere.mp4")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(clip: Path) -> None:
+    clip.write_bytes(encode("mp4", frames=3000, speed=1))  # five minutes
+    command = [sys.executable, "-m", "lookout.cli", "analyze", str(clip), "-q", QUESTION, "--json"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(clip.parent / "cache"), "OMP_NUM_THREADS": "1"}
+    first = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    journal = clip.parent / "cache" / "lookout" / "analyze"
+    while first.poll() is None and not any(
+        len(p.read_text().splitlines()) > 3 for p in journal.glob("*.jsonl")
+    ):
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    out, said = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert out == ""
+    assert "to go on" in said
+    assert "Traceback" not in said
+    done = next(journal.glob("*.jsonl")).read_text().splitlines()
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(second.stdout)
+    assert [json.loads(line) for line in done[1:]] == found["parts"][: len(done) - 1]
+    assert len(found["parts"]) == 30
+    assert found["work"]["painted"] == 20 * (30 - len(done) + 1) + 1

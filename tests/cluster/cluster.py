@@ -70,7 +70,7 @@ class Cluster:
         for number in range(1, self.nodes + 1):
             _node(number)
         self.apply(_coredns())
-        folder = workshop.export((workshop.PAUSE_IMAGE, workshop.COREDNS_IMAGE))
+        folder = workshop.export((workshop.PAUSE_IMAGE, workshop.COREDNS_IMAGE), "system")
         for number in range(1, self.nodes + 1):
             _wait(f"containerd of node {number}", (STATE / f"node{number}" / "containerd.sock").exists)
         self.load(folder)

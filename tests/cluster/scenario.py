@@ -6,11 +6,11 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from lookout.wire import all_topics
-from tests.cluster import workshop
+from tests.cluster import beyond, chart, storage, workshop
 from tests.cluster.cluster import API, Cluster
 from tests.cluster.outside import QUESTIONS, Film, Outcomes, Stranger, await_topics, differences, films
 from tests.cluster.tools import CACHE, ToolError, build_all, say
@@ -20,6 +20,8 @@ RELEASE, NAMESPACE = "lookout", "cameras"
 STAGES = ("decode", "prune-encode", "prefill", "alerts")
 IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "camera-agent", "tryout")
 _PATIENCE_S = 900.0
+#: certificates of --all live about six minutes, so that some are replaced while it runs
+_SHORT_DAYS = 0.004
 _SETTLED_S = 12.0
 
 
@@ -52,12 +54,13 @@ class Progress:
         say(f"{time.monotonic() - self._begun:7.1f} s  {line}")
 
 
-def run(*, everything: bool, seed: int, keep: bool) -> int:
+def run(*, everything: bool, seed: int, keep: bool, build: bool) -> int:
     """Run the scenario; returns the exit code."""
     tell = Progress()
     build_all()
     workshop.build_base()
-    build_images(IMAGES)
+    if build:
+        build_images(IMAGES)
     tell("programs and images are there")
     cluster = Cluster(2 if everything else 1)
     score = Score()
@@ -65,9 +68,12 @@ def run(*, everything: bool, seed: int, keep: bool) -> int:
     try:
         cluster.up()
         tell("importing images")
-        cluster.load(workshop.export([image_name(each) for each in IMAGES]))
+        names = [image_name(each) for each in IMAGES]
+        if everything:
+            names += [_tagged_again(each) for each in IMAGES]
+        cluster.load(workshop.export(names, "fleet"))
         tell("images are in the nodes")
-        wrong = _play(cluster, score, random.Random(seed), tell)
+        wrong = _play(cluster, score, random.Random(seed), tell, everything=everything)
     except (ToolError, subprocess.TimeoutExpired):
         _describe(cluster)
         raise
@@ -81,9 +87,20 @@ def run(*, everything: bool, seed: int, keep: bool) -> int:
     return 0 if clean and not wrong else 1
 
 
-def _play(cluster: Cluster, score: Score, chance: random.Random, tell: Callable[[str], None]) -> list[str]:
+def _play(
+    cluster: Cluster, score: Score, chance: random.Random, tell: Callable[[str], None], *, everything: bool
+) -> list[str]:
     before = objects(cluster)
-    install(cluster, tell)
+    options: list[str] = []
+    if everything:
+        storage.provide(cluster, ["kafka"])
+        before = objects(cluster)
+        for name, value in {"size": "5Gi", "className": storage.CLASS}.items():
+            options += ["--set", f"tryout.kafka.storage.{name}={value}"]
+        options += ["--set", f"grpc.days={_SHORT_DAYS}"]
+    install(cluster, tell, *options)
+    wrong = [*chart.check(), *chart.dry_run(cluster, NAMESPACE)]
+    tell(cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s").splitlines()[-1])
     stranger = Stranger(cluster, f"{API}:30094")
     await_topics(stranger, [topic.name for topic in all_topics()])
     for watch, question in QUESTIONS.items():
@@ -92,15 +109,86 @@ def _play(cluster: Cluster, score: Score, chance: random.Random, tell: Callable[
     time.sleep(2.0)
     calm = undisturbed(stranger, cast, score, tell)
     stormy = disturbed(cluster, stranger, cast, calm, chance, tell)
+    wrong += differences(calm, "calm-", stormy, "storm-")
     score.expected, score.committed = calm.committed, stormy.committed
     score.doubled = calm.doubled + stormy.doubled
-    wrong = differences(calm, "calm-", stormy, "storm-")
+    if everything:
+        later = further(cluster, stranger, cast, calm, tell)
+        wrong += differences(calm, "calm-", later, "all-")
+        score.expected += calm.committed
+        score.committed += later.committed
+        score.doubled += later.doubled
+    wrong += watch_resources(cluster, tell)
     tell("uninstalling")
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "180s")
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
     left = objects(cluster) - before
     score.left_behind = len(left)
     return [*wrong, *(f"left behind: {each}" for each in sorted(left))]
+
+
+def further(
+    cluster: Cluster, stranger: Stranger, cast: list[Film], calm: Outcomes, tell: Callable[[str], None]
+) -> Outcomes:
+    """Play the films once more among upgrades, scaling, restarts, a drain and certificates that end."""
+
+    def upgrade(options: Sequence[str]) -> None:
+        values = ["--reuse-values", *options]
+        cluster.helm(
+            "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, *values, "--wait", "--timeout", "600s"
+        )
+
+    release = beyond.Release(cluster, RELEASE, NAMESPACE, upgrade)
+    serial = beyond.certificate_serial(release)
+    steps = (
+        beyond.scale_out,
+        beyond.restart_redis,
+        beyond.upgrade_images(f"{tag()}-next"),
+        beyond.restart_kafka,
+        beyond.drain("node2"),
+        beyond.scale_in,
+        beyond.roll_back,
+    )
+    beyond.play(release, stranger, cast, steps, tell)
+    found = _settle(stranger, "all-", calm.committed)
+    if beyond.certificate_serial(release) == serial:
+        raise ToolError(f"the certificate of {_SHORT_DAYS} days was not replaced")
+    tell(f"certificates were replaced meanwhile; {found.committed} verdicts, {len(found.alerts)} alerts")
+    return found
+
+
+def watch_resources(cluster: Cluster, tell: Callable[[str], None]) -> list[str]:
+    """Apply resources right and wrong, and leave one behind for uninstalling; returns what went wrong."""
+    wrong = []
+    refused = {
+        "unknown field": {"question": "Is it?", "treshold": 0.5},
+        "clearThreshold must not exceed": {"question": "Is it?", "threshold": 0.3, "clearThreshold": 0.6},
+        "k must not exceed n": {"question": "Is it?", "k": 3, "n": 2},
+    }
+    for words, spec in refused.items():
+        said = _apply(cluster, "Watch", "wrong", spec)
+        if words not in said:
+            wrong.append(f"a Watch with {spec} was not refused for {words!r}: {said}")
+    for url in ("http://camera/stream", "rtsp://user:secret@camera/stream"):
+        said = _apply(cluster, "Camera", "wrong", {"url": url})
+        if "url must" not in said:
+            wrong.append(f"a Camera at {url} was not refused: {said}")
+    said = _apply(cluster, "Watch", "resource", {"question": QUESTIONS["person"], "cameras": ["calm-*"]})
+    said += _apply(cluster, "Camera", "resource", {"url": "rtsp://192.0.2.1/stream", "paused": True})
+    for kind in ("watch", "camera"):
+        accepted = "--for=condition=Accepted"
+        said += cluster.kubectl(
+            "-n", NAMESPACE, "wait", accepted, f"{kind}/resource", "--timeout=60s", check=False
+        )
+    if said.count("condition met") != 2:
+        wrong.append(f"the resources were not accepted: {said}")
+    tell("resources: " + " | ".join(cluster.kubectl("-n", NAMESPACE, "get", "watches,cameras").splitlines()))
+    return wrong
+
+
+def _apply(cluster: Cluster, kind: str, name: str, spec: dict[str, object]) -> str:
+    resource = {"apiVersion": "lookout.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return cluster.kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=json.dumps(resource), check=False)
 
 
 def install(cluster: Cluster, tell: Callable[[str], None], *options: str) -> None:
@@ -125,7 +213,7 @@ def undisturbed(stranger: Stranger, cast: list[Film], score: Score, tell: Callab
         time.sleep(0.5)
     score.alert_s = round(time.monotonic() - begun, 1)
     tell(f"the first alert after {score.alert_s} s")
-    found = _settle(stranger, "calm-", 1, lambda: None)
+    found = _settle(stranger, "calm-", 1)
     tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
     return found
 
@@ -149,7 +237,7 @@ def disturbed(  # noqa: PLR0917
             tell(kill_pod(cluster, chance))
             kills += 1
         time.sleep(chance.uniform(0.2, 1.5))
-    found = _settle(stranger, "storm-", calm.committed, lambda: None)
+    found = _settle(stranger, "storm-", calm.committed)
     tell(f"disturbed by {kills} kills: {found.committed} verdicts, {len(found.alerts)} alerts")
     return found
 
@@ -168,7 +256,7 @@ def kill_pod(cluster: Cluster, chance: random.Random, stages: tuple[str, ...] = 
     return f"killed {pod}"
 
 
-def _settle(stranger: Stranger, prefix: str, least: int, meanwhile: Callable[[], None]) -> Outcomes:
+def _settle(stranger: Stranger, prefix: str, least: int) -> Outcomes:
     """Wait until nothing more is committed for a while and at least ``least`` verdicts are there."""
     deadline = time.monotonic() + _PATIENCE_S
     seen, since = -1, time.monotonic()
@@ -180,7 +268,6 @@ def _settle(stranger: Stranger, prefix: str, least: int, meanwhile: Callable[[],
         quiet = now - since > _quiet_s()
         if (quiet and found.committed >= least) or now > deadline:
             return found
-        meanwhile()
         time.sleep(2.0)
 
 
@@ -214,6 +301,16 @@ def build_images(images: tuple[str, ...], tag_name: str | None = None) -> None:
     command = ["nice", "-n", "10", sys.executable, str(workshop.ROOT / "docker" / "build.py"), *images]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise ToolError("the images were not built")
+
+
+def _tagged_again(target: str) -> str:
+    """Give an image a second tag and another label, as a new release of the same code; returns its name."""
+    name = image_name(target, f"{tag()}-next")
+    container = workshop.buildah("from", "--pull-never", image_name(target)).strip()
+    workshop.buildah("config", "--label", "org.opencontainers.image.version=next", container)
+    policy = str(CACHE / "images" / "buildah" / "policy.json")
+    workshop.buildah("commit", "--signature-policy", policy, "--rm", "--quiet", container, name)
+    return name
 
 
 def tag() -> str:

@@ -1,5 +1,6 @@
 """Images without Docker: a base made from Debian packages, buildah in a folder of its own, one OCI folder."""
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -112,22 +113,36 @@ def build_base() -> None:
         _build(BIN, COREDNS_IMAGE, text)
 
 
-def export(images: Sequence[str]) -> Path:
-    """Write images into one OCI folder, in which equal layers lie once, and return the folder."""
-    target = _HOME / "oci"
+def export(images: Sequence[str], name: str) -> Path:
+    """Write images into one OCI folder, in which equal layers lie once, and return the folder.
+
+    Images that were exported before and are not named any more leave it.
+    """
+    target = _HOME / f"oci-{name}"
     target.mkdir(parents=True, exist_ok=True)
     policy = str(_HOME / "buildah" / "policy.json")
-    for name in images:
-        buildah(
-            "push",
-            "--signature-policy",
-            policy,
-            "--quiet",
-            "--disable-compression",
-            name,
-            f"oci:{target}:{name}",
-        )
+    for image in images:
+        options = ("--signature-policy", policy, "--quiet", "--disable-compression")
+        buildah("push", *options, image, f"oci:{target}:{image}")
+    _keep_only(target, set(images))
     return target
+
+
+def _keep_only(folder: Path, images: set[str]) -> None:
+    """Leave images and layers that are not named out of an OCI folder."""
+    path = folder / "index.json"
+    index = json.loads(path.read_text())
+    name = "org.opencontainers.image.ref.name"
+    kept = [each for each in index["manifests"] if each["annotations"][name] in images]
+    path.write_text(json.dumps({**index, "manifests": kept}))
+    blobs = folder / "blobs" / "sha256"
+    used = {each["digest"] for each in kept}
+    for digest in list(used):
+        manifest = json.loads((blobs / digest.removeprefix("sha256:")).read_text())
+        used |= {manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])}
+    for blob in blobs.iterdir():
+        if f"sha256:{blob.name}" not in used:
+            blob.unlink()
 
 
 def _build(folder: Path, name: str, dockerfile: str) -> None:

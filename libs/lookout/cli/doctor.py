@@ -10,8 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated
 
@@ -23,7 +22,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lookout.cli import cluster_doctor
 from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
+from lookout.cli.findings import Finding, State
 from lookout.local import LocalError, running_fleets
 from lookout.local.jars import cache_folder, locked_jars
 from lookout.local.java import find_java
@@ -35,22 +36,6 @@ _ANSWER_S = 5.0
 _ROOM_GB = 2.0
 
 
-class State(StrEnum):
-    GOOD = "ok"
-    NOTE = "note"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `advice` says what to do where the state is not ok."""
-
-    about: str
-    state: State
-    found: str
-    advice: str = ""
-
-
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     redis_url: Annotated[
@@ -58,12 +43,24 @@ def doctor(
         typer.Option("--redis", envvar="LOOKOUT_REDIS", help="Redis's URL.  [default: the running fleet's]"),
     ] = None,
     bootstrap: BootstrapOption = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Check a Kubernetes cluster instead of this machine.")
+    ] = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="With --kubernetes: where the release is or will be.")
+    ] = "default",
+    context: Annotated[
+        str | None, typer.Option("--context", help="With --kubernetes: a context of the kubeconfig.")
+    ] = None,
 ) -> None:
-    """Check what Lookout needs here: software, addresses, topics, services.
+    """Check what Lookout needs here: software, addresses, topics, services; or what it needs in a cluster.
 
     The exit code is 1 if something is wrong.
     """
-    findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
+    if kubernetes:
+        findings = list(cluster_doctor.look(cluster_doctor.Target(namespace, context)))
+    else:
+        findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
         for each in findings:
             typer.echo(json.dumps(asdict(each)))

@@ -1,0 +1,193 @@
+"""The part of `lookout doctor` that looks at a Kubernetes cluster: ``lookout doctor --kubernetes``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from lookout.cli.findings import Finding, State
+
+_OLDEST = (1, 30)
+_CLOCK_S = 5.0
+_CALL_S = 10.0
+#: what `helm install` of the chart creates: API group, resource
+_CREATES = (
+    ("", "services"),
+    ("", "serviceaccounts"),
+    ("", "secrets"),
+    ("apps", "statefulsets"),
+    ("apps", "deployments"),
+    ("batch", "jobs"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+)
+_OPTIONAL = {
+    "cert-manager.io": ("cert-manager", "the chart's own job makes the gRPC certificate"),
+    "keda.sh": ("KEDA", "autoscaling needs it"),
+    "monitoring.coreos.com": ("Prometheus operator", "monitoring.podMonitor and monitoring.rules need it"),
+}
+_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster and the namespace of a release."""
+
+    namespace: str
+    context: str | None = None
+
+
+def look(target: Target) -> Iterator[Finding]:
+    """Check a cluster, one finding at a time; an API server that does not answer ends it."""
+    try:
+        from kubernetes import client, config
+    except ImportError:
+        yield Finding(
+            "Kubernetes", State.BAD, "the client is missing", "pip install 'lookout-fleet[controller]'"
+        )
+        return
+    try:
+        config.load_kube_config(context=target.context)
+    except config.ConfigException as error:
+        yield Finding("Kubernetes", State.BAD, str(error), "set KUBECONFIG, or name another --context")
+        return
+    try:
+        yield _version(client)
+        yield _clock(client)
+        yield from _groups(client)
+        yield from _rights(client, target.namespace)
+        yield _security(client, target.namespace)
+        yield _gpus(client)
+        yield from _pods(client, target.namespace)
+    except Exception as error:  # the client's errors have no common root
+        yield Finding("Kubernetes", State.BAD, _short(error), "is the API server reachable from here?")
+
+
+def _version(client: Any) -> Finding:
+    found = client.VersionApi().get_code(_request_timeout=_CALL_S)
+    major, minor = int(found.major), int(found.minor.rstrip("+"))
+    if (major, minor) >= _OLDEST:
+        return Finding("Kubernetes", State.GOOD, str(found.git_version))
+    return Finding("Kubernetes", State.BAD, str(found.git_version), "the chart needs 1.30 or newer")
+
+
+def _clock(client: Any) -> Finding:
+    _, _, headers = client.VersionApi().get_code_with_http_info(_request_timeout=_CALL_S)
+    off = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
+    if abs(off) <= _CLOCK_S:
+        return Finding("clock", State.GOOD, "this machine's and the API server's agree")
+    return Finding(
+        "clock",
+        State.BAD,
+        f"this machine's is {off:+.0f} s from the API server's",
+        "synchronise them (NTP): segments carry the time at which they were captured",
+    )
+
+
+def _groups(client: Any) -> Iterator[Finding]:
+    found = {each.name for each in client.ApisApi().get_api_versions(_request_timeout=_CALL_S).groups}
+    if "lookout.dev" in found:
+        yield Finding("custom resources", State.GOOD, "Camera and Watch")
+    else:
+        advice = "helm install brings them; after an upgrade: kubectl apply -f charts/lookout/crds"
+        yield Finding("custom resources", State.NOTE, "none", advice)
+    for group, (name, meaning) in _OPTIONAL.items():
+        there = group in found
+        yield Finding(name, State.GOOD if there else State.NOTE, "installed" if there else f"none: {meaning}")
+
+
+def _rights(client: Any, namespace: str) -> Iterator[Finding]:
+    review = client.AuthorizationV1Api()
+    missing = []
+    for group, resource in _CREATES:
+        attributes = client.V1ResourceAttributes(
+            namespace=namespace, verb="create", group=group, resource=resource
+        )
+        body = client.V1SelfSubjectAccessReview(
+            spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+        )
+        answer = review.create_self_subject_access_review(body, _request_timeout=_CALL_S)
+        if not answer.status.allowed:
+            missing.append(resource)
+    if missing:
+        advice = f"ask for a role in namespace {namespace} that may create them"
+        yield Finding("permissions", State.BAD, f"you may not create {', '.join(missing)}", advice)
+    else:
+        yield Finding("permissions", State.GOOD, f"you may install the chart in {namespace}")
+
+
+def _security(client: Any, namespace: str) -> Finding:
+    label = "pod-security.kubernetes.io/enforce"
+    try:
+        found = client.CoreV1Api().read_namespace(namespace, _request_timeout=_CALL_S)
+    except client.ApiException as error:
+        if error.status in (403, 404):
+            why = "does not exist yet" if error.status == 404 else "cannot be read by you"
+            return Finding("namespace", State.NOTE, f"{namespace} {why}")
+        raise
+    level = (found.metadata.labels or {}).get(label)
+    if level == "restricted":
+        return Finding("pod security", State.GOOD, f"{namespace} enforces restricted")
+    return Finding(
+        "pod security",
+        State.NOTE,
+        f"{namespace} enforces {level or 'nothing'}",
+        f"kubectl label namespace {namespace} {label}=restricted (the chart fits it)",
+    )
+
+
+def _gpus(client: Any) -> Finding:
+    try:
+        nodes = client.CoreV1Api().list_node(_request_timeout=_CALL_S).items
+    except client.ApiException as error:
+        if error.status == 403:
+            return Finding("GPUs", State.NOTE, "unknown: you may not list nodes")
+        raise
+    found = {name: sum(int((node.status.allocatable or {}).get(name, 0)) for node in nodes) for name in _GPUS}
+    told = ", ".join(f"{count} {name}" for name, count in found.items() if count)
+    if told:
+        return Finding("GPUs", State.GOOD, told)
+    return Finding("GPUs", State.NOTE, f"none in {len(nodes)} node(s): models run on CPUs")
+
+
+def _pods(client: Any, namespace: str) -> Iterator[Finding]:
+    """Every pod of the chart that is not ready, with what it waits for."""
+    label = "app.kubernetes.io/name=lookout"
+    core = client.CoreV1Api()
+    pods = core.list_namespaced_pod(namespace, label_selector=label, _request_timeout=_CALL_S).items
+    running = [pod for pod in pods if pod.status.phase != "Succeeded"]
+    if not running:
+        yield Finding("release", State.NOTE, f"no pods in {namespace}", "helm install lookout charts/lookout")
+        return
+    late = [pod for pod in running if not _ready(pod)]
+    for pod in late:
+        yield Finding(
+            f"pod {pod.metadata.name}",
+            State.BAD,
+            _why(pod),
+            f"kubectl -n {namespace} logs {pod.metadata.name} --previous",
+        )
+    if not late:
+        yield Finding("release", State.GOOD, f"{len(running)} pods of {namespace} are ready")
+
+
+def _ready(pod: Any) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+
+
+def _why(pod: Any) -> str:
+    for each in pod.status.container_statuses or ():
+        for state in (each.state.waiting, each.state.terminated, each.last_state.terminated):
+            if state is not None and state.reason:
+                return f"{state.reason}{': ' + state.message if state.message else ''}"[:300]
+    reasons: list[Callable[[], str]] = [lambda: pod.status.reason or "", lambda: pod.status.phase]
+    return next((text for reason in reasons if (text := reason())), "not ready")
+
+
+def _short(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or error).splitlines()[0][:300]

@@ -1,0 +1,202 @@
+"""Checks of the chart with the real helm: lint, refusals, security fields against a snapshot, dry run.
+
+``python -m tests.cluster.chart --write`` renders the snapshot (`security.json`) again.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster import workshop
+from tests.cluster.cluster import Cluster
+from tests.cluster.tools import BIN, ToolError
+
+CHART = workshop.ROOT / "charts" / "lookout"
+SNAPSHOT = Path(__file__).parent / "security.json"
+#: ways to install that render everything the chart has
+VARIANTS: dict[str, dict[str, str]] = {
+    "tryout": {"tryout.kafka.outside.host": "192.0.2.1"},
+    "production": {
+        "tryout.enabled": "false",
+        "kafka.bootstrap": "kafka:9093",
+        "kafka.tls.enabled": "true",
+        "kafka.tls.caSecret": "kafka-ca",
+        "kafka.tls.clientSecret": "kafka-client",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.secret": "kafka-user",
+        "redis.url": "rediss://redis:6379/0",
+        "redis.passwordSecret": "redis-user",
+        "redis.caSecret": "redis-ca",
+        "cameraAgent.enabled": "true",
+        "cameraAgent.cameraNetworks[0]": "10.0.0.0/8",
+        "cameraAgent.credentialSecrets[0]": "yard",
+        "model.source": "url",
+        "model.url.address": "https://models.example/model.tar.gz",
+        "model.url.sha256": "0" * 64,
+        "monitoring.dashboard": "true",
+        "prefill.gpus": "1",
+        "prefill.image": "prefill-gpu",
+    },
+}
+#: values that must be refused, and words of the refusal
+REFUSED = {
+    "tryout.enabeld=false": "additional properties 'enabeld' not allowed",
+    "topics.partitions=0": "minimum",
+    "settings.fps=fast": "want number",
+    "decode.settings.stride=3": "additional properties 'stride' not allowed",
+    "model.source=cloud": "value must be one of",
+    "kafka.bootstrap=nohost": "does not match pattern",
+    "tryout.enabled=false": "kafka.bootstrap: give your Kafka's bootstrap servers",
+    "prefill.autoscaling.enabled=true": "KEDA is not installed",
+    "cameraAgent.enabled=true": "cameraAgent.cameraNetworks: name the networks",
+    "model.source=volume": "model.volume.claim: name the claim",
+}
+
+
+def render(values: Mapping[str, str]) -> str:
+    """Return the manifests for a set of values.
+
+    Raises:
+        ToolError: helm refuses them; its words are in the message.
+    """
+    options = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    done = subprocess.run(
+        [str(BIN / "helm"), "template", "lookout", str(CHART), "--namespace", "cameras", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ToolError(done.stderr)
+    return done.stdout
+
+
+def security(manifests: str) -> dict[str, Any]:
+    """Return what a security review looks at, by kind and name."""
+    found = {}
+    for each in yaml.safe_load_all(manifests):
+        if not each:
+            continue
+        name = f"{each['kind']}/{each['metadata']['name']}"
+        template = each.get("spec", {}).get("template", {}) if each["kind"] != "NetworkPolicy" else {}
+        if pod := template.get("spec"):
+            found[name] = _pod(pod)
+        elif each["kind"] == "Role":
+            found[name] = each["rules"]
+        elif each["kind"] == "NetworkPolicy":
+            found[name] = {key: each["spec"].get(key) for key in ("podSelector", "ingress", "egress")}
+        elif each["kind"] == "Service":
+            found[name] = {"type": each["spec"].get("type", "ClusterIP")}
+    return found
+
+
+def _pod(pod: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "token": pod.get("automountServiceAccountToken"),
+        "account": pod.get("serviceAccountName"),
+        "security": pod.get("securityContext"),
+        "host": [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)],
+        "containers": {each["name"]: _container(each) for each in _containers(pod)},
+        "volumes": sorted(_kind(volume) for volume in pod.get("volumes", ())),
+    }
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from pod.get("initContainers", ())
+    yield from pod["containers"]
+
+
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+    secrets = [each["name"] for each in container.get("env", ()) if "secretKeyRef" in str(each)]
+    return {
+        "security": container.get("securityContext"),
+        "memory_limit": container["resources"]["limits"].get("memory"),
+        "secrets_in_environment": secrets,
+        "probes": sorted(key for key in container if key.endswith("Probe")),
+    }
+
+
+def _kind(volume: Mapping[str, Any]) -> str:
+    return f"{volume['name']}: {next(key for key in volume if key != 'name')}"
+
+
+def check() -> list[str]:
+    """Lint, refusals and the snapshot; returns what is wrong."""
+    wrong = []
+    lint = subprocess.run(
+        [str(BIN / "helm"), "lint", "--strict", str(CHART)], check=False, capture_output=True, text=True
+    )
+    if lint.returncode:
+        wrong.append(f"helm lint: {lint.stdout[-500:]}")
+    for value, words in REFUSED.items():
+        name, _, given = value.partition("=")
+        try:
+            render({name: given})
+            wrong.append(f"{value} was not refused")
+        except ToolError as error:
+            if words not in str(error):
+                wrong.append(f"{value} was refused without {words!r}: {str(error)[:300]}")
+    rendered = {name: security(render(values)) for name, values in VARIANTS.items()}
+    if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
+        wrong.append(f"security fields differ from {SNAPSHOT.name}: look, then write it again")
+    for name, objects in rendered.items():
+        wrong += [f"{name}: {problem}" for problem in _problems(objects)]
+    return wrong
+
+
+def _problems(objects: Mapping[str, Any]) -> Iterator[str]:
+    """What the `restricted` standard and the chart's own promises forbid."""
+    for name, facts in objects.items():
+        if "containers" not in facts:
+            continue
+        if facts["host"]:
+            yield f"{name} uses {facts['host']}"
+        if facts["token"] and not any(part in name for part in ("controller", "credential", "release")):
+            yield f"{name} gets a token of the API"
+        for container, details in facts["containers"].items():
+            context = details["security"]
+            expected = {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }
+            if context != expected:
+                yield f"{name} {container}: {context}"
+            if not details["memory_limit"]:
+                yield f"{name} {container} has no memory limit"
+
+
+def dry_run(cluster: Cluster, namespace: str) -> list[str]:
+    """Let the API server check every manifest without keeping any; returns what it refuses."""
+    wrong = []
+    for name, values in VARIANTS.items():
+        options = ("--dry-run=server", "--validate=strict", "-n", namespace)
+        said = cluster.kubectl("apply", *options, "-f", "-", stdin=render(values), check=False)
+        lines = [
+            line for line in said.splitlines() if "rror" in line or "orbidden" in line or "arning" in line
+        ]
+        wrong += [f"{name}: {line[:300]}" for line in lines]
+    return wrong
+
+
+def main() -> int:
+    """Check, or write the snapshot."""
+    if "--write" in sys.argv:
+        rendered = {name: security(render(values)) for name, values in VARIANTS.items()}
+        SNAPSHOT.write_text(json.dumps(rendered, indent=1, sort_keys=True) + "\n")
+        return 0
+    wrong = check()
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

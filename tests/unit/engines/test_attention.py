@@ -18,17 +18,22 @@ from tests.unit.engines.scenes import block, engine
 N = 300
 
 
-@given(st.sets(st.integers(0, N - 1), min_size=1), st.booleans())
-@settings(max_examples=25, deadline=None)
-def test_chunks_attend_like_one_dense_masked_call(rows: set[int], host: bool) -> None:
+RUNS = st.lists(st.tuples(st.integers(0, N - 1), st.integers(0, N)), max_size=2)
+
+
+@given(st.sets(st.integers(0, N - 1), min_size=1), RUNS, st.booleans(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_chunks_attend_like_one_dense_masked_call(
+    rows: set[int], runs: list[tuple[int, int]], host: bool, unbroken: bool
+) -> None:
     torch.manual_seed(len(rows))
-    places = sorted(rows)
+    places = sorted(rows.union(*(range(start, min(N, start + size)) for start, size in runs)))
     where = torch.tensor(places)
     query, key, value = (torch.randn(heads, n, 16) for heads, n in ((4, len(places)), (2, N), (2, N)))
     seen = torch.arange(N)[None] <= where[:, None]
     score = (query @ key.repeat_interleave(2, 0).transpose(1, 2) * 0.25).masked_fill(~seen, float("-inf"))
     want = (score.softmax(-1) @ value.repeat_interleave(2, 0)).transpose(0, 1)
-    chunks = chunks_of(where, places if host else None, N, torch.float32)
+    chunks = chunks_of(where, places if host else None, N, torch.float32, unbroken=unbroken)
     got = [
         sdpa(query[:, c.start : c.stop], key[:, : c.limit], value[:, : c.limit], c.mask, 0.25) for c in chunks
     ]
@@ -49,6 +54,19 @@ def test_reading_follows_the_rows_computed() -> None:
     assert max(c.stop - c.start for c in chunks) <= CHUNK
     half = chunks_of(torch.from_numpy(rows[::2]), rows[::2].tolist(), n, torch.float32)
     assert sum((c.stop - c.start) * c.limit for c in half) < 0.55 * read
+
+
+def test_unbroken_rows_are_one_call_without_a_mask() -> None:
+    """What `front` computes behind the prefix, and the new block: two causal calls on an accelerator."""
+    rows = [*range(20, 900), *range(1800, 2000)]
+    chunks = chunks_of(torch.tensor(rows), rows, 2000, torch.float32, unbroken=True)
+    assert [(c.start, c.stop, c.limit, c.mask) for c in chunks] == [
+        (0, 880, 900, None),
+        (880, 1080, 2000, None),
+    ]
+    on_cpu = chunks_of(torch.tensor(rows), rows, 2000, torch.float32)
+    assert max(c.stop - c.start for c in on_cpu) <= CHUNK
+    assert all(c.mask is not None for c in on_cpu)
 
 
 READING = (

@@ -31,7 +31,20 @@ def run(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["publish"], ["watch", "add"], ["alerts"], ["doctor"], ["up"], ["demo"], ["inspect"], ["report"], ["analyze"]],
+    [
+        [],
+        ["publish"],
+        ["watch", "add"],
+        ["alerts"],
+        ["doctor"],
+        ["up"],
+        ["demo"],
+        ["inspect"],
+        ["report"],
+        ["analyze"],
+        ["model", "check"],
+        ["eval"],
+    ],
 )
 def test_every_command_has_help(words: list[str]) -> None:
     code, text = run(*words, "--help")

@@ -27,9 +27,10 @@ from lookout.codec import (
     Fit,
     Gap,
     Reason,
+    RecordingReader,
     Sampling,
     Source,
-    VideoReader,
+    open_recording,
 )
 from lookout.codec.table import Pick
 from lookout.engines import Question
@@ -310,7 +311,7 @@ class Analyzer:
         """The planner of a part of at most so many frames."""
         return GroupPlanner(self.engine.layout, settings.prefill, frames, frames / settings.fps)
 
-    def parts(self, reader: VideoReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
+    def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
         """The samples of a recording, and the parts they are cut into.
 
         Raises:
@@ -333,7 +334,7 @@ class Analyzer:
 
     def run(
         self,
-        reader: VideoReader,
+        reader: RecordingReader,
         questions: Sequence[Question],
         settings: AnalysisSettings | None = None,
         *,
@@ -377,7 +378,7 @@ class Analyzer:
                 mode=how.mode,
                 waiting=how.waiting,
                 start_s=start,
-                busy=(lambda: sampling.decoder.busy_s) if how.mode is Mode.OVERLAPPED else None,
+                busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
 
@@ -529,6 +530,7 @@ def analyze(
     on_part: Callable[[PartResult], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
     analyzer: Analyzer | None = None,
+    sandbox: bool = False,
     **options: Any,
 ) -> Analysis:
     """Ask questions about a recording.
@@ -549,6 +551,7 @@ def analyze(
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
         analyzer: A model that is loaded already.
+        sandbox: Decode in confined processes: for files that nobody vouches for.
 
     Raises:
         AnalysisError: The request makes no sense.
@@ -562,7 +565,7 @@ def analyze(
     asked = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     try:
-        with VideoReader(source) as reader:
+        with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
             return _analyzed(mine, reader, asked, how, journal, on_part, progress, begun, loaded)
     finally:
         if analyzer is None:
@@ -571,7 +574,7 @@ def analyze(
 
 def _analyzed(  # noqa: PLR0917
     analyzer: Analyzer,
-    reader: VideoReader,
+    reader: RecordingReader,
     questions: Sequence[Question],
     settings: AnalysisSettings,
     journal: Path | None,
@@ -599,7 +602,7 @@ def _analyzed(  # noqa: PLR0917
         _, timings, sampling = analyzer.run(
             reader, questions, settings, parts=left, on_part=finished, progress=progress, begun=loaded
         )
-        gaps, work = sampling.gaps, dataclasses.asdict(sampling.decoder.work)
+        gaps, work = sampling.gaps, dataclasses.asdict(sampling.work)
     results = tuple(known[part.number] for part in parts)
     return Analysis(
         source=reader.facts.name,
@@ -676,7 +679,7 @@ class Journal:
 
 
 def _identity(
-    analyzer: Analyzer, reader: VideoReader, questions: Sequence[Question], settings: AnalysisSettings
+    analyzer: Analyzer, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
 ) -> str:
     """Names a request: model, recording, questions, and the settings that change answers."""
     same = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)

@@ -342,7 +342,7 @@ def overlap(
                 if mode is Mode.INTERLEAVED
                 else groups(iter(sampling), how.group_frames)
             )
-            busy = (lambda: sampling.decoder.busy_s) if mode is Mode.OVERLAPPED else None  # noqa: B023
+            busy = (lambda: sampling.busy_s) if mode is Mode.OVERLAPPED else None  # noqa: B023
             _, runs[mode.value] = run_groups(made, prefill, mode=mode, start_s=start, busy=busy)
             sampling.close()
         print(f"  {runs[mode.value].summary()}")

@@ -53,11 +53,13 @@ def analyze(
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a recording and line.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has answered.")] = False,
+    sandbox: Annotated[bool, typer.Option(help="Decode in confined processes.")] = True,
 ) -> None:
     """Ask yes/no questions about recordings.
 
     Several questions cost hardly more than one. A run that was stopped goes on where it was when the same
-    command is given again. With `--json` progress goes to standard error.
+    command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
+    Progress goes to standard error.
     """
     from transformers.utils import logging as transformers_logging
 
@@ -84,7 +86,7 @@ def analyze(
                 journal = journal_of(each, question, settings, analyzer)
                 if fresh:
                     journal.unlink(missing_ok=True)
-                found.append(_one(analyzer, each, question, settings, journal, as_json))
+                found.append(_one(analyzer, each, question, settings, journal, sandbox))
                 if as_json:
                     typer.echo(json.dumps(found[-1].to_dict()))
                 else:
@@ -97,7 +99,7 @@ def analyze(
         if page is not None and found:
             from lookout.cli.report.recording import write_recording_page
 
-            write_recording_page(page, found)
+            write_recording_page(page, found, sandbox=sandbox)
             Console(stderr=True).print(f"page: {page}")
 
 
@@ -149,14 +151,20 @@ def journal_of(source: str, questions: Sequence[str], settings: object, analyzer
 
 
 def _one(
-    analyzer: Analyzer, source: str, questions: Sequence[str], settings: object, journal: Path, as_json: bool
+    analyzer: Analyzer, source: str, questions: Sequence[str], settings: object, journal: Path, sandbox: bool
 ) -> Analysis:
     from lookout.analysis import AnalysisSettings, analyze
 
     assert isinstance(settings, AnalysisSettings)
     with _bar(source) as advance:
         return analyze(
-            source, questions, analyzer=analyzer, settings=settings, journal=journal, progress=advance
+            source,
+            questions,
+            analyzer=analyzer,
+            settings=settings,
+            journal=journal,
+            progress=advance,
+            sandbox=sandbox,
         )
 
 

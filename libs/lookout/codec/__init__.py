@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from lookout.codec.cutting import cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
     from lookout.codec.parallel import FileDecoder, FileFrame
-    from lookout.codec.reader import Gap, RecordingFacts, Samples, Sampling, VideoReader
+    from lookout.codec.reader import Gap, RecordingFacts, RecordingReader, Samples, Sampling, VideoReader
+    from lookout.codec.sandboxed import SandboxedReader, open_recording
     from lookout.codec.source import Source, UrlSource
 
 _NEEDS_FFMPEG = {
@@ -47,13 +48,16 @@ _NEEDS_FFMPEG = {
     "FileFrame": "parallel",
     "Gap": "reader",
     "RecordingFacts": "reader",
+    "RecordingReader": "reader",
     "Samples": "reader",
     "Sampling": "reader",
+    "SandboxedReader": "sandboxed",
     "SoftwareDecoder": "decoder",
     "Source": "source",
     "UrlSource": "source",
     "VideoReader": "reader",
     "cut": "cutting",
+    "open_recording": "sandboxed",
 }
 
 __all__ = [
@@ -78,6 +82,7 @@ __all__ = [
     "PredictionKind",
     "Reason",
     "RecordingFacts",
+    "RecordingReader",
     "SampledFrame",
     "Samples",
     "Sampling",
@@ -85,6 +90,7 @@ __all__ = [
     "SandboxError",
     "SandboxPool",
     "SandboxSettings",
+    "SandboxedReader",
     "Segment",
     "SegmentFacts",
     "SoftwareDecoder",
@@ -95,6 +101,7 @@ __all__ = [
     "cut",
     "inspect",
     "inspect_all",
+    "open_recording",
 ]
 
 

@@ -31,7 +31,10 @@ _NUMPY = ("numpy._core", "numpy.core")
 RESULT_CLASSES = frozenset(
     [(each.__module__, each.__name__) for each in _RECORDS]
     + [("lookout.codec.geometry", "Geometry"), ("lookout.codec.inspection", "Inspection")]
-    + [("numpy", "dtype"), ("numpy", "ndarray")]
+    + [("lookout.codec.recording_jobs", name) for name in ("TableResult", "SampleResult")]
+    + [("lookout.codec.parallel", "FileFrame"), ("lookout.codec.parallel", "Work")]
+    + [("lookout.codec.reader", "RecordingFacts"), ("lookout.codec.table", "FrameTable")]
+    + [("fractions", "Fraction"), ("numpy", "dtype"), ("numpy", "ndarray")]
     + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]
     + [(f"{core}.multiarray", "_reconstruct") for core in _NUMPY]
 )

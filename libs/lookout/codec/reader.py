@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from lookout.codec.container import Video
 from lookout.codec.geometry import Fit
-from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan
+from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work
 from lookout.codec.picture import orientation
 from lookout.codec.sampling import SamplingGrid
 from lookout.codec.source import Source, UrlSource, open_video, source_of
@@ -84,46 +86,23 @@ class Samples:
         return len(self.times_us)
 
 
-class VideoReader:
-    """Random access to the frames of a recording.
-
-    Packets are counted once when the reader is made; every `sample` and `read` decodes only what its frames
-    need, on several threads. Results are equal to the bytes to decoding every frame in order.
+class RecordingReader(ABC):
+    """Random access to the frames of a recording, however they are decoded.
 
     Args:
-        source: A path, an http(s) URL (read in range requests), bytes, or a `Source`.
-        limits: What to refuse.
-
-    Raises:
-        CodecError: The source cannot be read or holds no video.
+        facts: What the recording is.
+        table: Its packets in decoding order.
     """
 
-    def __init__(
-        self, source: str | os.PathLike[str] | bytes | Source, *, limits: Limits = FILE_LIMITS
-    ) -> None:
-        self.source = source_of(source)
-        self._limits = limits
-        with open_video(self.source, limits) as video:
-            self._scan = Scan.of(video)
-            self.facts = _facts(self.source.name, video, self._scan)
-        self._order, self._times = self._scan.table.times()
+    def __init__(self, facts: RecordingFacts, table: FrameTable) -> None:
+        self.facts, self.table = facts, table
+        self._order, self._times = table.times()
         if not self._times:
-            raise CodecError(Reason.NO_FRAMES, f"{self.source.name} holds no packet of video")
-        self._upright: tuple[int, int] | None = None
+            raise CodecError(Reason.NO_FRAMES, f"{facts.name} holds no packet of video")
 
     def __len__(self) -> int:
         """Frames of the recording."""
         return len(self._times)
-
-    @property
-    def table(self) -> FrameTable:
-        """The packets in decoding order."""
-        return self._scan.table
-
-    @property
-    def scan(self) -> Scan:
-        """The counted packets."""
-        return self._scan
 
     @property
     def times_us(self) -> np.ndarray:
@@ -131,11 +110,9 @@ class VideoReader:
         return np.asarray(self._times, np.int64)
 
     @property
+    @abstractmethod
     def size(self) -> tuple[int, int]:
         """(height, width) of the upright picture, from the first frame that decodes."""
-        if self._upright is None:
-            self._upright = self._first_size()
-        return self._upright
 
     def picks(
         self,
@@ -203,19 +180,21 @@ class VideoReader:
         if picks is None:
             picks = self.picks(fps, times_us=times_us, start_us=start_us, end_us=end_us)
         height, width = size or self.size
-        decoder = FileDecoder(
-            self.source,
-            width,
-            height,
-            picks=picks,
-            fit=fit,
-            threads=threads or os.cpu_count() or 1,
-            lookahead=lookahead,
-            intervals=intervals,
-            limits=self._limits,
-            scan=self._scan,
+        return self._sampling(
+            picks, (height, width), fit, threads or os.cpu_count() or 1, lookahead, intervals
         )
-        return Sampling(decoder, self.facts)
+
+    @abstractmethod
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        """The chosen frames."""
 
     def read(
         self,
@@ -264,13 +243,11 @@ class VideoReader:
             pixels = pixels[rows]
         return Samples(pixels, times, gaps)
 
+    @abstractmethod
     def close(self) -> None:
-        """Let go of the packets and, for a URL, of its connections."""
-        self._scan = Scan(self._scan.table, None, self._scan.damage)
-        if isinstance(self.source, UrlSource):
-            self.source.close()
+        """Let go of what is held."""
 
-    def __enter__(self) -> VideoReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -286,7 +263,7 @@ class VideoReader:
             wrong = int(asked[outside][0])
             raise CodecError(
                 Reason.REQUEST,
-                f"{self.source.name} has no frame at {wrong / 1e6:g} s; "
+                f"{self.facts.name} has no frame at {wrong / 1e6:g} s; "
                 f"it lasts {self.facts.duration_us / 1e6:g} s",
             )
         return np.searchsorted(self.times_us, asked, side="right") - 1
@@ -294,16 +271,117 @@ class VideoReader:
     def _pick(self, index: int, slot: int) -> Pick:
         return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
 
-    def _first_size(self) -> tuple[int, int]:
-        with open_video(self.source, self._limits) as video:
-            for frame in video.frames():
-                turned = orientation(frame)[0] in (90, 270)
-                return (frame.width, frame.height) if turned else (frame.height, frame.width)
-        raise CodecError(Reason.NO_FRAMES, f"{self.source.name}: no frame decodes")
+
+class VideoReader(RecordingReader):
+    """Random access to the frames of a recording.
+
+    Packets are counted once when the reader is made; every `sample` and `read` decodes only what its frames
+    need, on several threads. Results are equal to the bytes to decoding every frame in order.
+
+    Args:
+        source: A path, an http(s) URL (read in range requests), bytes, or a `Source`.
+        limits: What to refuse.
+
+    Raises:
+        CodecError: The source cannot be read or holds no video.
+    """
+
+    def __init__(
+        self, source: str | os.PathLike[str] | bytes | Source, *, limits: Limits = FILE_LIMITS
+    ) -> None:
+        self.source = source_of(source)
+        self._limits = limits
+        with open_video(self.source, limits) as video:
+            self.scan = Scan.of(video)
+            facts = facts_of(self.source.name, video, self.scan)
+        super().__init__(facts, self.scan.table)
+        self._upright: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+        if self._upright is None:
+            self._upright = first_size(self.source, self._limits)
+        return self._upright
+
+    def close(self) -> None:
+        """Let go of the packets and, for a URL, of its connections."""
+        self.scan = Scan(self.scan.table, None, self.scan.damage)
+        if isinstance(self.source, UrlSource):
+            self.source.close()
+
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        decoder = FileDecoder(
+            self.source,
+            size[1],
+            size[0],
+            picks=picks,
+            fit=fit,
+            threads=threads,
+            lookahead=lookahead,
+            intervals=intervals,
+            limits=self._limits,
+            scan=self.scan,
+        )
+        return DecodedSampling(decoder, self.facts)
 
 
-class Sampling:
+def first_size(source: Source, limits: Limits) -> tuple[int, int]:
+    """(height, width) of the upright picture, from the first frame that decodes."""
+    with open_video(source, limits) as video:
+        for frame in video.frames():
+            turned = orientation(frame)[0] in (90, 270)
+            return (frame.width, frame.height) if turned else (frame.height, frame.width)
+    raise CodecError(Reason.NO_FRAMES, f"{source.name}: no frame decodes")
+
+
+class Sampling(ABC):
     """Sampled frames in order; iterate once, or leave early by `close` or a `with` block."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[FileFrame]: ...
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[Gap, ...]:
+        """What could not be decoded so far, and where the recording ends before its time."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Work:
+        """What decoding did so far."""
+
+    @property
+    @abstractmethod
+    def busy_s(self) -> float:
+        """Seconds that decoding took so far, waiting for the reader left out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop decoding."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class DecodedSampling(Sampling):
+    """Frames decoded in this process."""
 
     def __init__(self, decoder: FileDecoder, facts: RecordingFacts) -> None:
         self.decoder, self._facts = decoder, facts
@@ -316,46 +394,44 @@ class Sampling:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What could not be decoded so far, and where the recording ends before its time."""
-        return gaps_of(self.decoder, self._facts)
+        lost = dict.fromkeys((pick.pts for pick in self.decoder.missing), UNDECODABLE)
+        return gaps_of(self.decoder.picks, lost, self._facts)
+
+    @property
+    def work(self) -> Work:
+        return self.decoder.work
+
+    @property
+    def busy_s(self) -> float:
+        return self.decoder.busy_s
 
     def close(self) -> None:
-        """Stop decoding."""
         self.decoder.close()
 
-    def __enter__(self) -> Sampling:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+UNDECODABLE = "damaged: no frame could be decoded"
 
 
-def gaps_of(decoder: FileDecoder, facts: RecordingFacts) -> tuple[Gap, ...]:
-    """Missing samples as ranges of time, each from its first missing sample to the next that came."""
-    picks = decoder.picks
-    lost = {pick.pts for pick in decoder.missing}
+def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFacts) -> tuple[Gap, ...]:
+    """Missing samples (reason by pts) as ranges of time, each from its first missing sample to the next that
+    came."""
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:
         if pick.pts in lost:
             begun.append(pick)
         elif begun:
-            gaps.append(_gap(begun, pick.time_us))
+            gaps.append(Gap(begun[0].time_us, pick.time_us, len(begun), lost[begun[0].pts]))
             begun = []
     if begun:
-        gaps.append(_gap(begun, facts.duration_us))
+        gaps.append(Gap(begun[0].time_us, facts.duration_us, len(begun), lost[begun[0].pts]))
     if facts.damage:
         gaps.append(Gap(facts.duration_us, facts.duration_us, 0, f"the file breaks off: {facts.damage}"))
     return tuple(gaps)
 
 
-def _gap(lost: Sequence[Pick], end_us: int) -> Gap:
-    return Gap(lost[0].time_us, end_us, len(lost), "damaged: no frame could be decoded")
-
-
-def _facts(name: str, video: Video, scan: Scan) -> RecordingFacts:
+def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
+    """The facts of an opened video."""
     table = scan.table
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))

@@ -23,6 +23,7 @@ from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
+    from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
 
 MAX_REPLY = 1 << 20
 
@@ -196,6 +197,17 @@ class SandboxPool:
         while pieces := cast(tuple[Segment, ...], self._run("cut", b"", request)):
             yield from pieces
             request = replace(request, first=request.first + len(pieces))
+
+    def recording_table(self, path: str) -> TableResult:
+        """The packets of a whole file. Errors: `CodecError`."""
+        from lookout.codec.recording_jobs import TableRequest
+
+        return cast("TableResult", self._run("recording", b"", TableRequest(os.path.abspath(path))))
+
+    def recording_sample(self, request: SampleRequest) -> SampleResult:
+        """Some frames of a file. Errors: `CodecError`, with POISON where they kill the decoder twice."""
+        wanted = replace(request, path=os.path.abspath(request.path))
+        return cast("SampleResult", self._run("recording", b"", wanted))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

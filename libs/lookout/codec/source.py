@@ -89,6 +89,11 @@ class UrlSource:
         self.fetched = 0  # bytes
 
     @property
+    def piece_bytes(self) -> int:
+        """Bytes of a piece."""
+        return self._piece
+
+    @property
     def size(self) -> int:
         """Bytes of the recording."""
         if self._size is None:
@@ -177,7 +182,7 @@ class _UrlReader(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         if self._at >= self._source.size:
             return 0
-        number, offset = divmod(self._at, self._source._piece)
+        number, offset = divmod(self._at, self._source.piece_bytes)
         found = self._source.piece(number)[offset : offset + len(buffer)]
         buffer[: len(found)] = found
         self._at += len(found)

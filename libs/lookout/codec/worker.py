@@ -19,6 +19,7 @@ from lookout.codec.cuts import Cuts
 from lookout.codec.decoder import decode_segment
 from lookout.codec.exchange import Reply, read_all, store_result
 from lookout.codec.inspection import inspect_file
+from lookout.codec.recording_jobs import RecordingJobs
 from lookout.codec.types import CodecError, Reason
 
 
@@ -38,18 +39,22 @@ def _jobs(pipe: Connection) -> SimpleQueue[bytes]:
     return queue
 
 
-def _run(job: bytes, shared_in: int, threads: int, cuts: Cuts) -> object:
+def _run(job: bytes, shared_in: int, threads: int, cuts: Cuts, recordings: RecordingJobs) -> object:
     kind, size, argument = pickle.loads(job)  # jobs come from the parent, which is trusted
     if kind == "cut":
         return cuts.pieces(argument)
     if kind == "inspect":
         return inspect_file(argument)
+    if kind == "recording":
+        return recordings.run(argument)
     return decode_segment(bytes(read_all(shared_in, size)), argument, threads=threads)
 
 
-def _answer(job: bytes, shared_in: int, shared_out: int, threads: int, cuts: Cuts) -> Reply:
+def _answer(  # noqa: PLR0917
+    job: bytes, shared_in: int, shared_out: int, threads: int, cuts: Cuts, recordings: RecordingJobs
+) -> Reply:
     try:
-        return store_result(shared_out, _run(job, shared_in, threads, cuts))
+        return store_result(shared_out, _run(job, shared_in, threads, cuts, recordings))
     except CodecError as error:
         return Reply("error", error.detail, error.reason.value)
     except MemoryError:
@@ -71,11 +76,13 @@ def main(arguments: list[str]) -> None:
         replies.send_bytes(Reply("error", str(error), Reason.UNAVAILABLE.value).encode())
         return
     replies.send_bytes(Reply("ready", means).encode())
-    cuts = Cuts()
+    cuts, recordings = Cuts(), RecordingJobs()
     while True:
         job = jobs.get()
         limit_cpu(settings["cpu_s"])
-        replies.send_bytes(_answer(job, shared_in, shared_out, settings["threads"], cuts).encode())
+        replies.send_bytes(
+            _answer(job, shared_in, shared_out, settings["threads"], cuts, recordings).encode()
+        )
 
 
 if __name__ == "__main__":

@@ -20,15 +20,16 @@ PICTURES = 6
 PICTURE = (144, 256)
 
 
-def write_recording_page(path: Path, found: Sequence[Analysis]) -> Path:
+def write_recording_page(path: Path, found: Sequence[Analysis], *, sandbox: bool = True) -> Path:
     """Write the page, whole in one file.
 
     Args:
         path: Where.
         found: The recordings, in order.
+        sandbox: Read the pictures in confined processes.
     """
     style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
-    body = "\n".join(_recording(each) for each in found)
+    body = "\n".join(_recording(each, sandbox) for each in found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
@@ -48,8 +49,9 @@ _STYLE = """
 """
 
 
-def _recording(found: Analysis) -> str:
-    lines = "".join(_question(found, place) for place in range(len(found.questions)))
+def _recording(found: Analysis, sandbox: bool) -> str:
+    pictures = _pictures(found, sandbox)
+    lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
     gaps = "".join(
         f'<p class="cost">gap {clock(gap.start_s)} to {clock(gap.end_s)}: {escape(gap.reason)}</p>'
         for gap in found.gaps
@@ -60,7 +62,7 @@ def _recording(found: Analysis) -> str:
     )
 
 
-def _question(found: Analysis, place: int) -> str:
+def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     answer = found.answers[place]
     first = found.parts[0].part.start_s
     length = max(1e-9, found.parts[-1].part.end_s - first)
@@ -84,7 +86,7 @@ def _question(found: Analysis, place: int) -> str:
     return (
         f'<section class="line"><h3>{escape(answer.question)}<span class="p">{answer.p_yes:.3f}</span></h3>'
         f"<svg {box}>{marks}{''.join(bars)}{ticks}</svg>"
-        f"{text}{_pictures(found, place)}</section>"
+        f"{text}{_seen(found, place, pictures)}</section>"
     )
 
 
@@ -94,24 +96,32 @@ def _tick(share: float, at: float) -> str:
     return f'<text {place} font-size="12" fill="var(--soft)">{clock(at)}</text>'
 
 
-def _pictures(found: Analysis, place: int) -> str:
-    """The pictures that the answer rests on, read from the recording again where it can be read."""
-    from lookout.codec import CodecError, Fit, VideoReader
-
+def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
+    """The pictures that an answer rests on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
-    if not times:
-        return ""
+    out = [
+        f'<figure><img src="{pictures[at]}" alt=""><figcaption>{clock(at)}</figcaption></figure>'
+        for at in times
+        if at in pictures
+    ]
+    return f'<div class="seen">{"".join(out)}</div>'
+
+
+def _pictures(found: Analysis, sandbox: bool) -> dict[float, str]:
+    """Pictures by time, read from the recording again where it can be read."""
+    from lookout.codec import CodecError, Fit, open_recording
+
+    times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
     try:
-        with VideoReader(found.source) as reader:
+        with open_recording(found.source, sandbox=sandbox) as reader:
             got = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
     except CodecError:
-        return ""
-    out = []
-    for pixels, at in zip(got.pixels, got.times_us.tolist(), strict=True):
-        out.append(
-            f'<figure><img src="{_jpeg(pixels)}" alt=""><figcaption>{clock(at / 1e6)}</figcaption></figure>'
-        )
-    return f'<div class="seen">{"".join(out)}</div>'
+        return {}
+    shown = {
+        round(at / 1e6, 6): _jpeg(pixels)
+        for at, pixels in zip(got.times_us.tolist(), got.pixels, strict=True)
+    }
+    return {at: shown[round(at, 6)] for at in times if round(at, 6) in shown}
 
 
 def _jpeg(pixels: object) -> str:

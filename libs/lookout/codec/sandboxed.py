@@ -1,0 +1,247 @@
+"""Recordings whose bytes nobody vouches for: decoded in processes that can do nothing else.
+
+The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
+piece that kills its decoder twice becomes a gap; the others are given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from lookout.codec.geometry import Fit
+from lookout.codec.parallel import FileFrame, Work
+from lookout.codec.reader import Gap, RecordingFacts, RecordingReader, Sampling, VideoReader, gaps_of
+from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
+from lookout.codec.sandbox import SandboxPool, SandboxSettings
+from lookout.codec.source import FileSource, Source, UrlSource, source_of
+from lookout.codec.table import Pick, plan_ranges, share_out
+from lookout.codec.types import CodecError, Reason
+
+JOB_BYTES = 128 * 1024 * 1024
+"""Pixels of one job; more samples between two keyframes are several jobs."""
+DEADLY = (Reason.POISON, Reason.MEMORY)
+
+
+class SandboxedReader(RecordingReader):
+    """`VideoReader` over decoder processes.
+
+    Args:
+        path: A file.
+        workers: Decoder processes.
+        settings: What each may use.
+
+    Raises:
+        CodecError: The file cannot be read, or this system cannot confine a process (UNAVAILABLE).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        workers: int | None = None,
+        settings: SandboxSettings | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.workers = workers or os.cpu_count() or 1
+        if not self.path.is_file():
+            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read (no such file)")
+        self._pool = SandboxPool(self.workers, settings or SandboxSettings(wall_s=600.0, cpu_s=600.0))
+        try:
+            found = self._pool.recording_table(str(self.path))
+            _check(found)
+            super().__init__(found.facts, found.table)
+        except BaseException:
+            self._pool.close()
+            raise
+        self._size = found.size
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+        return self._size
+
+    def close(self) -> None:
+        """End the decoder processes."""
+        self._pool.close()
+
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        count = intervals or max(4 * self.workers, len(self.table) // 256)
+        jobs = self._jobs(list(picks), max(1, JOB_BYTES // (3 * size[0] * size[1])), count)
+        return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
+
+    def _jobs(self, picks: list[Pick], most: int, intervals: int) -> list[list[Pick]]:
+        """The samples of every job, in order."""
+        pieces: list[list[Pick]] = [picks]
+        if self.table.ordered and picks:
+            by_pts = {pick.pts: pick for pick in picks}
+            plan = share_out(plan_ranges(self.table, list(by_pts)), intervals)
+            pieces = [
+                sorted((by_pts[p] for run in runs for p in run.wanted), key=lambda pick: pick.index)
+                for runs in plan
+            ]
+        return [piece[i : i + most] for piece in pieces for i in range(0, len(piece), most)]
+
+
+class SandboxedSampling(Sampling):
+    """Sampled frames from decoder processes."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        pool: SandboxPool,
+        path: str,
+        jobs: Sequence[Sequence[Pick]],
+        size: tuple[int, int],
+        fit: Fit,
+        workers: int,
+        facts: RecordingFacts,
+    ) -> None:
+        self._pool, self._path, self._jobs, self._size, self._fit = pool, path, jobs, size, fit
+        self._workers, self._facts = workers, facts
+        self._picks = [pick for job in jobs for pick in job]
+        self._lost: dict[int, str] = {}
+        self._work = Work(packets=facts.frames)
+        self._busy = 0.0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._picks)
+
+    def __iter__(self) -> Iterator[FileFrame]:
+        positions = {pick.index: i for i, pick in enumerate(self._picks)}
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="sandboxed") as threads:
+            waiting: deque[tuple[Sequence[Pick], Future[SampleResult]]] = deque()
+            coming = iter(self._jobs)
+            try:
+                for job in coming:
+                    waiting.append((job, threads.submit(self._run, job)))
+                    if len(waiting) > self._workers:
+                        break
+                while waiting and not self._closed:
+                    job, result = waiting.popleft()
+                    frames = self._frames(job, result)
+                    following = next(coming, None)
+                    if following is not None:
+                        waiting.append((following, threads.submit(self._run, following)))
+                    for frame in frames:
+                        yield dataclasses.replace(frame, position=positions[frame.index])
+            finally:
+                for _, result in waiting:
+                    result.cancel()
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return gaps_of(self._picks, self._lost, self._facts)
+
+    @property
+    def work(self) -> Work:
+        return self._work
+
+    @property
+    def busy_s(self) -> float:
+        return self._busy / self._workers
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _run(self, job: Sequence[Pick]) -> SampleResult:
+        begun = time.perf_counter()
+        try:
+            return self._pool.recording_sample(SampleRequest(self._path, tuple(job), self._size, self._fit))
+        finally:
+            self._busy += time.perf_counter() - begun
+
+    def _frames(self, job: Sequence[Pick], result: Future[SampleResult]) -> list[FileFrame]:
+        """A job's frames; what is missing is noted."""
+        why = "damaged: no frame could be decoded"
+        frames: dict[int, FileFrame] = {}
+        try:
+            found = result.result()
+            frames = {frame.index: frame for frame in found.frames}
+            for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
+                setattr(self._work, name, getattr(self._work, name) + getattr(found.work, name))
+        except CodecError as error:
+            if error.reason not in DEADLY:
+                raise
+            why = error.detail
+        shape = (*self._size, 3)
+        for pick in job:
+            frame = frames.get(pick.index)
+            if frame is None or frame.pixels.shape != shape or frame.pixels.dtype != np.uint8:
+                frames.pop(pick.index, None)
+                self._lost[pick.pts] = why
+                self._work.missing += 1
+        return [frames[pick.index] for pick in job if pick.index in frames]
+
+
+def _check(found: TableResult) -> None:
+    """Refuse a table that hostile bytes may have made up."""
+    table = found.table
+    lengths = {len(part) for part in (table.pts, table.dts, table.key, table.clean, table.size)}
+    if lengths != {found.facts.frames} or min(found.size) < 0:
+        raise CodecError(Reason.POISON, "the decoder's table of packets contradicts itself")
+
+
+@contextmanager
+def open_recording(
+    source: str | os.PathLike[str] | bytes | Source,
+    *,
+    sandbox: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[RecordingReader]:
+    """A recording, opened for reading.
+
+    Args:
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`.
+        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
+            those processes have no sockets.
+        workers: Decoder processes (default: the machine's cores).
+        progress: Called with bytes done and in all while a URL is downloaded.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    found = source_of(source)
+    with ExitStack() as opened:
+        if not sandbox:
+            yield opened.enter_context(VideoReader(found))
+            return
+        if isinstance(found, UrlSource):
+            file = opened.enter_context(tempfile.NamedTemporaryFile(prefix="lookout-recording-"))
+            opened.callback(found.close)
+            download(found, file.name, progress)
+            reader = opened.enter_context(SandboxedReader(file.name, workers=workers))
+            reader.facts = dataclasses.replace(reader.facts, name=found.name)
+            yield reader
+            return
+        if not isinstance(found, FileSource):
+            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
+        yield opened.enter_context(SandboxedReader(found.path, workers=workers))
+
+
+def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed."""
+    size = source.size
+    with open(path, "wb") as file:
+        while file.tell() < size:
+            file.write(source.piece(file.tell() // source.piece_bytes))
+            if progress is not None:
+                progress(file.tell(), size)

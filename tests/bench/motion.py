@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import CodecError, DecodeRequest, FrameInfo, Geometry, Limits, Motion, PredictionBlocks
+from lookout.codec import CodecError, DecodeRequest, FrameInfo, Geometry, Limits, Motion, VectorSource
 from lookout.codec.decoder import decode_segment
 from lookout.pruning import (
     DEFAULT_GATHER_METHOD,
@@ -90,7 +90,7 @@ class Both:
             gather.start(geometry)
 
     def push(
-        self, frame: FrameInfo, blocks: PredictionBlocks | None, plane: npt.NDArray[np.uint8] | None
+        self, frame: FrameInfo, blocks: VectorSource | None, plane: npt.NDArray[np.uint8] | None
     ) -> None:
         """As `Gather`."""
         for gather in self.gathers.values():

@@ -32,7 +32,9 @@ from lookout.codec.types import (
     Segment,
     SegmentFacts,
     Tail,
+    VectorSource,
 )
+from lookout.codec.vectors import joined
 
 if TYPE_CHECKING:
     from lookout.codec.cutting import cut
@@ -97,10 +99,12 @@ __all__ = [
     "Source",
     "Tail",
     "UrlSource",
+    "VectorSource",
     "VideoReader",
     "cut",
     "inspect",
     "inspect_all",
+    "joined",
     "open_recording",
 ]
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import av
 
 from lookout.codec.picture import orientation
-from lookout.codec.prediction import prediction_blocks
-from lookout.codec.types import Picture, PredictionBlocks
+from lookout.codec.prediction import exported_vectors
+from lookout.codec.types import Picture, VectorSource
 
 
 @dataclass(slots=True)
 class DecodedFrame:
     """A decoded frame.
 
-    pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its block
-    map. The last two are worked out when asked for.
+    pts: ticks or None; turn: (degrees clockwise, mirrored first) that bring it upright; blocks: its motion
+    vectors. The last two are worked out when asked for.
     """
 
     pts: int | None
@@ -27,7 +27,7 @@ class DecodedFrame:
     interlaced: bool
     frame: av.VideoFrame
     turn: Callable[[], tuple[int, bool]]
-    blocks: Callable[[], PredictionBlocks | None]
+    blocks: Callable[[], VectorSource | None]
 
     @classmethod
     def of(cls, frame: av.VideoFrame) -> DecodedFrame:
@@ -40,7 +40,7 @@ class DecodedFrame:
             interlaced=bool(frame.interlaced_frame),
             frame=frame,
             turn=lambda: orientation(frame),
-            blocks=lambda: prediction_blocks(frame),
+            blocks=lambda: exported_vectors(frame),
         )
 
     @property

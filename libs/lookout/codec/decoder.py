@@ -24,10 +24,10 @@ from lookout.codec.types import (
     FrameInfo,
     Geometry,
     Motion,
-    PredictionBlocks,
     Reason,
     SampledFrame,
     SegmentFacts,
+    VectorSource,
 )
 
 
@@ -143,7 +143,7 @@ class _Item:
 
     info: FrameInfo
     stream_us: int
-    blocks: PredictionBlocks | None
+    blocks: VectorSource | None
     frame: av.VideoFrame | None
 
 

@@ -175,7 +175,7 @@ class NvdecDecoder:
                 expected = prediction_blocks(frame)
                 found = shot.blocks()
                 if frame.pict_type == Picture.P and expected is not None and found is not None:
-                    scores.append(agreement(found, expected, frame.width, frame.height))
+                    scores.append(agreement(found.blocks(), expected, frame.width, frame.height))
         return float(np.mean(scores)) if scores else 0.0
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "SamplingGrid",
     "SegmentFacts",
     "Tail",
+    "VectorSource",
 ]
 
 U8 = npt.NDArray[np.uint8]
@@ -139,6 +140,10 @@ class PredictionBlocks:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    def blocks(self) -> PredictionBlocks:
+        """Itself (`VectorSource`)."""
+        return self
+
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> PredictionBlocks:
         """The blocks a mask or an index array names."""
         return PredictionBlocks(
@@ -181,6 +186,15 @@ class Motion:
     r: F16 | None = None
 
 
+class VectorSource(Protocol):
+    """The motion of one frame: its prediction blocks, or what they can be made from."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> PredictionBlocks:
+        """The frame's prediction blocks."""
+
+
 class Gather(Protocol):
     """Turns block maps into motion grids while frames are decoded. Picklable: it is run inside the
     sandbox."""
@@ -197,7 +211,7 @@ class Gather(Protocol):
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or begin again because the coded size changed within it."""
 
-    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
         """Take one decoded frame, in presentation order. `blocks` is None for intra pictures, damaged
         frames without vectors and codecs that export none; `luma` is uint8 [height, width], valid during
         the call only."""

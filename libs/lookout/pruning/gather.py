@@ -8,20 +8,34 @@ rest on luma instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from lookout.codec import Basis, FrameInfo, Geometry, Motion, Picture, PredictionBlocks, PredictionKind
+from lookout.codec import (
+    Basis,
+    FrameInfo,
+    Geometry,
+    Motion,
+    Picture,
+    PredictionBlocks,
+    PredictionKind,
+    VectorSource,
+    joined,
+)
 from lookout.pruning.raster import Cells, Index, PatchMap, cover
 from lookout.pruning.residual import compensated_difference, patch_means
 
+MOST_WAITING: Final = 1 << 17  # blocks; 40 bytes each
+
 F32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
+Values = TypeVar("Values", F32, npt.NDArray[np.uint8])
 
 
 class GatherMethod(StrEnum):
@@ -65,8 +79,8 @@ class GatherSettings:
 class Chain(Protocol):
     """Displacement of every cell since the last sample."""
 
-    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
-        """Take the blocks of one inter frame."""
+    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
+        """Take the blocks of inter frames, in order."""
 
     @property
     def redrawn(self) -> float:
@@ -85,8 +99,12 @@ class UnionChain:
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
-    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
-        """Take the blocks of one inter frame."""
+    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
+        """Take the blocks of inter frames, in order."""
+        for source, picture in frames:
+            self._take(source.blocks(), picture)
+
+    def _take(self, blocks: PredictionBlocks, picture: Picture) -> None:
         inter = blocks.take(blocks.kind != PredictionKind.INTRA)
         hit = cover(inter, self.cells)
         dx, dy = inter.dx[hit.block], inter.dy[hit.block]
@@ -122,26 +140,33 @@ class SignedSumChain:
         size = cells.rows * cells.cols
         self._sum = np.zeros((2, size), np.float32)
         self._own = np.zeros((2, size), np.float32)
-        self._intra = np.zeros(size, np.int32)
+        self._intra = np.zeros(size, np.int64)
         self._links = 0
+        _, _, w, h = cells.boxes()
+        self._half = 0.5 * w * h  # a cell covered less is new content
 
-    def add(self, blocks: PredictionBlocks, picture: Picture) -> None:
-        """Take the blocks of one inter frame."""
-        past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
-        hit = cover(past, self.cells)
-        size = self._intra.size
-        area = np.bincount(hit.cell, hit.area, size)
-        weight = hit.area / np.maximum(area, 1)[hit.cell]
-        mean = np.stack(
-            [np.bincount(hit.cell, weight * d[hit.block], size) for d in (past.dx, past.dy)]
-        ).astype(np.float32)
-        if picture is Picture.B:
-            self._own = mean
-            return
-        self._own = np.zeros_like(self._sum)
-        self._sum += mean
-        self._intra += uncovered(hit.cell, hit.area, self.cells, picture)
-        self._links += 1
+    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
+        """Take the blocks of inter frames, in order; all at once, as each step over arrays has its price."""
+        blocks, owner = joined([source for source, _ in frames])
+        past = (blocks.source < 0) & (blocks.kind != PredictionKind.INTRA)
+        if not past.all():
+            blocks, owner = blocks.take(past), owner[past]
+        hit = cover(blocks, self.cells)
+        size, count = self._intra.size, len(frames)
+        place = owner[hit.block] * size + hit.cell  # frame by frame
+        area = np.bincount(place, hit.area, count * size)
+        dx, dy = blocks.dx[hit.block], blocks.dy[hit.block]
+        moves = np.flatnonzero((dx != 0) | (dy != 0))  # most blocks of a fixed camera stand still
+        place, part = place[moves], hit.area[moves]
+        whole = np.maximum(area, 1)
+        means = np.stack(
+            [np.bincount(place, part * d[moves], count * size) / whole for d in (dx, dy)]
+        ).reshape(2, count, size)
+        links = np.array([picture is not Picture.B for _, picture in frames])
+        self._sum += means[:, links].sum(axis=1, dtype=np.float32)
+        self._own = np.zeros_like(self._sum) if links[-1] else means[:, -1].astype(np.float32)
+        self._intra += ((area.reshape(count, size) < self._half) & links[:, None]).sum(axis=0)
+        self._links += int(links.sum())
 
     @property
     def redrawn(self) -> float:
@@ -151,13 +176,15 @@ class SignedSumChain:
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The summed displacement after the median, and where content is persistently intra."""
         shape = (self.cells.rows, self.cells.cols)
-        dx, dy = (
-            ndimage.median_filter((a + b).reshape(shape), size=3, mode="nearest")
-            for a, b in zip(self._sum, self._own, strict=True)
-        )
+        dx, dy = (_median((a + b).reshape(shape)) for a, b in zip(self._sum, self._own, strict=True))
         least = min(max(2, int(np.ceil(self.intra_share * self._links))), max(1, self._links))
         intra = (self._intra >= least).reshape(shape).astype(np.uint8)
-        return dx, dy, ndimage.median_filter(intra, size=3, mode="nearest").astype(np.bool_)
+        return dx, dy, _median(intra).astype(np.bool_)
+
+
+def _median(values: Values) -> Values:
+    """3x3 median; a picture in which nothing moves is common, and stays as it is."""
+    return ndimage.median_filter(values, size=3, mode="nearest") if values.any() else values
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
@@ -180,6 +207,7 @@ class MotionGather:
     _chain: Chain | None = field(default=None, repr=False)
     _map: PatchMap | None = field(default=None, repr=False)
     _broken: bool = True
+    _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
     _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
     _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
 
@@ -199,25 +227,35 @@ class MotionGather:
             s = self.settings
             self._map = PatchMap.of(geometry, s.cells(geometry), s.rows, s.cols, s.patch)
         self._geometry, self._broken = geometry, True
+        self._waiting.clear()
         self._luma = self._sampled = None
 
-    def push(
-        self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: npt.NDArray[np.uint8] | None
-    ) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: npt.NDArray[np.uint8] | None) -> None:
         """Take one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
             self._luma = luma.copy()
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
+            self._waiting.clear()
             return
-        if self._chain is None:
-            self._chain = self._new_chain()
-        self._chain.add(blocks, frame.picture)
+        # What waits costs little; whether the chain holds is known at the next sample.
+        self._waiting.append((blocks, frame.picture))
+        if sum(len(source) for source, _ in self._waiting) > MOST_WAITING:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        if self._waiting:
+            self._chain = self._chain or self._new_chain()
+            self._chain.add(self._waiting)
+            self._waiting = []
 
     def sample(self, frame: FrameInfo) -> Motion:
         """Motion since the previous sample, in model-input pixels; begins anew."""
         del frame  # the frame last pushed
+        if not self._broken:
+            self._add_waiting()
+        self._waiting.clear()
         broken, chain, before = self._broken, self._chain, self._sampled
         self._broken, self._chain, self._sampled = False, None, self._luma
         if broken or (chain is not None and chain.redrawn > self.settings.intra_limit):

@@ -64,6 +64,9 @@ def expand(start: Index, count: Index) -> tuple[Index, Index]:
 
 def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
     """The cells under every block; what lies outside the picture is cut off."""
+    simple = _aligned(blocks, cells)
+    if simple is not None:
+        return simple
     x0, y0 = np.maximum(blocks.x.astype(np.intp), 0), np.maximum(blocks.y.astype(np.intp), 0)
     x1 = np.minimum(blocks.x.astype(np.intp) + blocks.w, cells.width)
     y1 = np.minimum(blocks.y.astype(np.intp) + blocks.h, cells.height)
@@ -77,6 +80,21 @@ def cover(blocks: PredictionBlocks, cells: Cells) -> Cover:
     across = np.minimum(x1[block], left + cells.size) - np.maximum(x0[block], left)
     down = np.minimum(y1[block], top + cells.size) - np.maximum(y0[block], top)
     return Cover(row * cells.cols + col, block, (across * down).astype(np.float32))
+
+
+def _aligned(blocks: PredictionBlocks, cells: Cells) -> Cover | None:
+    """The cover where every block lies in one cell, as H.264's do in macroblocks; else None."""
+    if not len(blocks):
+        return None
+    left, top = blocks.x.astype(np.int32), blocks.y.astype(np.int32)
+    right, bottom = left + (blocks.w - 1), top + (blocks.h - 1)
+    if left.min() < 0 or top.min() < 0 or right.max() >= cells.width or bottom.max() >= cells.height:
+        return None
+    col, row = left // cells.size, top // cells.size
+    if (col != right // cells.size).any() or (row != bottom // cells.size).any():
+        return None
+    area = (right - left + 1) * (bottom - top + 1)
+    return Cover((row * cells.cols + col).astype(np.intp), np.arange(len(blocks)), area.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import Basis, FrameInfo, Geometry, Motion, PredictionBlocks
+from lookout.codec import Basis, FrameInfo, Geometry, Motion, PredictionBlocks, VectorSource
 
 U8 = npt.NDArray[np.uint8]
 FORMATS = {
@@ -130,9 +130,9 @@ class Recorder:
     def start(self, geometry: Geometry) -> None:
         self.geometries.append(geometry)
 
-    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
         self.frames.append(frame)
-        self.maps.append(blocks)
+        self.maps.append(None if blocks is None else blocks.blocks())
         if luma is not None:
             self.lumas.append(luma.copy())
         self.since += 1
@@ -151,7 +151,7 @@ class FakeMalice(Recorder):
         super().__init__()
         self.deed = deed
 
-    def push(self, frame: FrameInfo, blocks: PredictionBlocks | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
         match self.deed:
             case "socket":
                 socket.socket()

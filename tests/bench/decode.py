@@ -1,26 +1,41 @@
 """`python -m tests.bench.decode`: what decoding once, decoding less and decoding in parallel are worth.
 
-For every clip, in one run and in CPU time: plain decoding (every frame decoded in order, sampled frames
-converted) against single-pass decoding with motion gathered from block maps, in this process and in the
-sandbox, and keyframe-parallel decoding at two sampling rates; for the latter also in elapsed time. Ratios are
-plain time over the other's, so above 1 is less. The share of frames that had to be decoded does not depend on
-the machine. Every parallel result is compared with plain decoding, byte by byte. The last line is JSON.
+Live decoding: every clip is cut at keyframes into segments of about 2 s, as cameras send them. Each segment
+is decoded plainly (every frame in order, the samples converted) and in a single pass, without and with motion
+vectors. Recordings: the whole file plainly, and keyframe-parallel at two sampling rates. CPU time in one run;
+for parallel decoding also elapsed time. Ratios are plain time over the other's, so above 1 is less. The share
+of frames that had to be decoded does not depend on the machine. Results are compared with plain decoding,
+byte by byte. The last line is JSON; its `single_pass` sums CPU time over clips with B-frames (b), without
+(p), and without but with vectors (vectors_p), and names the worst clip of each.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from lookout.codec import CodecError, DecodeRequest, FileDecoder, Fit, Limits, SamplingGrid, SandboxPool
+from lookout.codec import (
+    CodecError,
+    DecodeRequest,
+    FileDecoder,
+    Fit,
+    Limits,
+    Picture,
+    SamplingGrid,
+    SandboxPool,
+    Tail,
+    cut,
+)
 from lookout.codec.container import Video
 from lookout.codec.decoder import decode_segment
 from lookout.codec.picture import Painter, frame_geometry
@@ -53,7 +68,13 @@ class Row:
 
     clip: str
     frames: int
+    kind: str  # b or p
+    plain_s: float
+    single_s: float
+    vectors_s: float
     single_pass: float
+    with_vectors: float
+    live_decoded: float
     sandbox: float
     parallel: float
     parallel_elapsed: float
@@ -63,7 +84,7 @@ class Row:
     exact: bool
 
 
-RATIOS = ("single_pass", "sandbox", "parallel", "parallel_elapsed", "sparse")
+RATIOS = ("sandbox", "parallel", "parallel_elapsed", "sparse")
 SHARES = ("decoded", "sparse_decoded")
 
 
@@ -100,9 +121,87 @@ def plain(path: Path, decoder: FileDecoder) -> dict[int, U8]:
     return out
 
 
+@dataclass
+class Live:
+    """One clip as a camera sends it: CPU seconds of each way to decode its segments."""
+
+    b_frames: bool = False
+    plain_s: float = 0.0
+    single_s: float = 0.0
+    vectors_s: float = 0.0
+    sandbox_s: float = 0.0
+    frames: int = 0
+    decoded: int = 0
+    exact: bool = True
+
+
+def live(path: Path, pool: SandboxPool) -> Live:
+    """Decode a clip segment by segment in every way; each way twice, the faster counts."""
+    out = Live()
+    child = psutil.Process(pool.pids()[0])
+    request = DecodeRequest(*SIZE, tail=Tail.LEAVE, limits=LIMITS)
+    for piece in cut(path, target_s=2.0, max_bytes=1 << 30):
+        bare = replace(request, vectors=False)
+        single = min_cpu(lambda: decode_segment(piece.data, bare))  # noqa: B023
+        moved = replace(request, gather=MotionGather(GATHER))
+        vectors = min_cpu(lambda: decode_segment(piece.data, moved))  # noqa: B023
+        decoded = decode_segment(piece.data, bare)
+        wanted = {frame.info.index for frame in decoded.frames}
+        plain = min_cpu(lambda: plain_segment(piece.data, wanted))  # noqa: B023
+        with Clock(child) as sandboxed:
+            pool.decode(piece.data, bare)
+        pixels, b_frames = plain_segment(piece.data, wanted)
+        out.exact = out.exact and len(pixels) == len(decoded.pixels)
+        out.exact = out.exact and all((a == b).all() for a, b in zip(pixels, decoded.pixels, strict=False))
+        out.b_frames |= b_frames
+        out.plain_s, out.single_s = out.plain_s + plain, out.single_s + single
+        out.vectors_s, out.sandbox_s = out.vectors_s + vectors, out.sandbox_s + sandboxed.cpu
+        out.frames, out.decoded = out.frames + decoded.facts.frames, out.decoded + decoded.facts.decoded
+        request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
+    return out
+
+
+def plain_segment(data: bytes, wanted: set[int]) -> tuple[list[U8], bool]:
+    """The samples of a segment (presentation indexes) by decoding all of it, and whether it has B-frames."""
+    painter, out, b_frames = Painter(), [], False
+    with Video(io.BytesIO(data), vectors=False, limits=LIMITS) as video:
+        for index, frame in enumerate(video.frames()):
+            b_frames |= frame.pict_type == Picture.B
+            if index in wanted:
+                out.append(painter.paint(frame, frame_geometry(frame, *SIZE, Fit.STRETCH)))
+    return out, b_frames
+
+
+def min_cpu(work: Callable[[], object]) -> float:
+    """CPU seconds, the smaller of two runs."""
+    seconds = []
+    for _ in range(2):
+        with Clock() as clock:
+            work()
+        seconds.append(clock.cpu)
+    return min(seconds)
+
+
+def single_pass(rows: Sequence[Row]) -> dict[str, object]:
+    """Sums per kind, and the worst clip of each."""
+    out: dict[str, object] = {}
+    for name, kind, column in (
+        ("b", "b", "single_s"),
+        ("p", "p", "single_s"),
+        ("vectors_p", "p", "vectors_s"),
+    ):
+        mine = [row for row in rows if row.kind == kind]
+        if not mine:
+            continue
+        out[name] = round(sum(row.plain_s for row in mine) / sum(getattr(row, column) for row in mine), 3)
+        ratios = {row.clip: row.plain_s / getattr(row, column) for row in mine}
+        worst = min(ratios, key=ratios.__getitem__)
+        out[f"{name}_worst"] = {"clip": worst, "ratio": round(ratios[worst], 3)}
+    return out
+
+
 def measure(path: Path, pool: SandboxPool, threads: int) -> Row:
     """All ways of decoding one clip."""
-    data = path.read_bytes()
     grids = {"dense": SamplingGrid(500_000), "sparse": SamplingGrid(5_000_000)}
     clocks: dict[str, Clock] = {}
     shares, exact = {}, True
@@ -114,23 +213,24 @@ def measure(path: Path, pool: SandboxPool, threads: int) -> Row:
             truth = plain(path, decoder)
         shares[name] = decoder.work.frames / max(1, decoder.work.packets)
         exact = exact and got.keys() == truth.keys() and all((got[i] == truth[i]).all() for i in truth)
-    request = DecodeRequest(*SIZE, gather=MotionGather(GATHER), limits=LIMITS)
-    with Clock() as single:
-        facts = decode_segment(data, request).facts
-    with Clock(psutil.Process(pool.pids()[0])) as sandbox:
-        pool.decode(data, request)
-    base = clocks["plain dense"]
+    base, sent = clocks["plain dense"], live(path, pool)
     return Row(
         clip=path.name,
-        frames=facts.frames,
-        single_pass=round(base.cpu / single.cpu, 2),
-        sandbox=round(base.cpu / sandbox.cpu, 2),
+        frames=sent.frames,
+        kind="b" if sent.b_frames else "p",
+        plain_s=round(sent.plain_s, 3),
+        single_s=round(sent.single_s, 3),
+        vectors_s=round(sent.vectors_s, 3),
+        single_pass=round(sent.plain_s / sent.single_s, 2),
+        with_vectors=round(sent.plain_s / sent.vectors_s, 2),
+        live_decoded=round(sent.decoded / max(1, sent.frames), 3),
+        sandbox=round(sent.plain_s / max(1e-3, sent.sandbox_s), 2),
         parallel=round(base.cpu / clocks["dense"].cpu, 2),
         parallel_elapsed=round(base.elapsed / clocks["dense"].elapsed, 2),
         decoded=round(shares["dense"], 3),
         sparse=round(clocks["plain sparse"].cpu / clocks["sparse"].cpu, 2),
         sparse_decoded=round(shares["sparse"], 3),
-        exact=exact,
+        exact=exact and sent.exact,
     )
 
 
@@ -147,7 +247,19 @@ def main(arguments: list[str] | None = None) -> int:
     if not clips:
         print("no footage: set LOOKOUT_FOOTAGE, or name files", file=sys.stderr)
         return 2
-    head = ("frames", "single", "sandbox", "parallel", "elapsed", "decoded", "sparse", "decoded")
+    head = (
+        "frames",
+        "kind",
+        "single",
+        "decoded",
+        "vectors",
+        "sandbox",
+        "parallel",
+        "elapsed",
+        "decoded",
+        "sparse",
+        "decoded",
+    )
     print(f"{'clip':40}" + "".join(f"{name:>9}" for name in head))
     rows = []
     with SandboxPool(1) as pool:
@@ -159,10 +271,13 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{clip.name:40}{error}")
                 continue
             rows.append(row)
-            dense = f"{row.single_pass:9}{row.sandbox:9}{row.parallel:9}{row.parallel_elapsed:9}"
+            sent = (
+                f"{row.kind:>9}{row.single_pass:9}{row.live_decoded:9.0%}{row.with_vectors:9}{row.sandbox:9}"
+            )
+            dense = f"{row.parallel:9}{row.parallel_elapsed:9}"
             sparse = f"{row.decoded:9.0%}{row.sparse:9}{row.sparse_decoded:9.0%}"
             print(
-                f"{row.clip[:39]:40}{row.frames:9}{dense}{sparse}{'' if row.exact else '  DIFFERS'}",
+                f"{row.clip[:39]:40}{row.frames:9}{sent}{dense}{sparse}{'' if row.exact else '  DIFFERS'}",
                 flush=True,
             )
     means = {
@@ -172,6 +287,7 @@ def main(arguments: list[str] | None = None) -> int:
     summary = {
         "threads": options.threads,
         "exact": all(row.exact for row in rows),
+        "single_pass": single_pass(rows),
         **{name: round(value, 3) for name, value in means.items()},
         "clips": [asdict(row) for row in rows],
     }

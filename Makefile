@@ -81,6 +81,12 @@ chart: setup  ## write the chart's derived files: schema, README, topic table
 images: setup  ## build the CPU images with docker, podman or buildah; prints their sizes
 	$(BIN)/python docker/build.py
 
+sbom: setup  ## CycloneDX lists of what each image installs, into out/sbom
+	mkdir -p out/sbom
+	for each in docker/requirements/*.txt; do \
+	  $(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements $$each \
+	    -o out/sbom/$$(basename $$each .txt).json || exit 1; done
+
 test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
 	$(BIN)/python -m tests.cluster
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from lookout.wire import all_topics
-from tests.cluster import beyond, chart, storage, workshop
+from tests.cluster import beyond, brokers, chart, storage, workshop
 from tests.cluster.cluster import API, Cluster
 from tests.cluster.outside import QUESTIONS, Film, Outcomes, Stranger, await_topics, differences, films
 from tests.cluster.tools import CACHE, ToolError, build_all, say
@@ -93,7 +93,7 @@ def _play(
     before = objects(cluster)
     options: list[str] = []
     if everything:
-        storage.provide(cluster, ["kafka"])
+        storage.provide(cluster, ["kafka", *(f"broker-{number}" for number in range(brokers.COUNT))])
         before = objects(cluster)
         for name, value in {"size": "5Gi", "className": storage.CLASS}.items():
             options += ["--set", f"tryout.kafka.storage.{name}={value}"]
@@ -119,12 +119,57 @@ def _play(
         score.committed += later.committed
         score.doubled += later.doubled
     wrong += watch_resources(cluster, tell)
-    tell("uninstalling")
-    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "180s")
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
+    uninstall(cluster, tell)
+    if everything:
+        later = three_brokers(cluster, cast, calm, tell)
+        wrong += differences(calm, "calm-", later, "three-")
+        score.expected += calm.committed
+        score.committed += later.committed
+        score.doubled += later.doubled
+        uninstall(cluster, tell)
     left = objects(cluster) - before
     score.left_behind = len(left)
     return [*wrong, *(f"left behind: {each}" for each in sorted(left))]
+
+
+def uninstall(cluster: Cluster, tell: Callable[[str], None]) -> None:
+    """Remove the release and its namespace."""
+    tell("uninstalling")
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "180s")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
+
+
+def three_brokers(
+    cluster: Cluster, cast: list[Film], calm: Outcomes, tell: Callable[[str], None]
+) -> Outcomes:
+    """Install over three brokers with TLS and SCRAM; kill each of them while the films play."""
+    tell("three brokers with TLS and SCRAM, a Redis with a password")
+    _namespace(cluster)
+    values = brokers.start(cluster, NAMESPACE, image_name("tryout"))
+    _helm_install(cluster, [*values, "--set", "topics.partitions=4"])
+    tell("installed over three brokers")
+
+    def stranger() -> Stranger:
+        return Stranger(cluster, brokers.outside_addresses(cluster, NAMESPACE))
+
+    for watch, question in QUESTIONS.items():
+        stranger().ask(watch, question, "*")
+    time.sleep(2.0)
+    pieces = max(len(film.segments) for film in cast)
+    kills = {pieces * (number + 1) // (brokers.COUNT + 1): number for number in range(brokers.COUNT)}
+    for index in range(pieces):
+        for film in cast:
+            if index < len(film.segments):
+                stranger().publish(f"three-{film.name}", film.segments[index : index + 1])
+        if index in kills:
+            tell(brokers.kill_one(cluster, NAMESPACE, kills[index]))
+            cluster.kubectl(
+                "-n", NAMESPACE, "rollout", "status", f"statefulset/{brokers.NAME}", "--timeout=300s"
+            )
+        time.sleep(0.3)
+    found = _settle(stranger(), "three-", calm.committed)
+    tell(f"three brokers, each killed once: {found.committed} verdicts, {len(found.alerts)} alerts")
+    return found
 
 
 def further(
@@ -194,11 +239,19 @@ def _apply(cluster: Cluster, kind: str, name: str, spec: dict[str, object]) -> s
 def install(cluster: Cluster, tell: Callable[[str], None], *options: str) -> None:
     """Install the release as a stranger would, and wait until every pod is ready."""
     tell("helm install")
+    _namespace(cluster)
+    _helm_install(cluster, ["--set", f"tryout.kafka.outside.host={API}", *options])
+    tell("installed, every pod is ready")
+
+
+def _namespace(cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    values = ["--set", f"tryout.kafka.outside.host={API}", "--set", f"image.tag={tag()}", *options]
+
+
+def _helm_install(cluster: Cluster, options: Sequence[str]) -> None:
+    values = ["--set", f"image.tag={tag()}", *options]
     cluster.helm("install", RELEASE, CHART, "--namespace", NAMESPACE, *values, "--wait", "--timeout", "600s")
-    tell("installed, every pod is ready")
 
 
 def undisturbed(stranger: Stranger, cast: list[Film], score: Score, tell: Callable[[str], None]) -> Outcomes:

@@ -121,9 +121,16 @@ def export(images: Sequence[str], name: str) -> Path:
     target = _HOME / f"oci-{name}"
     target.mkdir(parents=True, exist_ok=True)
     policy = str(_HOME / "buildah" / "policy.json")
+    record = _HOME / f"exported-{name}.json"
+    exported: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     for image in images:
-        options = ("--signature-policy", policy, "--quiet", "--disable-compression")
-        buildah("push", *options, image, f"oci:{target}:{image}")
+        identity = buildah("images", "--no-trunc", "--format", "{{.ID}}", image).strip()
+        if exported.get(image) != identity:
+            options = ("--signature-policy", policy, "--quiet", "--disable-compression")
+            buildah("push", *options, image, f"oci:{target}:{image}")
+            exported[image] = identity
+    exported = {image: exported[image] for image in images}
+    record.write_text(json.dumps(exported))
     _keep_only(target, set(images))
     return target
 

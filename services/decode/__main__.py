@@ -1,6 +1,7 @@
 """`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
 from lookout.codec import SandboxPool, SandboxSettings
+from lookout.codec.confine import hide_memory
 from lookout.runtime import Context, main, traced
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.metrics import Numbers
@@ -14,8 +15,12 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     """The handler with its decoders and its store."""
     settings = context.settings
     sandbox = SandboxSettings(
-        memory=settings.decoder_memory, cpu_s=settings.decoder_cpu_s, wall_s=settings.decoder_wall_s
+        memory=settings.decoder_memory,
+        cpu_s=settings.decoder_cpu_s,
+        wall_s=settings.decoder_wall_s,
+        modules=("lookout.pruning",),
     )
+    hide_memory()
     # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)

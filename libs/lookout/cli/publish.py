@@ -168,7 +168,7 @@ def publish(
                 if whole:
                     pieces = _whole(each)
                 elif each is None:
-                    pieces = cut_pipe(sys.stdin.buffer, seconds)
+                    pieces = cut_pipe(pool, sys.stdin.buffer, seconds)
                 else:
                     pieces = cut_file(pool, each, seconds)
                 done = publish_one(publisher, name, pieces, rate, start_us, tell)
@@ -217,8 +217,8 @@ def publish_one(
 
 
 def cutter() -> SandboxPool:
-    """A sandboxed process that cuts files."""
-    return SandboxPool(1, SandboxSettings(strict=False))
+    """A process that cuts files and pipes and can do nothing else (on Linux; elsewhere less is ensured)."""
+    return SandboxPool(1, SandboxSettings(strict=sys.platform == "linux"))
 
 
 def cut_file(pool: SandboxPool, path: Path, seconds: float) -> Iterator[Piece]:
@@ -227,12 +227,9 @@ def cut_file(pool: SandboxPool, path: Path, seconds: float) -> Iterator[Piece]:
     return pool.cut(path, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
 
 
-def cut_pipe(pipe: BinaryIO, seconds: float) -> Iterator[Piece]:
-    """The same of a pipe, which cannot be read twice: in this process, as a container that the program at its
-    other end has just written."""
-    from lookout import codec
-
-    return codec.cut(pipe, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
+def cut_pipe(pool: SandboxPool, pipe: BinaryIO, seconds: float) -> Iterator[Piece]:
+    """The same of a pipe, each piece as soon as it is whole."""
+    return pool.cut_stream(pipe, target_s=seconds, max_bytes=MAX_SEGMENT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

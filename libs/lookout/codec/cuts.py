@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import BinaryIO
 
 from lookout.codec.cutting import cut
 from lookout.codec.types import CodecError, CutRequest, Reason, Segment
@@ -22,17 +23,29 @@ class _Cut:
 
 
 class Cuts:
-    """The files that are being cut. Only for speed: any process answers a request alike."""
+    """The files that are being cut. Only for speed: any process answers a request for a file alike."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, float, int], _Cut] = OrderedDict()
 
-    def pieces(self, request: CutRequest) -> tuple[Segment, ...]:
-        """What the request asks for; nothing at the file's end. Errors: `CodecError`, in a piece's place."""
+    def pieces(self, request: CutRequest, file: BinaryIO | None) -> tuple[Segment, ...]:
+        """What the request asks for; nothing at the file's end.
+
+        Args:
+            file: the file of `request.path` at its beginning; unset: it was given before.
+
+        Raises:
+            CodecError: in a piece's place.
+        """
         key = (request.path, request.target_s, request.max_bytes)
         going = self._open.pop(key, None)
-        if going is None or going.position != request.first:
-            going = _begin(request)
+        if going is not None and going.position == request.first:
+            if file is not None:
+                file.close()
+        elif file is not None:
+            going = _begin(request, file)
+        else:
+            raise CodecError(Reason.REQUEST, f"no file was given for {request.path}")
         found = _take(going, request.limit)
         if going.error is not None and not found:
             raise going.error
@@ -43,15 +56,16 @@ class Cuts:
         return found
 
 
-def _begin(request: CutRequest) -> _Cut:
-    pieces = _read(request)
+def _begin(request: CutRequest, file: BinaryIO) -> _Cut:
+    pieces = _read(request, file)
     skipped = sum(1 for _ in islice(pieces, request.first))
     return _Cut(pieces, skipped)
 
 
-def _read(request: CutRequest) -> Iterator[Segment]:
+def _read(request: CutRequest, file: BinaryIO) -> Iterator[Segment]:
     try:
-        yield from cut(request.path, target_s=request.target_s, max_bytes=request.max_bytes)
+        with file:
+            yield from cut(file, target_s=request.target_s, max_bytes=request.max_bytes)
     except OSError as error:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
 

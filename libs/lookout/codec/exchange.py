@@ -10,13 +10,18 @@ import io
 import json
 import os
 import pickle
+import select
+import struct
 import tempfile
+import time
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
 from lookout.codec import types
 
+_LENGTH = struct.Struct("<I")
+_PIPE_BYTES = 1 << 16
 _RECORDS = (
     types.Basis,
     types.DecodedSegment,
@@ -85,6 +90,61 @@ def shared_file() -> int:
         return os.dup(file.fileno())
 
 
+def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
+    """Send a message through a pipe.
+
+    Args:
+        seconds: how long the other side may take to read it; unset: for ever. Needs a non-blocking pipe.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    view = memoryview(_LENGTH.pack(len(data)) + data)
+    while view:
+        _await(fd, select.POLLOUT, deadline)
+        view = view[os.write(fd, view[:_PIPE_BYTES]) :]
+
+
+def receive_message(fd: int, limit: int, seconds: float | None = None) -> bytes:
+    """Receive a message from a pipe.
+
+    Args:
+        limit: the longest that is accepted, bytes.
+        seconds: how long the whole of it may take; unset: for ever.
+
+    Raises:
+        EOFError: the other side is gone.
+        TimeoutError: it took longer.
+        ValueError: it is longer than the limit.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    (length,) = _LENGTH.unpack(_receive(fd, _LENGTH.size, deadline))
+    if length > limit:
+        raise ValueError(f"a message of {length} bytes; {limit} are allowed")
+    return _receive(fd, length, deadline)
+
+
+def _receive(fd: int, size: int, deadline: float | None) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        _await(fd, select.POLLIN, deadline)
+        part = os.read(fd, min(size, _PIPE_BYTES))
+        if not part:
+            raise EOFError("the other side has closed the pipe")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _await(fd: int, what: int, deadline: float | None) -> None:
+    poll = select.poll()
+    poll.register(fd, what)
+    left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+    if not poll.poll(left):
+        raise TimeoutError("the other side takes too long")
+
+
 def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
     """Write the whole of `data` at an offset."""
     view = memoryview(data)
@@ -124,9 +184,11 @@ def store_result(fd: int, result: object) -> Reply:
     return Reply("done", size=len(body), buffers=tuple(sizes))
 
 
-def load_result(fd: int, reply: Reply) -> object:
+def load_result(fd: int, reply: Reply, limit: int | None = None) -> object:
     """Take an object out of the shared file; its arrays are the caller's own. Errors:
-    pickle.UnpicklingError."""
+    pickle.UnpicklingError; ValueError where it has more than `limit` bytes."""
+    if limit is not None and reply.size + sum(reply.buffers) > limit:
+        raise ValueError(f"{reply.size + sum(reply.buffers)} bytes; {limit} are allowed")
     body = read_all(fd, reply.size)
     buffers, offset = [], reply.size
     for size in reply.buffers:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lookout.codec.types import CodecError, Limits, Reason
 
@@ -61,13 +61,18 @@ class Inspection:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
-def inspect_file(path: str) -> Inspection:
-    """Decode a whole file in this process and count. Use `survey.inspect` for files of unknown origin."""
+def inspect_file(path: str, file: BinaryIO | None = None) -> Inspection:
+    """Decode a whole file in this process and count. Use `survey.inspect` for files of unknown origin.
+
+    Args:
+        path: what to call it, and where it is unless `file` is given.
+        file: the file, open.
+    """
     facts: dict[str, Any] = {"path": path}
     try:
-        with Path(path).open("rb") as file:
-            facts["bytes"] = file.seek(0, 2)
-            _count(file, facts)
+        with file or Path(path).open("rb") as source:
+            facts["bytes"] = source.seek(0, 2)
+            _count(source, facts)
     except CodecError as error:
         facts |= {"reason": error.reason.value, "error": error.detail}
     except OSError as error:

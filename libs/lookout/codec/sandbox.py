@@ -3,46 +3,70 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lookout.codec.exchange import Reply, load_result, shared_file, write_all
+from lookout.codec.exchange import (
+    Reply,
+    load_result,
+    receive_message,
+    send_message,
+    shared_file,
+    write_all,
+)
 from lookout.codec.types import CodecError, CutRequest, DecodedSegment, DecodeRequest, Reason, Segment
 from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
-    from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
+    from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableRequest, TableResult
 
 MAX_REPLY = 1 << 20
+_pipes = count()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
     """What one worker may use.
 
-    memory: address space, bytes; cpu_s: CPU seconds for one job; wall_s: seconds for one job; start_s:
-    seconds to start; threads: slice threads of the decoder; jobs: jobs before a worker is replaced; strict:
-    refuse to work where sockets cannot be taken away for good."""
+    Attributes:
+        memory: address space, bytes.
+        result: the largest result of one job, bytes.
+        cpu_s: CPU seconds for one job.
+        wall_s: seconds for one job.
+        start_s: seconds to start.
+        threads: slice threads of the decoder.
+        jobs: jobs before a worker is replaced.
+        strict: refuse to work where the kernel cannot confine a process.
+        landlock: use Landlock where the kernel has it.
+        modules: imported before the worker is confined; what a request's gather is made of.
+    """
 
     memory: int = 2 * 1024**3
+    result: int = 512 * 1024**2
     cpu_s: float = 60.0
     wall_s: float = 90.0
     start_s: float = 120.0
     threads: int = 1
     jobs: int = 2000
     strict: bool = True
+    landlock: bool = True
+    modules: tuple[str, ...] = ()
 
 
 class SandboxError(LookoutError, RuntimeError):
@@ -53,21 +77,29 @@ class _WorkerLostError(Exception):
     """A worker died or hung."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """kind: decode, inspect or cut; data: a segment's bytes; file: descriptor of what it reads."""
+
+    kind: str
+    data: bytes = b""
+    argument: object = None
+    file: int | None = None
+
+
 class _Worker:
     """One child process and the channels to it."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._in, self._out = shared_file(), shared_file()
-        job_read, job_write = os.pipe()
-        reply_read, reply_write = os.pipe()
-        self._jobs, self._replies = (
-            Connection(job_write, readable=False),
-            Connection(reply_read, writable=False),
-        )
-        fields = ("memory", "cpu_s", "threads", "strict")
+        job_read, self._jobs = os.pipe()
+        self._replies, reply_write = os.pipe()
+        self._files, files_read = socket.socketpair()
+        os.set_blocking(self._jobs, False)
+        fields = ("memory", "result", "cpu_s", "threads", "strict", "landlock", "modules")
         options = json.dumps({name: getattr(settings, name) for name in fields})
-        child = (job_read, reply_write, self._in, self._out)
+        child = (job_read, reply_write, files_read.fileno(), self._in, self._out)
         directory = tempfile.mkdtemp(prefix="lookout-codec-")
         try:
             # A new program, never a fork: threads of Kafka and gRPC may hold any lock in this process.
@@ -87,6 +119,7 @@ class _Worker:
             os.rmdir(directory)
             os.close(job_read)
             os.close(reply_write)
+            files_read.close()
         self.done = 0
         self._ready = False
         self.means = ""
@@ -95,41 +128,48 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, kind: str, data: bytes, argument: object) -> object:
-        """One job. Errors: `_WorkerLostError`, `CodecError`, `SandboxError`."""
+    def run(self, job: _Job, wall_s: float | None) -> object:
+        """One job, in at most `wall_s` seconds. Errors: `_WorkerLostError`, `CodecError`, `SandboxError`."""
         if not self._ready:
             self._expect(self._settings.start_s, "did not start")
             self._ready = True
         try:
-            write_all(self._in, data)
-            self._jobs.send_bytes(pickle.dumps((kind, len(data), argument)))
-        except (BrokenPipeError, OSError):
+            write_all(self._in, job.data)
+            if job.file is not None:
+                socket.send_fds(self._files, [b"f"], [job.file])
+            message = pickle.dumps((job.kind, len(job.data), job.argument, job.file is not None))
+            send_message(self._jobs, message, self._settings.wall_s)
+        except TimeoutError:
+            raise _WorkerLostError("takes no job") from None
+        except OSError:
             raise _WorkerLostError(self._fate()) from None
-        reply = self._expect(self._settings.wall_s, "hung")
+        reply = self._expect(wall_s, "hung")
         self.done += 1
         try:
-            result = load_result(self._out, reply)
+            result = load_result(self._out, reply, self._settings.result)
         except Exception as error:  # whatever a worker gone wrong may have written
             raise _WorkerLostError(f"sent no result that can be read ({error})") from None
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
 
-    def _expect(self, seconds: float, otherwise: str) -> Reply:
+    def _expect(self, seconds: float | None, otherwise: str) -> Reply:
         try:
-            if not self._replies.poll(seconds):
-                raise _WorkerLostError(f"{otherwise} within {seconds:g} s")
-            reply = Reply.decode(self._replies.recv_bytes(MAX_REPLY))
+            reply = Reply.decode(receive_message(self._replies, MAX_REPLY, seconds))
+        except TimeoutError:
+            raise _WorkerLostError(f"{otherwise} within {seconds:g} s") from None
         except (EOFError, OSError):
             raise _WorkerLostError(self._fate()) from None
         except (ValueError, TypeError, KeyError) as error:
             raise _WorkerLostError(f"sent no answer that can be read ({error})") from None
         if reply.status == "error":
-            raise CodecError(Reason(reply.reason), reply.detail)
+            raise CodecError(_reason(reply.reason), reply.detail)
         if reply.status == "broken":
             raise SandboxError(reply.detail)
         if reply.status == "ready":
             self.means = reply.detail
+            if "no Landlock" in self.means:
+                _log.warning("decoders are confined by %s", self.means)
         return reply
 
     def _fate(self) -> str:
@@ -149,19 +189,19 @@ class _Worker:
         """End the process and give every descriptor back."""
         self._process.kill()
         self._process.wait()
-        self._jobs.close()
-        self._replies.close()
-        os.close(self._in)
-        os.close(self._out)
+        self._files.close()
+        for descriptor in (self._jobs, self._replies, self._in, self._out):
+            os.close(descriptor)
 
 
 class SandboxPool:
     """Decoder processes shared by any number of threads.
 
-    A worker has no sockets, starts no programs, works in an empty directory and is limited in memory and
-    time. One that dies or hangs is replaced and the job tried once more; a segment that does it twice is a
-    `CodecError` with POISON. Use it as a context manager or call `close`; nothing is left running, and
-    workers also end when this process does."""
+    A worker opens no files but installed code, has no sockets, starts no programs, reaches no other process,
+    works in an empty directory and is limited in memory and time. One that dies or hangs is replaced and the
+    job tried once more; a segment that does it twice is a `CodecError` with POISON. Use it as a context
+    manager or call `close`; nothing is left running, and workers also end when this process does.
+    """
 
     def __init__(self, workers: int = 1, settings: SandboxSettings | None = None) -> None:
         if workers < 1:
@@ -182,44 +222,82 @@ class SandboxPool:
             raise CodecError(
                 Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
             )
-        return cast(DecodedSegment, self._run("decode", segment, request))
+        return cast(DecodedSegment, self._run(_Job("decode", segment, request)))
 
     def inspect(self, path: str) -> Inspection:
-        """Inspect one file; what is wrong with it is in the result. Errors: `CodecError` with UNAVAILABLE,
-        CLOSED or POISON."""
-        return cast("Inspection", self._run("inspect", b"", path))
+        """Inspect one file; what is wrong with it is in the result. Errors: `CodecError` with UNREADABLE,
+        UNAVAILABLE, CLOSED or POISON."""
+        with _opened(path) as file:
+            return cast("Inspection", self._run(_Job("inspect", argument=path, file=file)))
 
     def cut(
         self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
         """The pieces of a file, a few at a time, as `lookout.codec.cut` makes them. Errors: `CodecError`."""
         request = CutRequest(os.path.abspath(path), target_s, max_bytes)
-        while pieces := cast(tuple[Segment, ...], self._run("cut", b"", request)):
+        while True:
+            with _opened(path) as file:
+                pieces = cast(tuple[Segment, ...], self._run(_Job("cut", argument=request, file=file)))
+            if not pieces:
+                return
             yield from pieces
             request = replace(request, first=request.first + len(pieces))
+
+    def cut_stream(
+        self, pipe: BinaryIO, *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
+    ) -> Iterator[Segment]:
+        """The pieces of a pipe, each as soon as it is whole; waits as long as nothing comes.
+
+        One worker reads the pipe from its beginning to its end. A pipe cannot be read twice: where the worker
+        dies there is no second try.
+
+        Raises:
+            CodecError: as `lookout.codec.cut`, or with POISON.
+        """
+        request = CutRequest(f"pipe {next(_pipes)}", target_s, max_bytes, limit=1)
+        file: int | None = pipe.fileno()
+        worker = self._take()
+        try:
+            while True:
+                job = _Job("cut", argument=request, file=file)
+                pieces = cast(tuple[Segment, ...], worker.run(job, wall_s=None))
+                if not pieces:
+                    return
+                yield from pieces
+                request, file = replace(request, first=request.first + len(pieces)), None
+        except _WorkerLostError as lost:
+            if self._closed:
+                raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded") from None
+            raise CodecError(Reason.POISON, f"the decoder failed on the stream: {lost}") from None
+        finally:
+            self._drop(worker, restart=False)  # it holds the pipe
 
     def recording_table(self, path: str) -> TableResult:
         """The packets of a whole file. Errors: `CodecError`."""
         from lookout.codec.recording_jobs import TableRequest
 
-        return cast("TableResult", self._run("recording", b"", TableRequest(os.path.abspath(path))))
+        return cast("TableResult", self._of_recording(TableRequest(os.path.abspath(path))))
 
     def recording_sample(self, request: SampleRequest) -> SampleResult:
         """Some frames of a file. Errors: `CodecError`, with POISON where they kill the decoder twice."""
         wanted = replace(request, path=os.path.abspath(request.path))
-        return cast("SampleResult", self._run("recording", b"", wanted))
+        return cast("SampleResult", self._of_recording(wanted))
+
+    def _of_recording(self, request: TableRequest | SampleRequest) -> object:
+        with _opened(request.path) as file:
+            return self._run(_Job("recording", argument=request, file=file))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""
         with self._lock:
             return sorted(worker.pid for worker in self._alive)
 
-    def _run(self, kind: str, data: bytes, argument: object) -> object:
+    def _run(self, job: _Job) -> object:
         fates: list[str] = []
         while len(fates) < 2:
             worker = self._take()
             try:
-                result = worker.run(kind, data, argument)
+                result = worker.run(job, self.settings.wall_s)
             except _WorkerLostError as lost:
                 self._drop(worker)
                 fates.append(str(lost))
@@ -265,10 +343,10 @@ class SandboxPool:
         else:
             self._seats.put(worker)
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: _Worker, restart: bool = True) -> None:
         self._retire(worker)
         with self._lock:
-            self.restarts += not self._closed
+            self.restarts += restart and not self._closed
         self._seats.put(None)
 
     def _retire(self, worker: _Worker) -> None:
@@ -309,6 +387,25 @@ class SandboxPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor of a file that may be read. Errors: `CodecError` with UNREADABLE."""
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
+    with file:
+        yield file.fileno()
+
+
+def _reason(name: str) -> Reason:
+    """A worker that hostile bytes have taken over may name any."""
+    try:
+        return Reason(name)
+    except ValueError:
+        return Reason.POISON
 
 
 def _environment() -> dict[str, str]:

@@ -1,60 +1,94 @@
 """The sandboxed decoder process. Started by `SandboxPool`, never imported by anyone else.
 
-Arguments: descriptors of the job pipe, the reply pipe, the shared input and the shared output, then
-settings as JSON."""
+Arguments: descriptors of the job pipe, the reply pipe, the socket that files come through, the shared input
+and the shared output, then settings as JSON."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
+import pkgutil
+import socket
+import stat
 import sys
 import threading
 import traceback
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import BinaryIO
 
-from lookout.codec.confine import ConfinementError, limit_cpu, limit_memory, take_away_network
+import av
+
+from lookout.codec import container, decoded_frame, timeline  # noqa: F401 (imported while that is allowed)
+from lookout.codec.confine import confine, limit_cpu, limit_memory
+from lookout.codec.confinement import ConfinementError
 from lookout.codec.cuts import Cuts
 from lookout.codec.decoder import decode_segment
-from lookout.codec.exchange import Reply, read_all, store_result
+from lookout.codec.exchange import Reply, read_all, receive_message, send_message, store_result
 from lookout.codec.inspection import inspect_file
 from lookout.codec.recording_jobs import RecordingJobs
 from lookout.codec.types import CodecError, Reason
 
+MAX_JOB = 16 << 20
 
-def _jobs(pipe: Connection) -> SimpleQueue[bytes]:
-    """The parent's jobs, read on a thread of its own: once the parent is gone, so is this process, at
-    once."""
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    jobs: int
+    replies: int
+    files: socket.socket
+    shared_in: int
+    shared_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """What is kept from one job to the next."""
+
+    cuts: Cuts
+    recordings: RecordingJobs
+
+
+def _queue(pipe: int) -> SimpleQueue[bytes]:
+    """The parent's jobs, read on a thread of their own: this process ends as soon as the parent does."""
     queue: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
         try:
             while True:
-                queue.put(pipe.recv_bytes())
-        except (EOFError, OSError):
+                queue.put(receive_message(pipe, MAX_JOB))
+        except (EOFError, OSError, ValueError):
             os._exit(0)
 
     threading.Thread(target=read, name="jobs", daemon=True).start()
     return queue
 
 
-def _run(job: bytes, shared_in: int, threads: int, cuts: Cuts, recordings: RecordingJobs) -> object:
-    kind, size, argument = pickle.loads(job)  # jobs come from the parent, which is trusted
+def _file(channels: _Channels) -> BinaryIO:
+    """The file that the parent sent along with a job."""
+    _, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
+    # A pipe gives what there is; through a buffer it would be read only when that is full.
+    regular = stat.S_ISREG(os.fstat(descriptors[0]).st_mode)
+    return os.fdopen(descriptors[0], "rb", buffering=-1 if regular else 0)
+
+
+def _run(job: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> object:
+    kind, size, argument, with_file = pickle.loads(job)  # jobs come from the parent, which is trusted
+    file = _file(channels) if with_file else None
     if kind == "cut":
-        return cuts.pieces(argument)
+        return jobs.cuts.pieces(argument, file)
     if kind == "inspect":
-        return inspect_file(argument)
+        return inspect_file(argument, file)
     if kind == "recording":
-        return recordings.run(argument)
-    return decode_segment(bytes(read_all(shared_in, size)), argument, threads=threads)
+        return jobs.recordings.run(argument, file)
+    return decode_segment(bytes(read_all(channels.shared_in, size)), argument, threads=threads)
 
 
-def _answer(  # noqa: PLR0917
-    job: bytes, shared_in: int, shared_out: int, threads: int, cuts: Cuts, recordings: RecordingJobs
-) -> Reply:
+def _answer(job: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> Reply:
     try:
-        return store_result(shared_out, _run(job, shared_in, threads, cuts, recordings))
+        return store_result(channels.shared_out, _run(job, channels, threads, jobs))
     except CodecError as error:
         return Reply("error", error.detail, error.reason.value)
     except MemoryError:
@@ -63,26 +97,35 @@ def _answer(  # noqa: PLR0917
         return Reply("broken", traceback.format_exc(limit=-12))
 
 
+def _import_early(modules: list[str]) -> None:
+    """Import what would be imported on first use, which may not be possible any more."""
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        if "__main__" not in module.name:
+            importlib.import_module(module.name)
+    for name in modules:
+        importlib.import_module(name)
+
+
 def main(arguments: list[str]) -> None:
     """Give up what decoding does not need, then decode until the parent hangs up."""
-    job_fd, reply_fd, shared_in, shared_out = map(int, arguments[:4])
-    settings = json.loads(arguments[4])
-    replies = Connection(reply_fd, readable=False)
+    jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
+    channels = _Channels(jobs_fd, replies_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
+    settings = json.loads(arguments[5])
     try:
-        jobs = _jobs(Connection(job_fd, writable=False))
-        limit_memory(settings["memory"])
-        means = take_away_network(settings["strict"])
-    except (ConfinementError, OSError, ValueError) as error:
-        replies.send_bytes(Reply("error", str(error), Reason.UNAVAILABLE.value).encode())
+        _import_early(settings["modules"])
+        limit_memory(settings["memory"], settings["result"])
+        means = confine(strict=settings["strict"], landlock=settings["landlock"])
+    except (ConfinementError, ImportError, OSError, ValueError) as error:
+        send_message(replies_fd, Reply("error", str(error), Reason.UNAVAILABLE.value).encode())
         return
-    replies.send_bytes(Reply("ready", means).encode())
-    cuts, recordings = Cuts(), RecordingJobs()
+    jobs = _queue(jobs_fd)  # after confinement: a thread keeps what it could do when it started
+    send_message(replies_fd, Reply("ready", means).encode())
+    begun = _Jobs(Cuts(), RecordingJobs())
     while True:
         job = jobs.get()
         limit_cpu(settings["cpu_s"])
-        replies.send_bytes(
-            _answer(job, shared_in, shared_out, settings["threads"], cuts, recordings).encode()
-        )
+        reply = _answer(job, channels, settings["threads"], begun)
+        send_message(replies_fd, reply.encode())
 
 
 if __name__ == "__main__":

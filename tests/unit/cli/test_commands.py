@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -195,7 +195,7 @@ def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
     import av
     import numpy as np
 
-    from lookout.cli.publish import cut_pipe
+    from lookout.cli.publish import cut_pipe, cutter
 
     path = tmp_path / "clip.ts"
     with av.open(str(path), "w", format="mpegts") as container:
@@ -205,6 +205,8 @@ def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:
             picture = np.random.default_rng(index).integers(0, 255, (64, 64, 3), np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
         container.mux(stream.encode())
-    pieces = list(cut_pipe(io.BytesIO(path.read_bytes()), 2.0))
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as source, cutter() as pool:
+        assert source.stdout is not None
+        pieces = list(cut_pipe(pool, source.stdout, 2.0))
     assert len(pieces) == 3
     assert [piece.start_us for piece in pieces] == [0, 2_000_000, 4_000_000]

@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,8 +152,19 @@ class FakeMalice(Recorder):
         super().__init__()
         self.deed = deed
 
-    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
+    def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:  # noqa: PLR0912
         match self.deed:
+            case "half an answer":
+                os.write(_reply_pipe(), b"\x10\0\0\0")
+                time.sleep(600)
+            case "fill":
+                for fd in _shared_files():
+                    os.pwrite(fd, b"x", 1 << 30)
+            case escape if escape.startswith("escape "):
+                from tests.unit.codec.attempts import successes
+
+                _, parent, secret = escape.split(" ", 2)
+                raise ZeroDivisionError(f"succeeded: {successes(int(parent), secret)}")
             case "socket":
                 socket.socket()
             case "program":
@@ -165,6 +177,7 @@ class FakeMalice(Recorder):
                 while True:
                     pass
             case "sleep":
+                os.pwrite(_shared_files()[1], b"asleep", 0)
                 time.sleep(600)
             case "hoard":
                 bytearray(1 << 36)
@@ -173,11 +186,27 @@ class FakeMalice(Recorder):
 
     def sample(self, frame: FrameInfo) -> Motion:
         if self.deed == "look":
-            found = [len(os.listdir(".")), len([k for k in os.environ if "LOOKOUT" in k])]
+            found = [len(_listed(".")), len([k for k in os.environ if "LOOKOUT" in k])]
             return Motion(Basis.VECTORS, np.array([found], np.float16))
         if self.deed == "smuggle":
             return Smuggled()  # type: ignore[return-value]
         return Motion(Basis.NONE)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except PermissionError:  # the usual answer in a worker
+        return []
+
+
+def _reply_pipe() -> int:
+    """In a worker: the descriptor its answers go through."""
+    return int(sys.argv[2])
+
+
+def _shared_files() -> list[int]:
+    return [int(each) for each in sys.argv[4:6]]
 
 
 class Smuggled:

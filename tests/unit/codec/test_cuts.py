@@ -13,6 +13,7 @@ import pytest
 
 from lookout.codec import CodecError, Reason, SandboxPool, cut
 from lookout.codec.cuts import MOST_OPEN, Cuts
+from lookout.codec.sandbox import _Job
 from lookout.codec.types import CutRequest, Segment
 from tests.unit.codec.clips import encode
 
@@ -32,7 +33,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def all_of(cuts: Cuts, path: Path, limit: int) -> Iterator[tuple[Segment, ...]]:
     request = CutRequest(str(path), 1.0, 1 << 20, 0, limit)
-    while pieces := cuts.pieces(request):
+    while pieces := cuts.pieces(request, path.open("rb")):
         yield pieces
         request = CutRequest(str(path), 1.0, 1 << 20, request.first + len(pieces), limit)
 
@@ -56,7 +57,7 @@ def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None
     """Killed between two answers: its successor reads on from the same piece."""
     request = CutRequest(str(film), 1.0, 1 << 20, 0, 1)
     found: list[Segment] = []
-    while pieces := pool._run("cut", b"", request):
+    while pieces := pool._run(_Job("cut", argument=request, file=os.open(film, os.O_RDONLY))):
         assert isinstance(pieces, tuple)
         found += pieces
         request = CutRequest(str(film), 1.0, 1 << 20, len(found), 1)

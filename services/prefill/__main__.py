@@ -9,13 +9,15 @@ import transformers
 from lookout.engines import Engine, load_engine
 from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
 from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.chain import ChainRunner
 from lookout.services.prefill.handler import PrefillHandler
-from lookout.services.prefill.metrics import Numbers
+from lookout.services.prefill.loading import BlockCache, BlockLoader
+from lookout.services.prefill.metrics import Numbers, audit_histogram
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
 from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
-from lookout.windows import Planner, Policy, WindowSettings
+from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 
 
@@ -32,26 +34,32 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
         ) from error
-    batcher = Batcher(engine, settings.batch)
+    batcher = Batcher(engine, settings.batch, settings.key_batch)
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
-    node = Node(
-        settings.store, settings.redis_url, traced=traced, replicas=replicas, keep=True, security=settings
-    )
+    node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)
     context.on_close(node.close)
     table = context.table(WATCHES.name)
-    planner = Planner(engine.layout, WindowSettings(blocks=settings.blocks, policy=Policy.PRUNE_ONLY))
+    runner = ChainRunner(
+        Planner(engine.layout, settings.windows),
+        batcher,
+        reuse=settings.reuse,
+        audit_limit=settings.audit_limit,
+    )
+    cache = BlockCache(settings.block_bytes)
+    audits = audit_histogram(context.metrics.registry)
     handler = PrefillHandler(
         settings,
         Watches(table.view),
-        node.client,
-        batcher,
-        planner,
+        BlockLoader(node.client, cache, settings.fps, settings.give_up_s),
+        runner,
         log=context.rereader,
         model_digest=model,
+        layers=engine.layout.layers,
         wait_for_watches=table.at_least,
+        on_audit=audits.observe,
     )
-    context.metrics.registry.register(Numbers(handler, batcher))
+    context.metrics.registry.register(Numbers(handler, batcher, cache))
     context.metrics.registry.register(StoreNumbers(node.store))
     return handler
 
@@ -60,9 +68,24 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
     if settings.engine == "vllm":
         from lookout.engines import vllm
 
-        return vllm.load_engine(folder, dtype=settings.dtype)
+        return vllm.load_engine(
+            folder,
+            dtype=settings.dtype,
+            budget_bytes=settings.kv_bytes,
+            max_rows=settings.window_rows,
+            max_batched_rows=settings.batch_rows,
+            kv_cache_bytes=settings.block_table_bytes,
+            eager=not settings.cuda_graphs,
+        )
     transformers.utils.logging.disable_progress_bar()
-    return load_engine(folder, settings.device, getattr(torch, settings.dtype))
+    return load_engine(
+        folder,
+        settings.device,
+        getattr(torch, settings.dtype),
+        budget_bytes=settings.kv_bytes,
+        spill_dir=settings.kv_spill_dir,
+        rows_per_pass=settings.batch_rows,
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import threading
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from lookout.engines import Engine, WindowAnswer, WindowRequest
+from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
+from lookout.runtime import DeviceFailedError
 
 __all__ = ["Batcher"]
 
@@ -12,12 +13,22 @@ _Item = tuple[WindowRequest, "Future[WindowAnswer]"]
 
 
 class Batcher:
-    """Owns the engine's thread. `answer` may be called from any thread; it waits for no batch to fill."""
+    """Owns the engine's thread. `answer` may be called from any thread; it waits for no batch to fill.
 
-    def __init__(self, engine: Engine, limit: int) -> None:
+    A batch takes at most `key_limit` key windows whose KV is kept; the others wait for the next batches while
+    windows that reuse KV pass them. So a takeover of many cameras does not delay the others.
+
+    Args:
+        engine: Runs the batches.
+        limit: Windows of a batch.
+        key_limit: Key windows of a batch.
+    """
+
+    def __init__(self, engine: Engine, limit: int, key_limit: int | None = None) -> None:
         self._engine = engine
         self._limit = limit
-        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
+        self._key_limit = key_limit or limit
+        self._queue: SimpleQueue[_Item | str | None] = SimpleQueue()
         self._late: list[_Item] = []
         self._closed = False
         self.batches = 0
@@ -26,12 +37,24 @@ class Batcher:
         self._thread.start()
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside. Raises what the engine raised for a whole batch."""
+        """The answer to one window, its error inside.
+
+        Raises:
+            DeviceFailedError: The device failed; it says nothing about the window.
+            Exception: What the engine raised for the whole batch.
+        """
         future: Future[WindowAnswer] = Future()
         if self._closed:
             raise RuntimeError("the engine is closed")
         self._queue.put((request, future))
-        return future.result()
+        try:
+            return future.result()
+        except DeviceError as error:
+            raise DeviceFailedError(str(error)) from error
+
+    def forget(self, stream: str) -> None:
+        """Free the KV of a stream before the next batch. Returns at once."""
+        self._queue.put(stream)
 
     def close(self) -> None:
         """Finish the running batch, refuse what waits, close the engine."""
@@ -55,35 +78,47 @@ class Batcher:
         self._refuse()
 
     def _next(self) -> list[_Item] | None:
-        """Everything that waits, one window a stream; None at the end."""
+        """The next batch, in the order of arrival; None at the end."""
         waiting, self._late = self._late, []
-        if not waiting:
-            first = self._queue.get()
-            if first is None:
+        while not waiting or not self._queue.empty():
+            item = self._queue.get()
+            if item is None and not waiting:
                 return None
-            waiting.append(first)
-        while len(waiting) < self._limit:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                break
             if item is None:
                 self._queue.put(None)
                 break
-            waiting.append(item)
+            if isinstance(item, str):
+                self._engine.close_stream(item)
+            else:
+                waiting.append(item)
+        return self._chosen(waiting)
+
+    def _chosen(self, waiting: list[_Item]) -> list[_Item]:
+        """One window a stream and no more key windows than allowed; the others wait."""
         streams: set[str] = set()
         batch: list[_Item] = []
+        keys = 0
         for item in waiting:
-            stream = item[0].plan.stream
-            (self._late if stream in streams else batch).append(item)
+            request = item[0]
+            key = request.keep and request.plan.parent is None
+            stream = request.plan.stream
+            room = len(batch) < self._limit and stream not in streams
+            if room and not (key and keys >= self._key_limit):
+                batch.append(item)
+                keys += key
+            else:
+                self._late.append(item)
             streams.add(stream)
         return batch
 
     def _refuse(self) -> None:
+        closed = RuntimeError("the engine is closed")
+        for _, future in self._late:
+            future.set_exception(closed)
         while True:
             try:
                 item = self._queue.get_nowait()
             except Empty:
                 return
-            if item is not None:
-                item[1].set_exception(RuntimeError("the engine is closed"))
+            if item is not None and not isinstance(item, str):
+                item[1].set_exception(closed)

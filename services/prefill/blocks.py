@@ -62,8 +62,14 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
     return StrideBlock(stream_name(record), record.block.index, ())
 
 
-def load_block(record: tokens_pb2.TokensRecord, client: TensorClient) -> Loaded:
-    """The block with its tokens. Raises the store's errors."""
+def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, fps: float) -> Loaded:
+    """The block with its tokens. Raises the store's errors.
+
+    Args:
+        record: The block's record.
+        client: Where its tokens are fetched.
+        fps: Samples per second of stream time.
+    """
     block = record.block
     if not block.patches:
         return Loaded(empty_block(record))
@@ -77,13 +83,16 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient) -> Loaded:
     for patch in block.patches:
         rows = slice(start, start + patch.kept)
         start += patch.kept
+        seen = [block.frames[number] for number in patch.frames]
         frames.append(
             EncodedFrame(
-                time_us=block.frames[patch.frames[0]].time_us,
+                time_us=seen[0].time_us,
                 anchor=patch.anchor,
                 keep=keep_mask(block, patch),
                 tokens=tokens[rows],
                 deepstack=None if deep is None else deep[:, rows],
+                slot_us=round(seen[0].sample * 1_000_000 / fps),
+                label_us=sum(frame.time_us for frame in seen) // len(seen),
             )
         )
     return Loaded(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)

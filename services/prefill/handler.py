@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from lookout.engines import EngineError, Question, StreamFailedError, WindowAnswer, WindowRequest
+from lookout.engines import EngineError, Question
 from lookout.runtime import (
     BadRecordError,
     DeadLetter,
@@ -18,26 +18,20 @@ from lookout.runtime import (
     RecordsGoneError,
     Result,
     StoredCheckpoint,
-    TransientError,
     digest,
+    sampling_text,
 )
-from lookout.services.prefill.blocks import check_block, empty_block, load_block, stream_name
+from lookout.services.prefill.blocks import check_block, stream_name
+from lookout.services.prefill.chain import AnsweredWindow, Chain, ChainRunner
 from lookout.services.prefill.idle import Answered
+from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
+from lookout.services.prefill.overload import OverloadPolicy
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.verdicts import (
-    DIGITS,
-    WindowTime,
-    cost_of,
-    evidence_of,
-    outcome,
-    output,
-    show_activity,
-)
+from lookout.services.prefill.verdicts import WindowTime, answered, outcome, output
 from lookout.services.prefill.watches import Active, Watches
-from lookout.store import LineageBrokenError, StoreError, TensorClient
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.windows import Planner, StrideBlock, WindowError, WindowPlan
+from lookout.windows import WindowError
 from lookout.wire import TOKENS, WireError, from_bytes
 
 __all__ = ["CameraState", "PrefillHandler"]
@@ -57,31 +51,19 @@ class RecordSource(Protocol):
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]: ...
 
 
-class Answers(Protocol):
-    """What answers one window (`lookout.services.prefill.batcher.Batcher`)."""
-
-    def answer(self, request: WindowRequest) -> WindowAnswer: ...
-
-
-@dataclass(slots=True)
-class WindowRecord:
-    """One record of the open window. Its tokens are fetched for each window, mostly from the own store.
-
-    `lost`: they can never be had again; `degraded`: some came, or were lost, out of the ordinary.
-    """
-
-    offset: int
-    record: Tokens
-    lost: bool = False
-    degraded: bool = False
-
-
 @dataclass(slots=True)
 class CameraState:
-    """The open window of one camera. `last` is the newest window decided in `epoch`; `answered` what idle
-    windows may repeat (it is not kept over a takeover)."""
+    """The open window of one camera.
+
+    Attributes:
+        chain: What the engine holds of the camera. Never restored: a state that was loaded starts with a key
+            window.
+        last: The newest window decided in `epoch`.
+        answered: What idle windows may repeat; never restored either.
+    """
 
     camera: str
+    chain: Chain
     epoch: int = 0
     window: list[WindowRecord] = field(default_factory=list)
     last: int | None = None
@@ -91,19 +73,15 @@ class CameraState:
 
 
 @dataclass(frozen=True, slots=True)
-class _LostTokens:
+class _NoAnswer:
     """Why a window has no answer."""
 
     kind: "verdicts_pb2.Verdict.Outcome"
     reason: str
 
 
-class _LostError(Exception):
-    """A block's tokens can never be had again."""
-
-
 class PrefillHandler(Handler[CameraState]):
-    """Decides window k when block k arrives; every window that is asked is computed in full.
+    """Decides window k when block k arrives; windows continue the KV of the window before.
 
     A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
     the last, and the epoch's state is dropped. Late events and records of what was decided already give
@@ -114,13 +92,14 @@ class PrefillHandler(Handler[CameraState]):
         self,
         settings: PrefillSettings,
         watches: Watches,
-        client: TensorClient,
-        answers: Answers,
-        planner: Planner,
+        loader: BlockLoader,
+        runner: ChainRunner,
         *,
         log: RecordSource,
         model_digest: str = "",
+        layers: int = 1,
         wait_for_watches: Callable[[int], object] = lambda offset: None,
+        on_audit: Callable[[float], object] = lambda difference: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.config_digest = digest(
@@ -128,26 +107,47 @@ class PrefillHandler(Handler[CameraState]):
         )
         self._settings = settings
         self._watches = watches
-        self._client = client
-        self._answers = answers
-        self._planner = planner
+        self._loader = loader
+        self._runner = runner
         self._records = log
         self._model_digest = model_digest
+        self._layers = layers
         self._wait_for_watches = wait_for_watches
-        self._clock = clock
-        self._unavailable: dict[tuple[str, int], float] = {}  # since when a block's tokens cannot be had
+        self._overload = OverloadPolicy(settings, clock)
+        self._current: dict[str, CameraState] = {}
         self.counts: Counter[str] = Counter()
+        self._on_audit = on_audit
 
     # -- state
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The open window, read again from the records its checkpoint names."""
+        state = self._loaded(camera, stored)
+        self._current[camera] = state
+        return state
+
+    def released(self, camera: str, partition: int) -> None:
+        """Another worker has the camera now, or its state starts again: its KV is not needed any more."""
+        state = self._current.pop(camera, None)
+        if state is not None:
+            self._leave(state)
+
+    def _loaded(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
+        chain = Chain(self._runner.longest)
         if stored is None:
-            return CameraState(camera)
+            return CameraState(camera, chain)
         kept = stored.checkpoint.prefill
-        last = kept.last_window if kept.any else None
+        chain.key_every = min(chain.key_every, kept.key_every or chain.key_every)
+        state = CameraState(
+            camera,
+            chain,
+            epoch=kept.epoch,
+            last=kept.last_window if kept.any else None,
+            watches_offset=kept.watches_offset,
+            watermark_us=kept.watermark_us,
+        )
         if stored.config_changed:  # other windows: the blocks at hand make none of them
-            return CameraState(camera, kept.epoch, [], last, kept.watches_offset, kept.watermark_us)
+            return state
         self._wait_for_watches(kept.watches_offset)
         try:
             records = self._records.read(TOKENS.name, stored.partition, kept.offsets)
@@ -155,8 +155,8 @@ class PrefillHandler(Handler[CameraState]):
             # Outcomes stay one each; the next windows see less, and say so in their coverage.
             _log.warning("the open window is lost", camera=camera, error=str(error))
             records = []
-        window = [WindowRecord(record.offset, from_bytes(record.value, Tokens)) for record in records]
-        return CameraState(camera, kept.epoch, window, last, kept.watches_offset, kept.watermark_us)
+        state.window = [self._held(each.offset, from_bytes(each.value, Tokens)) for each in records]
+        return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A block or an event of a stream."""
@@ -184,15 +184,13 @@ class PrefillHandler(Handler[CameraState]):
         except WireError:
             return None
         ours = message.camera == record.camera and message.epoch >= state.epoch
-        if not ours or message.WhichOneof("body") != "block":
+        if not ours or message.WhichOneof("body") != "block" or self._is_stale(state, message):
             return None
-        if message.epoch == state.epoch and state.last is not None and message.block.index <= state.last:
-            return None
-        span = _span_of([WindowRecord(record.offset, message)])
+        span = _span([WindowRecord(record.offset, message)])
         active = self._watches.active(span.camera, span.start_wall_ms)
-        lost = _LostTokens(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
+        lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
         verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
-        self._advance(state, message, [], message.block.index)
+        self._advance(state, message, [], span)
         state.watches_offset = active.offset
         return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
 
@@ -200,26 +198,38 @@ class PrefillHandler(Handler[CameraState]):
 
     def _block(self, state: CameraState, record: Record, message: Tokens) -> Result:
         block = message.block
-        last = state.last if message.epoch == state.epoch else None
-        if last is not None and block.index <= last:
+        if self._is_stale(state, message):
             self.counts["stale"] += 1
             return Result()
         check_block(block)
         window = self._window(state, record, message)
+        span = _span(window)
         if state.answered is not None:
-            calm = message.epoch == state.epoch
-            state.answered = state.answered.after(block, self._settings.samples) if calm else None
-        active, outputs = self._decide(state, window, record)
-        self._advance(state, message, window, block.index)
-        state.watches_offset, state.watermark_us = active.offset, block.end_us
+            continues = message.epoch == state.epoch
+            state.answered = state.answered.after(block, self._settings.block_samples) if continues else None
+        active, outputs = self._decide(state, span, window, record)
+        self._advance(state, message, window, span)
+        state.watches_offset = active.offset
+        if self._current.get(state.camera) is not state:
+            self._leave(state)  # released while it was computed: nobody else will free its KV
         return Result(outputs, self._checkpoint(state))
+
+    def _is_stale(self, state: CameraState, message: Tokens) -> bool:
+        """Whether the block's window is decided already."""
+        decided = state.last if message.epoch == state.epoch else None
+        return decided is not None and message.block.index <= decided
+
+    def _held(self, offset: int, message: Tokens) -> WindowRecord:
+        """A record of the window. Of another model or sampling it counts as lost: no window mixes them."""
+        foreign = self._foreign(message) is not None
+        return WindowRecord(offset, message, lost=foreign, degraded=foreign)
 
     def _window(self, state: CameraState, record: Record, message: Tokens) -> list[WindowRecord]:
         """The records of the window that closes with this one."""
         index = message.block.index
         held = [each for each in state.window if each.record.epoch == message.epoch]
-        window = [*held, WindowRecord(record.offset, message)]
-        first = max(0, index - self._settings.blocks + 1)
+        window = [*held, self._held(record.offset, message)]
+        first = max(0, index - self._settings.window_blocks + 1)
         window = [each for each in window if each.record.block.index >= first]
         expected = range(index - len(window) + 1, index + 1)
         if [each.record.block.index for each in window] != list(expected):
@@ -227,171 +237,129 @@ class PrefillHandler(Handler[CameraState]):
         return window
 
     def _decide(
-        self, state: CameraState, window: list[WindowRecord], record: Record
+        self, state: CameraState, span: WindowTime, window: list[WindowRecord], record: Record
     ) -> tuple[Active, list[Output]]:
-        span = _span_of(window)
         active = self._watches.active(span.camera, span.start_wall_ms)
         if not active.watches:
             self.counts["unwatched"] += 1
             return active, []
         verdicts = self._idle(state, span, window, active)
         if verdicts is None:
-            verdicts = self._asked(span, window, active, record)
+            verdicts = self._asked(state, span, window, active, record)
             state.answered = self._remembered(window, verdicts)
         for verdict in verdicts:
             verdict.coverage = self._coverage(window)
             verdict.model_digest = self._model_digest
-        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
+        self._count(verdicts)
         return active, [output(verdict) for verdict in verdicts]
 
     def _idle(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], active: Active
     ) -> list[verdicts_pb2.Verdict] | None:
         """The last answers once more, where nothing has changed since."""
-        age, newest = self._settings.idle_age_s, window[-1].record.block
-        if age is None or state.answered is None or self._is_foreign(newest):
+        age = self._settings.idle_age_s
+        if age is None or state.answered is None or window[-1].lost:
             return None
-        verdicts = state.answered.again(span, active.watches, newest, age)
-        if verdicts is not None:
-            self.counts["idle"] += len(verdicts)
-        return verdicts
+        return state.answered.again(span, active.watches, window[-1].record.block, age)
 
     def _remembered(
         self, window: list[WindowRecord], verdicts: list[verdicts_pb2.Verdict]
     ) -> Answered | None:
         """What the windows behind this one may repeat."""
         settings, blocks = self._settings, [held.record.block for held in window]
-        whole = len(blocks) == settings.blocks and not any(held.lost for held in window)
-        answered = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
-        if settings.idle_age_s is None or not whole or not answered:
+        whole = len(blocks) == settings.window_blocks and not any(held.lost for held in window)
+        complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
+        if settings.idle_age_s is None or not whole or not complete:
             return None
-        return Answered.of(blocks, verdicts, settings.samples, settings.idle_luma)
+        return Answered.of(blocks, verdicts, settings.block_samples, settings.idle_luma)
 
     def _asked(
-        self, span: WindowTime, window: list[WindowRecord], active: Active, record: Record
-    ) -> list[verdicts_pb2.Verdict]:
-        """The window's outcomes, computed, or why there is no answer."""
-        lost = self._unanswerable(window[-1].record.block, record)
-        if lost is None:
-            shed = self._is_older(record, self._settings.shed_after_s)
-            verdicts, lost = self._answer(span, window, active, 0 if shed else self._settings.describe_tokens)
-        if lost is not None:
-            verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
-        return verdicts
-
-    def _unanswerable(self, newest: tokens_pb2.StrideBlock, record: Record) -> _LostTokens | None:
-        """Why a window is not even tried."""
-        if not newest.patches:
-            return _LostTokens(Verdict.OUTCOME_GAP, "no frames")
-        settings = self._settings
-        if self._is_older(record, settings.skip_after_s):
-            return _LostTokens(Verdict.OUTCOME_SKIPPED, f"overload: older than {settings.skip_after_s:g} s")
-        if newest.index % 2 and self._is_older(record, settings.thin_after_s):
-            why = f"overload: older than {settings.thin_after_s:g} s, every second window"
-            return _LostTokens(Verdict.OUTCOME_SKIPPED, why)
-        if self._is_foreign(newest):
-            models = f"encoded by model {newest.model_digest}, this is {self._model_digest}"
-            return _LostTokens(Verdict.OUTCOME_DEGRADED, models)
-        return None
-
-    def _is_foreign(self, block: tokens_pb2.StrideBlock) -> bool:
-        """Whether another model encoded the block."""
-        ours = self._model_digest
-        return bool(block.model_digest and ours and block.model_digest != ours)
-
-    def _is_older(self, record: Record, limit: float | None) -> bool:
-        return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit
-
-    def _load(self, held: WindowRecord) -> StrideBlock:
-        """A block with its tokens; without frames where they are lost. Raises TransientError and
-        _LostError."""
-        if held.lost:
-            return empty_block(held.record)
-        key = (stream_name(held.record), held.record.block.index)
-        try:
-            loaded = load_block(held.record, self._client)
-        except LineageBrokenError as error:
-            reason = str(error)
-        except StoreError as error:
-            since = self._unavailable.setdefault(key, self._clock())
-            if self._clock() - since < self._settings.give_up_s:
-                raise TransientError(str(error)) from error
-            reason = f"not to be had for {self._settings.give_up_s:g} s: {error}"
-        else:
-            self._unavailable.pop(key, None)
-            if loaded.degraded and not held.degraded:
-                self.counts["degraded fetch"] += 1
-            held.degraded |= loaded.degraded
-            return loaded.block
-        self._unavailable.pop(key, None)
-        held.lost = held.degraded = True
-        _log.warning("a block's tokens are lost", stream=key[0], block=key[1], reason=reason)
-        raise _LostError(reason)
-
-    def _blocks(self, window: list[WindowRecord]) -> list[StrideBlock]:
-        """The window's blocks. Raises _LostError where the newest is lost."""
-        blocks = []
-        for held in window:
-            try:
-                blocks.append(self._load(held))
-            except _LostError:
-                if held is window[-1]:
-                    raise
-                blocks.append(empty_block(held.record))
-        return blocks
-
-    def _answer(
-        self, span: WindowTime, window: list[WindowRecord], active: Active, describe: int
-    ) -> tuple[list[verdicts_pb2.Verdict], _LostTokens | None]:
-        """The window's verdicts, with descriptions of at most `describe` tokens where they are asked for."""
-        questions = [
-            Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
-        ]
-        try:
-            blocks = self._blocks(window)
-            plan = self._planner.plan(blocks)
-            answer = self._ask(WindowRequest(plan, blocks, questions, keep=False))
-        except (EngineError, WindowError, _LostError) as error:
-            return [], _LostTokens(Verdict.OUTCOME_DEGRADED, str(error))
-        verdicts = self._verdicts(span, window, active, plan, answer)
-        for verdict, watch in zip(verdicts, active.watches, strict=True):
-            if watch.describe and not describe:
-                verdict.reason = f"overload: older than {self._settings.shed_after_s:g} s, not described"
-        return verdicts, None
-
-    def _ask(self, request: WindowRequest) -> WindowAnswer:
-        """One window's answer; a stream that failed is tried once more."""
-        try:
-            return self._answers.answer(request).unwrap()
-        except StreamFailedError:
-            return self._answers.answer(request).unwrap()
-
-    def _verdicts(
         self,
+        state: CameraState,
         span: WindowTime,
         window: list[WindowRecord],
         active: Active,
-        plan: WindowPlan,
-        answer: WindowAnswer,
+        record: Record,
+    ) -> list[verdicts_pb2.Verdict]:
+        """The window's outcomes, computed, or why there is no answer."""
+        lost = self._unanswerable(span, window[-1], record)
+        if lost is None:
+            try:
+                return self._answer(state, span, window, active, shed=self._overload.sheds(record))
+            except (EngineError, WindowError, LostTokensError) as error:
+                lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, str(error))
+        return [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+
+    def _unanswerable(self, span: WindowTime, newest: WindowRecord, record: Record) -> _NoAnswer | None:
+        """Why a window is not even tried."""
+        block = newest.record.block
+        if not block.patches:
+            return _NoAnswer(Verdict.OUTCOME_GAP, "no frames")
+        if (why := self._overload.skips(record, span.window)) is not None:
+            return _NoAnswer(Verdict.OUTCOME_SKIPPED, why)
+        if (why := self._foreign(newest.record)) is not None:
+            return _NoAnswer(Verdict.OUTCOME_DEGRADED, why)
+        return None
+
+    def _foreign(self, message: Tokens) -> str | None:
+        """Why the block may not stand beside blocks of this configuration; None where it may."""
+        ours, sampling = self._model_digest, self._settings.sampling
+        if message.block.model_digest and ours and message.block.model_digest != ours:
+            return f"encoded by model {message.block.model_digest}, this is {ours}"
+        if message.HasField("sampling") and message.sampling != sampling:
+            theirs = sampling_text(message.sampling)
+            return f"sampled at {theirs}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say {sampling_text(sampling)}"
+        return None
+
+    def _answer(
+        self,
+        state: CameraState,
+        span: WindowTime,
+        window: list[WindowRecord],
+        active: Active,
+        *,
+        shed: bool,
+    ) -> list[verdicts_pb2.Verdict]:
+        """The window's verdicts; with `shed` without descriptions and without an audit."""
+        describe = 0 if shed else self._settings.describe_tokens
+        questions = [
+            Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
+        ]
+        blocks = self._loader.load(window)
+        asked = self._runner.ask(state.chain, blocks, questions, audited=not shed)
+        verdicts = self._verdicts(state, span, window, active, asked)
+        for verdict, watch in zip(verdicts, active.watches, strict=True):
+            if watch.describe and not describe:
+                verdict.reason = self._overload.shed_reason
+        return verdicts
+
+    def _verdicts(
+        self,
+        state: CameraState,
+        span: WindowTime,
+        window: list[WindowRecord],
+        active: Active,
+        asked: AnsweredWindow,
     ) -> list[verdicts_pb2.Verdict]:
         blocks = [held.record.block for held in window if not held.lost]
-        degraded = any(held.degraded for held in window)
         verdicts = []
-        for watch, one in zip(active.watches, answer.answers, strict=True):
-            verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
-            verdict.p_yes = round(one.p_yes, DIGITS)
-            verdict.basis = "full"
-            verdict.degraded = degraded
-            verdict.description = one.text or ""
-            verdict.cost.CopyFrom(cost_of(plan, answer.cost, blocks, one))
-            verdict.evidence.extend(evidence_of(window[-1].record.block, span.wall_offset_us))
-            show_activity(verdict, window[-1].record.block)
+        for watch, one in zip(active.watches, asked.answer.answers, strict=True):
+            verdict = answered(span, watch, asked, one, blocks=blocks, layers=self._layers)
+            verdict.degraded = any(held.degraded for held in window)
+            verdict.key_every = state.chain.key_every
+            verdict.plan_digest = self._runner.digest
             verdicts.append(verdict)
+        if asked.audit is not None:
+            self._on_audit(asked.audit.difference)
         return verdicts
 
     def _coverage(self, window: list[WindowRecord]) -> float:
         seen = sum(len(held.record.block.frames) for held in window if not held.lost)
-        return min(1.0, seen / (len(window) * self._settings.samples))
+        return min(1.0, seen / (len(window) * self._settings.block_samples))
+
+    def _count(self, verdicts: Sequence[verdicts_pb2.Verdict]) -> None:
+        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
+        self.counts.update(verdict.basis for verdict in verdicts if verdict.basis)
 
     # -- events
 
@@ -407,22 +375,39 @@ class PrefillHandler(Handler[CameraState]):
         )
         active = self._watches.active(span.camera, span.start_wall_ms)
         verdicts = [outcome(span, watch, Verdict.OUTCOME_GAP, event.reason) for watch in active.watches]
-        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
-        self._advance(state, message, [], window)
-        state.watches_offset, state.watermark_us = active.offset, max(state.watermark_us, event.end_us)
+        self._count(verdicts)
+        self._advance(state, message, [], span)
+        self._leave(state)
+        state.watches_offset = active.offset
         return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
 
     # -- checkpoints
 
-    def _advance(self, state: CameraState, message: Tokens, window: list[WindowRecord], decided: int) -> None:
+    def _advance(
+        self, state: CameraState, message: Tokens, window: list[WindowRecord], decided: WindowTime
+    ) -> None:
         """The next window needs all blocks of this one but the oldest."""
-        state.epoch, state.last = message.epoch, decided
-        keep = self._settings.blocks - 1
+        if message.epoch != state.epoch:
+            self._leave(state)
+            state.watermark_us = 0
+        state.epoch, state.last = message.epoch, decided.window
+        state.watermark_us = max(state.watermark_us, decided.end_us)
+        keep = self._settings.window_blocks - 1
         state.window = window[-keep:] if keep else []
         if not window:
             state.answered = None
+        elif state.window:
+            self._loader.leave(stream_name(message), state.window[0].record.block.index)
+
+    def _leave(self, state: CameraState) -> None:
+        """Let go of the KV and the tokens of the camera's present epoch."""
+        state.chain.plan = None
+        stream = f"{state.camera}/{state.epoch}"
+        self._runner.forget(stream)
+        self._loader.leave(stream)
 
     def _checkpoint(self, state: CameraState) -> Checkpoint:
+        plan, every = state.chain.plan, state.chain.key_every
         return Checkpoint(
             prefill=PrefillState(
                 epoch=state.epoch,
@@ -431,11 +416,14 @@ class PrefillHandler(Handler[CameraState]):
                 any=state.last is not None,
                 watches_offset=state.watches_offset,
                 watermark_us=state.watermark_us,
+                since_key=0 if plan is None else plan.since_key,
+                key_every=0 if every == self._runner.longest else every,
             )
         )
 
 
-def _span_of(window: list[WindowRecord]) -> WindowTime:
+def _span(window: Sequence[WindowRecord]) -> WindowTime:
+    """The window that closes with the last of these records."""
     newest = window[-1].record
     return WindowTime(
         newest.camera,

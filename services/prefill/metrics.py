@@ -2,27 +2,49 @@
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.handler import PrefillHandler
+from lookout.services.prefill.loading import BlockCache
 
-__all__ = ["Numbers"]
+__all__ = ["Numbers", "audit_histogram"]
+
+BASES = ("key", "incremental", "idle")
+
+
+def audit_histogram(registry: CollectorRegistry) -> Histogram:
+    """Differences of p(yes) that key windows found: |incremental - in full|."""
+    return Histogram(
+        "lookout_audit_difference",
+        "difference of p(yes) between a key window and its incremental answer",
+        buckets=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        registry=registry,
+    )
 
 
 class Numbers(Collector):
     """Outcomes by kind, and how many windows shared a batch."""
 
-    def __init__(self, handler: PrefillHandler, batcher: Batcher) -> None:
+    def __init__(self, handler: PrefillHandler, batcher: Batcher, cache: BlockCache) -> None:
+        self._cache = cache
         self._handler = handler
         self._batcher = batcher
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """The numbers now."""
+        counts = dict(self._handler.counts)
         outcomes = CounterMetricFamily("lookout_windows", "outcomes by kind", labels=["outcome"])
-        for name, count in sorted(self._handler.counts.items()):
-            outcomes.add_metric([name.removeprefix("OUTCOME_").lower()], count)
+        bases = CounterMetricFamily("lookout_answers", "answers by how they were computed", labels=["basis"])
+        for name, count in sorted(counts.items()):
+            family = bases if name in BASES else outcomes
+            family.add_metric([name.removeprefix("OUTCOME_").lower()], count)
         yield outcomes
+        yield bases
         yield CounterMetricFamily("lookout_engine_batches", "batches run", value=self._batcher.batches)
         yield CounterMetricFamily("lookout_engine_windows", "windows in batches", value=self._batcher.windows)
+        blocks = GaugeMetricFamily("lookout_block_cache_bytes", "tokens of open windows held in memory")
+        blocks.add_metric([], self._cache.bytes)
+        yield blocks

@@ -92,7 +92,7 @@ class PruneState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class PrefillState(_message.Message):
-    __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key")
+    __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key", "key_every")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     LAST_WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class PrefillState(_message.Message):
     WATCHES_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
     SINCE_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_EVERY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     offsets: _containers.RepeatedScalarFieldContainer[int]
     last_window: int
@@ -107,7 +108,8 @@ class PrefillState(_message.Message):
     watches_offset: int
     watermark_us: int
     since_key: int
-    def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ...) -> None: ...
+    key_every: int
+    def __init__(self, epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., last_window: _Optional[int] = ..., any: _Optional[bool] = ..., watches_offset: _Optional[int] = ..., watermark_us: _Optional[int] = ..., since_key: _Optional[int] = ..., key_every: _Optional[int] = ...) -> None: ...
 
 class AlertsState(_message.Message):
     __slots__ = ("epoch", "window", "watches")

@@ -2,7 +2,7 @@
 
 from lookout.windows.idle import BlockChange, IdleState
 from lookout.windows.layout import LAYOUT_FILE, load_layout
-from lookout.windows.planner import Planner, WindowSettings, with_digest
+from lookout.windows.planner import WHOLE, Planner, WindowSettings, with_digest
 from lookout.windows.presets import DEFAULT_PRESET, PRESETS
 from lookout.windows.rotary import Rotary
 from lookout.windows.types import (
@@ -33,6 +33,7 @@ __all__ = [
     "PREFIX",
     "PRESETS",
     "VISUAL",
+    "WHOLE",
     "BlockChange",
     "EncodedFrame",
     "IdleState",

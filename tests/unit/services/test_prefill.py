@@ -12,11 +12,12 @@ import pytest
 import torch
 from google.protobuf.message import Message
 
-from lookout.engines import Engine, WindowAnswer, WindowRequest, load_engine
+from lookout.engines import DeviceError, Engine, Question, WindowAnswer, WindowRequest, load_engine
 from lookout.runtime import (
     BadRecordError,
     Context,
     DeadLetter,
+    DeviceFailedError,
     Record,
     Result,
     StartupError,
@@ -27,7 +28,9 @@ from lookout.runtime import (
 )
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.blocks import load_block
+from lookout.services.prefill.chain import Answers, ChainRunner
 from lookout.services.prefill.handler import CameraState, PrefillHandler
+from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
 from lookout.store import (
@@ -43,7 +46,7 @@ from lookout.v1.lineage_pb2 import STAGE_TOKENS, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
-from lookout.windows import Planner, Policy, WindowSettings
+from lookout.windows import Planner
 from lookout.wire import TOKENS, event_type, from_json, to_json, verdict_id
 from tests.clock import at
 from tests.prefill_world import (
@@ -96,20 +99,26 @@ class World:
         self.handler = self.restarted()
         self.states: dict[str, CameraState] = {}
 
-    def restarted(self, model: str = "m1") -> PrefillHandler:
-        planner = Planner(
-            engine_of(self.batcher).layout,
-            WindowSettings(blocks=self.settings.blocks, policy=Policy.PRUNE_ONLY),
-        )
+    def restarted(self, model: str = "m1", answers: Answers | None = None) -> PrefillHandler:
+        """A new process: nothing is held but what the checkpoint and the log say."""
         client = TensorClient(Peers(StoreSettings()), None, self.store)
+        self.cache = BlockCache(1 << 24)
+        self.audits: list[float] = []
+        runner = ChainRunner(
+            Planner(engine_of(self.batcher).layout, self.settings.windows),
+            answers or self.batcher,
+            reuse=self.settings.reuse,
+            audit_limit=self.settings.audit_limit,
+        )
         return PrefillHandler(
             self.settings,
             Watches(lambda: self.view),
-            client,
-            self.batcher,
-            planner,
+            BlockLoader(client, self.cache, self.settings.fps, self.settings.give_up_s, lambda: self.now),
+            runner,
             log=self,
             model_digest=model,
+            layers=engine_of(self.batcher).layout.layers,
+            on_audit=self.audits.append,
             clock=lambda: self.now,
         )
 
@@ -139,8 +148,17 @@ class World:
         return record
 
     def handle(self, message: TokensRecord) -> Result:
-        state = self.states.setdefault(message.camera, self.handler.load(message.camera, None))
-        return self.handler.handle(state, self.append(message))
+        if message.camera not in self.states:
+            self.states[message.camera] = self.handler.load(message.camera, None)
+        return self.handler.handle(self.states[message.camera], self.append(message))
+
+    def abort(self, camera: str, result: Result | None) -> None:
+        """As the worker after an aborted transaction: the state is loaded again as it was committed."""
+        self.handler.released(camera, 0)
+        stored = None
+        if result is not None and result.checkpoint is not None:
+            stored = StoredCheckpoint(result.checkpoint, 2, 0)
+        self.states[camera] = self.handler.load(camera, stored)
 
     def tell(self, *messages: TokensRecord) -> list[Verdict]:
         return [verdict for message in messages for verdict in verdicts(self.handle(message))]
@@ -157,6 +175,11 @@ def brief(found: Sequence[Verdict]) -> list[tuple[int, int, str]]:
     ]
 
 
+def asked_or_idle(found: Sequence[Verdict]) -> list[str]:
+    """Whether each answer was computed or repeated."""
+    return ["idle" if each.basis == "idle" else "asked" for each in found]
+
+
 class TestOutcomes:
     def test_one_for_each_window_and_watch(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, CROWD)
@@ -171,7 +194,7 @@ class TestOutcomes:
         assert one.id == verdict_id("cam", 0, "fall", 1, 4)
         assert (one.stream_start_s, one.stream_end_s) == (2 * STRIDE_S, 5 * STRIDE_S)
         assert (one.start.ToMilliseconds(), one.end.ToMilliseconds()) == (WALL_MS + 4000, WALL_MS + 10_000)
-        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "full")
+        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "incremental")
         assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
         assert 0 < one.p_yes < 1
         assert found[-1].reason == "silence"
@@ -189,13 +212,15 @@ class TestOutcomes:
         world = World(batcher, FALL, CROWD)
         found = world.tell(*stream("cam", 4))
         client = TensorClient(Peers(StoreSettings()), None, world.store)
-        blocks = [load_block(block_record("cam", k), client).block for k in (1, 2, 3)]
-        planner = world.handler._planner
-        from lookout.engines import Question
-
-        plan = planner.plan(blocks)
+        blocks = [load_block(block_record("cam", k), client, 2.0).block for k in range(4)]
+        planner = Planner(engine_of(batcher).layout, world.settings.windows)
         questions = [Question("crowd", CROWD.question), Question("fall", FALL.question)]
-        answer = batcher.answer(WindowRequest(plan, blocks, questions, keep=False)).unwrap()
+        plan = None
+        for k in range(4):
+            key = planner.is_key("cam/0", k)
+            plan = planner.plan(blocks[max(0, k - 2) : k + 1], plan, key=key)
+            request = WindowRequest(plan, blocks[max(0, k - 2) : k + 1], questions)
+            answer = batcher.answer(request).unwrap()
         got = [each.p_yes for each in found if each.window == 3]
         assert got == pytest.approx([each.p_yes for each in answer.answers], abs=1e-6)
 
@@ -228,7 +253,8 @@ class TestOutcomes:
         assert [each.stream_start_s for each in found] == [0, 5 * STRIDE_S]
 
     def test_cost_evidence_and_activity(self, batcher: Batcher) -> None:
-        crowd, one = World(batcher, FALL, CROWD).tell(*[block_record("cam", k) for k in range(4)])[-2:]
+        world = World(batcher, FALL, CROWD, audit_limit=None)
+        crowd, one = world.tell(*[block_record("cam", k) for k in range(4)])[-2:]
         kept = sum(int(keep_masks("cam", 0, k).sum()) for k in (1, 2, 3))
         cost = one.cost
         assert (cost.tokens_total, cost.tokens_kept) == (3 * 4 * GRID * GRID, kept)
@@ -254,7 +280,7 @@ class TestOutcomes:
         record.block.embeddings.shape[0] = GRID * GRID
         record.block.flops_vision = record.block.flops_vision_dense
         cost = world.tell(record)[0].cost
-        assert cost.flops_dense == cost.flops_vision + cost.flops_prefill
+        assert cost.flops_dense == pytest.approx(cost.flops_vision + cost.flops_prefill, rel=1e-6)
 
 
 class TestWatches:
@@ -316,8 +342,8 @@ class TestWatches:
 class TestTakeover:
     def test_at_every_record_the_same_outcomes(self, batcher: Batcher) -> None:
         messages = [*stream("cam", 6, holes=[3]), *stream("cam", 3, epoch=1)]
-        want = World(batcher, FALL, CROWD).tell(*messages)
-        world, got = World(batcher, FALL, CROWD), []
+        want = World(batcher, FALL, CROWD, reuse=False).tell(*messages)
+        world, got = World(batcher, FALL, CROWD, reuse=False), []
         for message in messages:
             result = world.handle(message)
             got += verdicts(result)
@@ -400,7 +426,7 @@ class TestTrouble:
                 return batcher.answer(request)
 
         world = World(batcher, FALL, Watch(id="told", version=1, question="?", describe=True), shed_after_s=5)
-        world.handler._answers = Overheard()
+        world.handler._runner._answers = Overheard()
         found = []
         for late in (4, 6):
             world.now = WALL_MS / 1000 + late
@@ -470,7 +496,7 @@ def test_settings_come_from_the_environment() -> None:
         "LOOKOUT_STORE__FETCH_S": "3",
     }
     settings = load_settings(PrefillSettings, environment)
-    assert (settings.blocks, settings.samples) == (5, 16)
+    assert (settings.window_blocks, settings.block_samples) == (5, 16)
     assert settings.token_replicas == ("prune-0:7000", "prune-1:7000")
     assert settings.store.fetch_s == 3.0
 
@@ -483,6 +509,90 @@ def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
     context.settings = settings
     with pytest.raises(StartupError, match="LOOKOUT_MODEL_DIR=/nowhere"):
         make_handler(context)
+
+
+class TestReuse:
+    def test_windows_continue_the_one_before(self, batcher: Batcher) -> None:
+        found = World(batcher, FALL).tell(*[block_record("cam", k) for k in range(9)])
+        bases = [each.basis for each in found]
+        assert bases[0] == "key"
+        assert "incremental" in bases
+        since = [each.since_key for each in found]
+        assert all(now == (0 if each.basis == "key" else before + 1)
+                   for before, now, each in zip([-1, *since], since, found, strict=False))  # fmt: skip
+        assert any(each.cost.tokens_reused > 0 for each in found if each.basis == "incremental")
+        assert all(each.cost.tokens_reused == 0 for each in found if each.basis == "key")
+
+    def test_a_window_fetches_only_its_newest_block(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(*[block_record("cam", k) for k in range(6)])
+        assert world.made == 6
+
+    @pytest.mark.parametrize("at_window", [1, 3, 4])
+    def test_kv_that_ran_ahead_of_an_abort_never_answers(self, batcher: Batcher, at_window: int) -> None:
+        messages = [block_record("cam", k) for k in range(6)]
+        world, found = World(batcher, FALL), []
+        committed: Result | None = None
+        for number, message in enumerate(messages):
+            result = world.handle(message)
+            if number == at_window:  # the transaction aborts: the record is processed again
+                world.abort("cam", committed)
+                result = world.handle(message)
+                (again,) = verdicts(result)
+                assert again.basis == "key"
+            committed = result
+            found += verdicts(result)
+        assert brief(found) == brief(World(batcher, FALL).tell(*messages))
+        whole = World(batcher, FALL, reuse=False).tell(*messages)
+        for one, full in zip(found, whole, strict=True):
+            if one.basis == "key":
+                assert one.p_yes == pytest.approx(full.p_yes, abs=1e-5)
+
+    def test_a_lost_stream_gives_a_key_window(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, audit_limit=None)
+        world.tell(*[block_record("cam", k) for k in range(2)])
+        batcher.forget("cam/0")
+        (one,) = world.tell(block_record("cam", 2))
+        assert one.basis == "key"
+
+    def test_a_key_stride_audits_the_chain(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, key_every=3)
+        found = world.tell(*[block_record("cam", k) for k in range(9)])
+        audited = [each for each in found if each.HasField("audit")]
+        assert audited
+        assert all(each.basis == "key" for each in audited)
+        assert len(world.audits) == len(audited)
+
+    def test_audits_beyond_the_limit_shorten_the_interval(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, key_every=4, audit_limit=1e-9)
+        result = None
+        for k in range(9):
+            result = world.handle(block_record("cam", k))
+        assert result is not None
+        assert result.checkpoint is not None
+        assert result.checkpoint.prefill.key_every < 4
+
+    def test_a_failing_device_commits_no_outcome(self, batcher: Batcher) -> None:
+        layout = engine_of(batcher).layout
+
+        class FakeBrokenDevice:
+            """An engine whose device is gone."""
+
+            def __init__(self) -> None:
+                self.layout = layout
+
+            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+                raise DeviceError("CUDA error: an illegal memory access was encountered")
+
+            def close(self) -> None:
+                """Nothing to close."""
+
+        broken = Batcher(FakeBrokenDevice(), 4)  # type: ignore[arg-type]
+        world = World(batcher, FALL)
+        world.handler._runner._answers = broken
+        with pytest.raises(DeviceFailedError, match="illegal memory"):
+            world.handle(block_record("cam", 0))
+        broken.close()
 
 
 class TestBatcher:
@@ -507,7 +617,7 @@ class TestBatcher:
         slow = Batcher(SlowEngine(), 4)  # type: ignore[arg-type]
         world = World(batcher, FALL)
         want = {f"cam{n}": world.tell(block_record(f"cam{n}", 0))[0].p_yes for n in range(7)}
-        world.handler._answers = slow
+        world.handler._runner._answers = slow
         got: dict[str, float] = {}
 
         def ask(camera: str) -> None:
@@ -550,7 +660,7 @@ class TestBatcher:
 
         frail = Batcher(FakeBreakingEngine(), 4)  # type: ignore[arg-type]
         world = World(batcher, FALL)
-        world.handler._answers = frail
+        world.handler._runner._answers = frail
         with pytest.raises(torch.OutOfMemoryError):
             world.handle(block_record("cam", 0))
         assert brief(world.tell(block_record("cam", 0))) == [(0, 0, "ANSWERED")]
@@ -566,12 +676,12 @@ class TestIdle:
 
     def test_off_unless_asked_for(self, batcher: Batcher) -> None:
         found = World(batcher, FALL).tell(*[block_record("cam", k, still=True) for k in range(5)])
-        assert [each.basis for each in found] == ["full"] * 5
+        assert asked_or_idle(found) == ["asked"] * 5
 
     def test_a_still_camera_repeats_the_answer_of_its_first_whole_window(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, CROWD, idle_age_s=self.AGE_S)
         found = world.tell(*[block_record("cam", k, still=True) for k in range(6)])
-        assert [each.basis for each in found] == ["full"] * 6 + ["idle"] * 6
+        assert asked_or_idle(found) == ["asked"] * 6 + ["idle"] * 6
         assert [each.p_yes for each in found[6:]] == [each.p_yes for each in found[4:6]] * 3
         last = found[-1]
         assert last.id == verdict_id("cam", 0, "fall", 1, 5)
@@ -591,8 +701,8 @@ class TestIdle:
             block_record("cam", k, still=bool(s), luma=int(grey))
             for k, (s, grey) in enumerate(zip(still, luma, strict=True))
         ]
-        asked = World(batcher, FALL).tell(*records)
-        gated = World(batcher, FALL, idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
+        asked = World(batcher, FALL, reuse=False).tell(*records)
+        gated = World(batcher, FALL, reuse=False, idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
         assert [each.id for each in gated] == [each.id for each in asked]
         answered: int | None = None
         for k, (one, other) in enumerate(zip(gated, asked, strict=True)):
@@ -604,34 +714,33 @@ class TestIdle:
                 and bool(still[span].all())
                 and int(np.ptp(luma[span])) <= 2
             )
-            assert one.basis == ("idle" if holds else "full"), k
+            assert (one.basis == "idle") == holds, k
             assert one.p_yes == pytest.approx(other.p_yes, abs=2e-6)
             answered = answered if holds else k
-        kinds = [each.basis for each in gated]
-        assert 5 < kinds.count("idle") < 50
+        assert 5 < asked_or_idle(gated).count("idle") < 50
 
     def test_its_age_is_bounded(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, idle_age_s=4.0)
         found = world.tell(*[block_record("cam", k, still=True) for k in range(9)])
-        assert [each.basis for each in found[2:]] == ["full", "idle", "idle"] * 2 + ["full"]
+        assert asked_or_idle(found[2:]) == ["asked", "idle", "idle"] * 2 + ["asked"]
 
     def test_a_new_question_a_gap_and_a_takeover_are_answered(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, idle_age_s=self.AGE_S)
         world.tell(*[block_record("cam", k, still=True) for k in range(4)])
         world.publish(CROWD)
         found = world.tell(*[block_record("cam", k, still=True) for k in (4, 5)])
-        assert [each.basis for each in found] == ["full", "full", "idle", "idle"]
+        assert asked_or_idle(found) == ["asked", "asked", "idle", "idle"]
         skipped = world.tell(*[block_record("cam", k, still=True) for k in (7, 8, 9, 10)])
-        assert [each.basis for each in skipped[::2]] == ["full", "full", "full", "idle"]
+        assert asked_or_idle(skipped[::2]) == ["asked", "asked", "asked", "idle"]
         result = world.handle(block_record("cam", 11, still=True))
         assert result.checkpoint is not None
         again = world.restarted()
         state = again.load("cam", StoredCheckpoint(result.checkpoint, 0, False))
         record = world.append(block_record("cam", 12, still=True))
-        assert [each.basis for each in verdicts(again.handle(state, record))] == ["full", "full"]
+        assert asked_or_idle(verdicts(again.handle(state, record))) == ["asked", "asked"]
         world.handle(event_record("cam", StreamEvent.KIND_GAP, at=12))
         begun = world.tell(*[block_record("cam", k, epoch=1, still=True) for k in range(4)])
-        assert [each.basis for each in begun[::2]] == ["full", "full", "full", "idle"]
+        assert asked_or_idle(begun[::2]) == ["asked", "asked", "asked", "idle"]
 
     def test_what_was_not_seen_whole_is_not_idle(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, idle_age_s=self.AGE_S)
@@ -641,4 +750,4 @@ class TestIdle:
         blind = block_record("cam", 8, still=True)
         blind.block.anchor_luma = b""
         records = [damaged, *[block_record("cam", k, still=True) for k in (5, 6, 7)], blind]
-        assert [each.basis for each in world.tell(*records)] == ["full"] * 5
+        assert asked_or_idle(world.tell(*records)) == ["asked"] * 5

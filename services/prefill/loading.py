@@ -1,0 +1,166 @@
+"""The blocks of a window with their tokens: fetched once, given up after one deadline."""
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from lookout.runtime import TransientError
+from lookout.services.prefill.blocks import empty_block, load_block, stream_name
+from lookout.store import LineageBrokenError, StoreError, TensorClient
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.windows import StrideBlock
+
+__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord"]
+
+_log = structlog.get_logger(__name__)
+
+
+class LostTokensError(Exception):
+    """The tokens of a window's newest block can never be had again."""
+
+
+@dataclass(slots=True)
+class WindowRecord:
+    """One record of the open window.
+
+    `lost`: its tokens can never be had, or are another model's; `degraded`: some came, or were lost, out of
+    the ordinary.
+    """
+
+    offset: int
+    record: TokensRecord
+    lost: bool = False
+    degraded: bool = False
+
+
+class BlockCache:
+    """Loaded blocks of all cameras within a byte budget; the least recently used leave first. Thread-safe."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget = budget_bytes
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[tuple[str, int, str], StrideBlock] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, record: TokensRecord) -> StrideBlock | None:
+        """The block of a record, if it is held."""
+        with self._lock:
+            block = self._blocks.get(_key(record))
+            if block is not None:
+                self._blocks.move_to_end(_key(record))
+            return block
+
+    def put(self, record: TokensRecord, block: StrideBlock) -> None:
+        """Hold a block."""
+        with self._lock:
+            self._remove(_key(record))
+            self._blocks[_key(record)] = block
+            self.bytes += _size(block)
+            while self.bytes > self._budget:
+                self._remove(next(iter(self._blocks)))
+
+    def leave(self, stream: str, before: int | None = None) -> None:
+        """Let go of a stream's blocks; with `before` only of those below that index."""
+        with self._lock:
+            for key in [key for key in self._blocks if key[0] == stream]:
+                if before is None or key[1] < before:
+                    self._remove(key)
+
+    def _remove(self, key: tuple[str, int, str]) -> None:
+        block = self._blocks.pop(key, None)
+        if block is not None:
+            self.bytes -= _size(block)
+
+
+class BlockLoader:
+    """Loads the blocks of windows through a cache.
+
+    Args:
+        client: Where tokens are fetched.
+        cache: Blocks that were loaded already.
+        fps: Samples per second of stream time.
+        give_up_s: Tokens of a window that cannot be had for so long are lost.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        client: TensorClient,
+        cache: BlockCache,
+        fps: float,
+        give_up_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._cache, self._fps = client, cache, fps
+        self._give_up_s, self._clock = give_up_s, clock
+        self._missing: dict[tuple[str, int], float] = {}  # stream and window: since when tokens are missing
+        self.counts: Counter[str] = Counter()
+
+    def load(self, window: Sequence[WindowRecord]) -> list[StrideBlock]:
+        """The window's blocks, oldest first; lost ones without frames.
+
+        Raises:
+            TransientError: Tokens cannot be had now; one deadline counts for all blocks of the window.
+            LostTokensError: The newest block is lost.
+        """
+        newest = window[-1]
+        key = (stream_name(newest.record), newest.record.block.index)
+        blocks = []
+        reason = ""
+        for each in window:
+            if each.lost:
+                blocks.append(empty_block(each.record))
+                continue
+            try:
+                blocks.append(self._block(each))
+                continue
+            except LineageBrokenError as error:
+                reason = str(error)
+            except StoreError as error:
+                since = self._missing.setdefault(key, self._clock())
+                if self._clock() - since < self._give_up_s:
+                    raise TransientError(str(error)) from error
+                reason = f"tokens could not be had for {self._give_up_s:g} s: {error}"
+            each.lost = each.degraded = True
+            _log.warning(
+                "a block's tokens are lost", stream=key[0], block=each.record.block.index, why=reason
+            )
+            blocks.append(empty_block(each.record))
+        self._missing.pop(key, None)
+        if newest.lost:
+            raise LostTokensError(reason)
+        return blocks
+
+    def leave(self, stream: str, before: int | None = None) -> None:
+        """Let go of what is held of a stream; with `before` only of blocks below that index."""
+        self._cache.leave(stream, before)
+        if before is None:
+            for key in [key for key in list(self._missing) if key[0] == stream]:
+                self._missing.pop(key, None)
+
+    def _block(self, each: WindowRecord) -> StrideBlock:
+        held = self._cache.get(each.record)
+        if held is not None:
+            return held
+        loaded = load_block(each.record, self._client, self._fps)
+        if loaded.degraded and not each.degraded:
+            self.counts["degraded fetch"] += 1
+        each.degraded |= loaded.degraded
+        self._cache.put(each.record, loaded.block)
+        return loaded.block
+
+
+def _key(record: TokensRecord) -> tuple[str, int, str]:
+    return stream_name(record), record.block.index, record.block.embeddings.id
+
+
+def _size(block: StrideBlock) -> int:
+    """Bytes of a block's tokens."""
+    total = 0
+    for frame in block.frames:
+        total += frame.tokens.nbytes + (0 if frame.deepstack is None else frame.deepstack.nbytes)
+    return total

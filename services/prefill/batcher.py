@@ -4,8 +4,7 @@ import threading
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
-from lookout.runtime import DeviceFailedError
+from lookout.engines import Engine, WindowAnswer, WindowRequest
 
 __all__ = ["Batcher"]
 
@@ -37,20 +36,12 @@ class Batcher:
         self._thread.start()
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside.
-
-        Raises:
-            DeviceFailedError: The device failed; it says nothing about the window.
-            Exception: What the engine raised for the whole batch.
-        """
+        """The answer to one window, its error inside. Raises what the engine raised for a whole batch."""
         future: Future[WindowAnswer] = Future()
         if self._closed:
             raise RuntimeError("the engine is closed")
         self._queue.put((request, future))
-        try:
-            return future.result()
-        except DeviceError as error:
-            raise DeviceFailedError(str(error)) from error
+        return future.result()
 
     def forget(self, stream: str) -> None:
         """Free the KV of a stream before the next batch. Returns at once."""

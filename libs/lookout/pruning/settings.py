@@ -6,7 +6,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+from pydantic_settings import BaseSettings
 
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import Accumulation, Anchors, Change, PrunePolicy
@@ -39,7 +40,7 @@ def preset_policy(name: str) -> PrunePolicy:
     return PRESETS[Preset(name)]
 
 
-class PruningSettings(BaseModel):
+class PruningSettings(BaseSettings):
     """How patches are judged. What is unset comes from the preset."""
 
     preset: Literal["default", "codecsight"] = Field(

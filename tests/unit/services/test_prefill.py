@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 
 import numpy as np
@@ -35,6 +36,7 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
 from lookout.store import (
     Array,
+    Fetched,
     LineageBrokenError,
     Peers,
     StoreSettings,
@@ -42,11 +44,11 @@ from lookout.store import (
     TensorStore,
     TensorUnavailableError,
 )
-from lookout.v1.lineage_pb2 import STAGE_TOKENS, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_TOKENS, Sampling, StreamEvent, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
-from lookout.windows import Planner
+from lookout.windows import Planner, StrideBlock
 from lookout.wire import TOKENS, event_type, from_json, to_json, verdict_id
 from tests.clock import at
 from tests.prefill_world import (
@@ -107,7 +109,7 @@ class World:
         runner = ChainRunner(
             Planner(engine_of(self.batcher).layout, self.settings.windows),
             answers or self.batcher,
-            reuse=self.settings.reuse,
+            reuse=self.settings.reuses,
             audit_limit=self.settings.audit_limit,
         )
         return PrefillHandler(
@@ -153,7 +155,7 @@ class World:
         return self.handler.handle(self.states[message.camera], self.append(message))
 
     def abort(self, camera: str, result: Result | None) -> None:
-        """As the worker after an aborted transaction: the state is loaded again as it was committed."""
+        """What the worker does after an aborted transaction: load the committed state again."""
         self.handler.released(camera, 0)
         stored = None
         if result is not None and result.checkpoint is not None:
@@ -339,11 +341,213 @@ class TestWatches:
         assert world.made == 3
 
 
+def replayed(world: World, camera: str, found: Sequence[Verdict]) -> list[float]:
+    """p(yes) of each verdict, computed again from its chain's key window on an engine that holds nothing."""
+    planner = Planner(engine_of(world.batcher).layout, world.settings.windows)
+    client = TensorClient(Peers(StoreSettings()), None, world.store)
+    again = []
+    for verdict in found:
+        plan = None
+        stream = f"{camera}/{verdict.epoch}"
+        for k in range(verdict.window - verdict.since_key, verdict.window + 1):
+            first = max(0, k - world.settings.window_blocks + 1)
+            records = [block_record(camera, n, epoch=verdict.epoch) for n in range(first, k + 1)]
+            blocks = [load_block(record, client, 2.0).block for record in records]
+            plan = planner.plan(blocks, plan, key=plan is None)
+            questions = [Question(verdict.watch, verdict.question)]
+            answer = engine_of(world.batcher).run([WindowRequest(plan, blocks, questions)])[0].unwrap()
+        engine_of(world.batcher).close_stream(stream)
+        again.append(answer.answers[0].p_yes)
+    return again
+
+
+class TestReuse:
+    """Windows of three blocks; the camera's key windows are those of its phase."""
+
+    def test_windows_continue_the_one_before_until_the_next_key_window(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, key_every=5)
+        found = world.tell(*[block_record("cam", k) for k in range(14)])
+        planner = Planner(engine_of(batcher).layout, world.settings.windows)
+        keys = [k for k in range(14) if k == 0 or planner.is_key("cam/0", k)]
+        assert [each.window for each in found if each.basis == "key"] == keys
+        since = [k - max(key for key in keys if key <= k) for k in range(14)]
+        assert [each.since_key for each in found] == since
+        assert any(each.cost.tokens_reused > 0 for each in found)
+        assert all(each.cost.tokens_reused == 0 for each in found if each.basis == "key")
+        assert replayed(world, "cam", found) == pytest.approx([each.p_yes for each in found], abs=1e-5)
+
+    def test_a_window_fetches_one_block(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        fetched = []
+        for k in range(6):
+            before = world.made
+            world.tell(block_record("cam", k))
+            fetched.append(world.made - before)
+        assert fetched == [1] * 6
+        held = sum(int(keep_masks("cam", 0, k).sum()) for k in (3, 4, 5)) * 128 * 4
+        assert world.cache.bytes <= held
+
+    def test_blocks_beyond_the_budget_are_fetched_again(self, batcher: Batcher) -> None:
+        want = World(batcher, FALL).tell(*[block_record("cam", k) for k in range(5)])
+        world = World(batcher, FALL)
+        world.cache._budget = 0
+        got = world.tell(*[block_record("cam", k) for k in range(5)])
+        assert [each.p_yes for each in got] == pytest.approx([each.p_yes for each in want], abs=1e-6)
+        assert world.cache.bytes == 0
+        assert world.made >= 5
+
+    def test_an_aborted_window_is_answered_again_from_a_key_window(self, batcher: Batcher) -> None:
+        """KV ran ahead of what was committed; it must not answer."""
+        world = World(batcher, FALL)
+        committed: list[Verdict] = []
+        last: Result | None = None
+        draw = np.random.default_rng(3)
+        for k in range(12):
+            message = block_record("cam", k)
+            if draw.random() < 0.4:  # one or two windows are computed and never committed
+                world.handle(message)
+                if draw.random() < 0.5:
+                    world.handle(block_record("cam", k + 1))
+                del world.log[k:]
+                world.abort("cam", last)
+                last = world.handle(message)
+                assert verdicts(last)[0].basis == "key"
+            else:
+                last = world.handle(message)
+            committed += verdicts(last)
+        assert [each.window for each in committed] == list(range(12))
+        assert {each.basis for each in committed} == {"key", "incremental"}
+        assert replayed(world, "cam", committed) == pytest.approx([v.p_yes for v in committed], abs=1e-5)
+
+    def test_a_takeover_and_a_gap_start_with_a_key_window(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        for k in range(3):
+            result = world.handle(block_record("cam", k))
+        assert result.checkpoint is not None
+        assert result.checkpoint.prefill.since_key == verdicts(result)[0].since_key
+        world.handler = world.restarted()
+        world.states["cam"] = world.handler.load("cam", StoredCheckpoint(result.checkpoint, 2, 0))
+        found = world.tell(block_record("cam", 3), block_record("cam", 4), block_record("cam", 5))
+        assert found[0].basis == "key"
+        assert found[0].stream_start_s == 2.0  # the window is whole again
+        world.tell(event_record("cam", StreamEvent.KIND_GAP, at=6))
+        assert world.tell(block_record("cam", 0, epoch=1))[0].basis == "key"
+        assert "cam/0" not in {each.stream for each in engine_of(batcher).memory()}
+
+    def test_a_lost_stream_is_asked_again_as_a_key_window(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(*[block_record("cam", k) for k in range(4)])
+        engine_of(batcher).close_stream("cam/0")  # what a full KV budget does
+        found = world.tell(block_record("cam", 4), block_record("cam", 5))
+        assert found[0].basis == "key"
+        assert replayed(world, "cam", found) == pytest.approx([each.p_yes for each in found], abs=1e-5)
+
+    def test_a_camera_that_is_released_leaves_no_kv(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(block_record("gone", 0), block_record("gone", 1), block_record("here", 0))
+        world.handler.released("gone", 0)
+        world.tell(block_record("here", 1))
+        streams = {each.stream for each in engine_of(batcher).memory()}
+        assert "gone/0" not in streams
+        assert "here/0" in streams
+
+    def test_what_was_released_while_it_was_computed_leaves_no_kv_either(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        world.tell(block_record("late", 0))
+        state = world.states["late"]
+        world.handler.released("late", 0)
+        world.handler.handle(state, world.append(block_record("late", 1)))
+        world.tell(block_record("other", 0))
+        assert "late/0" not in {each.stream for each in engine_of(batcher).memory()}
+
+    def test_lost_tokens_in_the_middle_start_with_a_key_window(
+        self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world = World(batcher, FALL)
+        world.tell(*[block_record("cam", k) for k in range(4)])
+        world.cache.leave("cam/0")
+        client = world.handler._loader._client
+        fetch = client.fetch
+
+        def broken(ref: TensorRef, record: Message) -> Fetched:
+            if "/3/" in ref.id:
+                raise LineageBrokenError(f"{ref.id} is gone")
+            return fetch(ref, record)
+
+        monkeypatch.setattr(client, "fetch", broken)
+        found = world.tell(block_record("cam", 4))
+        assert (found[0].basis, found[0].degraded) == ("key", True)
+        assert found[0].coverage == pytest.approx(2 / 3, abs=1e-6)
+
+
+class TestAudits:
+    def test_a_key_window_says_how_far_the_chain_was_off(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, CROWD, key_every=4)
+        found = world.tell(*[block_record("cam", k) for k in range(12)])
+        audited = [each for each in found if each.HasField("audit")]
+        assert {each.basis for each in audited} == {"key"}
+        assert {each.window for each in audited} == {e.window for e in found if e.basis == "key"} - {0}
+        assert world.audits == pytest.approx([each.audit for each in audited[::2]], abs=1e-6)
+
+    def test_the_interval_between_key_windows_follows_the_audits(self, batcher: Batcher) -> None:
+        """No difference is below a quarter of nothing: the interval halves at every audit. With a limit that
+        nothing reaches it doubles again."""
+        strict = World(batcher, FALL, key_every=8, audit_limit=1e-9)
+        results = [strict.handle(block_record("cam", k)) for k in range(24)]
+        every = [verdicts(each)[0].key_every for each in results]
+        assert every[0] == 8
+        assert every[-1] == 1
+        assert every == sorted(every, reverse=True)
+        last = results[-1].checkpoint
+        assert last is not None
+        assert last.prefill.key_every == 1
+        easy = World(batcher, FALL, key_every=8, audit_limit=1.0)
+        easy.log = strict.log
+        easy.states["cam"] = easy.handler.load("cam", StoredCheckpoint(last, 2, 0))
+        found = easy.tell(*[block_record("cam", k) for k in range(24, 48)])
+        assert found[0].key_every == 1
+        assert found[-1].key_every == 8
+
+    def test_overload_sheds_them(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, key_every=3, shed_after_s=1.0)
+        world.now = WALL_MS / 1000 + 5
+        found = world.tell(*[block_record("cam", k) for k in range(9)])
+        assert not any(each.HasField("audit") for each in found)
+        assert world.audits == []
+
+
+class TestOneConfiguration:
+    def test_no_window_mixes_models(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        found = world.tell(
+            block_record("cam", 0, model="m0"),
+            *[block_record("cam", k, model="m1") for k in (1, 2, 3)],
+        )
+        assert brief(found)[0] == (0, 0, "DEGRADED")
+        assert [each.outcome for each in found[1:]] == [Verdict.OUTCOME_ANSWERED] * 3
+        assert [round(each.coverage, 2) for each in found[1:]] == [0.5, 0.67, 1.0]
+        assert [each.degraded for each in found[1:]] == [True, True, False]
+        kept = sum(int(keep_masks("cam", 0, k).sum()) for k in (1, 2))
+        assert found[2].cost.tokens_kept == kept
+
+    def test_another_sampling_is_degraded_by_name(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL)
+        other = block_record("cam", 0)
+        other.sampling.CopyFrom(Sampling(step_us=250_000, block_samples=8, window_blocks=3))
+        ours = block_record("cam", 1)
+        ours.sampling.CopyFrom(world.settings.sampling)
+        first, second = world.tell(other, ours)
+        assert first.outcome == Verdict.OUTCOME_DEGRADED
+        assert "sampled at 4 FPS" in first.reason
+        assert "LOOKOUT_FPS" in first.reason
+        assert (second.outcome, second.coverage) == (Verdict.OUTCOME_ANSWERED, 0.5)
+
+
 class TestTakeover:
     def test_at_every_record_the_same_outcomes(self, batcher: Batcher) -> None:
         messages = [*stream("cam", 6, holes=[3]), *stream("cam", 3, epoch=1)]
-        want = World(batcher, FALL, CROWD, reuse=False).tell(*messages)
-        world, got = World(batcher, FALL, CROWD, reuse=False), []
+        want = World(batcher, FALL, CROWD, reuse="whole").tell(*messages)
+        world, got = World(batcher, FALL, CROWD, reuse="whole"), []
         for message in messages:
             result = world.handle(message)
             got += verdicts(result)
@@ -511,88 +715,12 @@ def test_a_folder_without_a_model_stops_the_service_by_name() -> None:
         make_handler(context)
 
 
-class TestReuse:
-    def test_windows_continue_the_one_before(self, batcher: Batcher) -> None:
-        found = World(batcher, FALL).tell(*[block_record("cam", k) for k in range(9)])
-        bases = [each.basis for each in found]
-        assert bases[0] == "key"
-        assert "incremental" in bases
-        since = [each.since_key for each in found]
-        assert all(now == (0 if each.basis == "key" else before + 1)
-                   for before, now, each in zip([-1, *since], since, found, strict=False))  # fmt: skip
-        assert any(each.cost.tokens_reused > 0 for each in found if each.basis == "incremental")
-        assert all(each.cost.tokens_reused == 0 for each in found if each.basis == "key")
-
-    def test_a_window_fetches_only_its_newest_block(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL)
-        world.tell(*[block_record("cam", k) for k in range(6)])
-        assert world.made == 6
-
-    @pytest.mark.parametrize("at_window", [1, 3, 4])
-    def test_kv_that_ran_ahead_of_an_abort_never_answers(self, batcher: Batcher, at_window: int) -> None:
-        messages = [block_record("cam", k) for k in range(6)]
-        world, found = World(batcher, FALL), []
-        committed: Result | None = None
-        for number, message in enumerate(messages):
-            result = world.handle(message)
-            if number == at_window:  # the transaction aborts: the record is processed again
-                world.abort("cam", committed)
-                result = world.handle(message)
-                (again,) = verdicts(result)
-                assert again.basis == "key"
-            committed = result
-            found += verdicts(result)
-        assert brief(found) == brief(World(batcher, FALL).tell(*messages))
-        whole = World(batcher, FALL, reuse=False).tell(*messages)
-        for one, full in zip(found, whole, strict=True):
-            if one.basis == "key":
-                assert one.p_yes == pytest.approx(full.p_yes, abs=1e-5)
-
-    def test_a_lost_stream_gives_a_key_window(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL, audit_limit=None)
-        world.tell(*[block_record("cam", k) for k in range(2)])
-        batcher.forget("cam/0")
-        (one,) = world.tell(block_record("cam", 2))
-        assert one.basis == "key"
-
-    def test_a_key_stride_audits_the_chain(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL, key_every=3)
-        found = world.tell(*[block_record("cam", k) for k in range(9)])
-        audited = [each for each in found if each.HasField("audit")]
-        assert audited
-        assert all(each.basis == "key" for each in audited)
-        assert len(world.audits) == len(audited)
-
-    def test_audits_beyond_the_limit_shorten_the_interval(self, batcher: Batcher) -> None:
-        world = World(batcher, FALL, key_every=4, audit_limit=1e-9)
-        result = None
-        for k in range(9):
-            result = world.handle(block_record("cam", k))
-        assert result is not None
-        assert result.checkpoint is not None
-        assert result.checkpoint.prefill.key_every < 4
-
-    def test_a_failing_device_commits_no_outcome(self, batcher: Batcher) -> None:
-        layout = engine_of(batcher).layout
-
-        class FakeBrokenDevice:
-            """An engine whose device is gone."""
-
-            def __init__(self) -> None:
-                self.layout = layout
-
-            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-                raise DeviceError("CUDA error: an illegal memory access was encountered")
-
-            def close(self) -> None:
-                """Nothing to close."""
-
-        broken = Batcher(FakeBrokenDevice(), 4)  # type: ignore[arg-type]
-        world = World(batcher, FALL)
-        world.handler._runner._answers = broken
-        with pytest.raises(DeviceFailedError, match="illegal memory"):
-            world.handle(block_record("cam", 0))
-        broken.close()
+def loaded(camera: str, index: int) -> StrideBlock:
+    """A block with its tokens."""
+    record = block_record(camera, index)
+    store = TensorStore(StoreSettings(memory_bytes=1 << 24, unread_bytes=1 << 24))
+    store.makes(STAGE_TOKENS, lambda ref, _: embeddings(ref))
+    return load_block(record, TensorClient(Peers(StoreSettings()), None, store), 2.0).block
 
 
 class TestBatcher:
@@ -640,6 +768,45 @@ class TestBatcher:
         slow.close()
         assert sizes == [1, 4, 2]
         assert got == pytest.approx(want, abs=2e-6)
+
+    def test_a_dead_device_decides_nothing(self, batcher: Batcher) -> None:
+        class FakeDeadDevice:
+            """What an engine does after a CUDA error."""
+
+            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+                raise DeviceError("CUDA error: an illegal memory access was encountered")
+
+            def close(self) -> None:
+                """Nothing to free."""
+
+        dead = Batcher(FakeDeadDevice(), 4)  # type: ignore[arg-type]
+        world = World(batcher, FALL)
+        world.handler._runner._answers = dead
+        with pytest.raises(DeviceFailedError, match="illegal memory access"):
+            world.handle(block_record("cam", 0))
+        dead.close()
+
+    def test_key_windows_of_a_takeover_let_others_pass(self, batcher: Batcher) -> None:
+        """One key window a batch; the windows that reuse KV do not wait for the rest."""
+        engine = engine_of(batcher)
+        planner = Planner(engine.layout, World(batcher).settings.windows)
+        keys = {f"new-{n}/0": planner.plan([loaded(f"new-{n}", 0)]) for n in range(4)}
+        old = {f"old-{n}/0": planner.plan([loaded(f"old-{n}", 0)]) for n in range(2)}
+        follow = {
+            name: planner.plan([loaded(name[:-2], 0), loaded(name[:-2], 1)], plan, key=False)
+            for name, plan in old.items()
+        }
+        waiting: list[tuple[WindowRequest, Future[WindowAnswer]]] = [
+            (WindowRequest(plan, []), Future()) for plan in (*keys.values(), *follow.values())
+        ]
+        limited = Batcher.__new__(Batcher)
+        limited._limit, limited._key_limit, limited._late = 4, 1, []
+        batches = []
+        while waiting:
+            limited._late = []
+            batches.append([item[0].plan.stream for item in limited._chosen(waiting)])
+            waiting = limited._late
+        assert batches == [["new-0/0", "old-0/0", "old-1/0"], ["new-1/0"], ["new-2/0"], ["new-3/0"]]
 
     def test_an_engine_that_breaks_says_so_and_goes_on(self, batcher: Batcher) -> None:
         engine = engine_of(batcher)
@@ -701,8 +868,8 @@ class TestIdle:
             block_record("cam", k, still=bool(s), luma=int(grey))
             for k, (s, grey) in enumerate(zip(still, luma, strict=True))
         ]
-        asked = World(batcher, FALL, reuse=False).tell(*records)
-        gated = World(batcher, FALL, reuse=False, idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
+        asked = World(batcher, FALL, reuse="whole").tell(*records)
+        gated = World(batcher, FALL, reuse="whole", idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
         assert [each.id for each in gated] == [each.id for each in asked]
         answered: int | None = None
         for k, (one, other) in enumerate(zip(gated, asked, strict=True)):

@@ -54,8 +54,8 @@ def watch(resource: Mapping[str, Any]) -> Watch:
     rule = Rule(
         threshold=threshold,
         clear_threshold=float(spec.get("clearThreshold", threshold)),
-        k=int(spec.get("k", 1)),
-        n=int(spec.get("n", 1)),
+        k=int(spec.get("minYes", 1)),
+        n=int(spec.get("ofLast", 1)),
         cooldown_s=float(spec.get("cooldownSeconds", 0)),
         schedule=[_schedule(each) for each in spec.get("schedule", ())],
         zones=[_zone(each) for each in spec.get("zones", ())],

@@ -48,8 +48,10 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        """Whether the control plane's process lives."""
-        return (STATE / "ready").exists() and _alive(STATE / "control" / "pid")
+        """Whether a cluster of so many nodes runs and every node is ready."""
+        ready = STATE / "ready"
+        same = ready.exists() and ready.read_text() == str(self.nodes)
+        return same and _alive(STATE / "control" / "pid") and self._ready_nodes() == self.nodes
 
     def up(self) -> None:
         """Start everything and wait until every node is ready.
@@ -107,6 +109,16 @@ class Cluster:
                 )
             if done.returncode:
                 raise ToolError(f"node {number} does not import the images: {done.stderr[-800:]}")
+
+    def load_changed(self, images: Sequence[str]) -> None:
+        """Import the images that the nodes do not have yet, by name and digest."""
+        record = STATE / "loaded.json"
+        loaded: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
+        wanted = {image: workshop.image_id(image) for image in images}
+        changed = [image for image, identity in wanted.items() if loaded.get(image) != identity]
+        if changed:
+            self.load(workshop.export(changed, "changed" if loaded else "fleet"))
+            record.write_text(json.dumps({**loaded, **wanted}))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl as administrator and return what it prints."""

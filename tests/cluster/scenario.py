@@ -66,12 +66,17 @@ def run(*, everything: bool, seed: int, keep: bool, build: bool) -> int:
     score = Score()
     wrong: list[str] = []
     try:
-        cluster.up()
+        if cluster.running:
+            tell("a cluster is running and is used")
+            cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
+            cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s")
+        else:
+            cluster.up()
         tell("importing images")
         names = [image_name(each) for each in IMAGES]
         if everything:
             names += [_tagged_again(each) for each in IMAGES]
-        cluster.load(workshop.export(names, "fleet"))
+        cluster.load_changed(names)
         tell("images are in the nodes")
         wrong = _play(cluster, score, random.Random(seed), tell, everything=everything)
     except (ToolError, subprocess.TimeoutExpired):
@@ -208,7 +213,7 @@ def watch_resources(cluster: Cluster, tell: Callable[[str], None]) -> list[str]:
     refused = {
         "unknown field": {"question": "Is it?", "treshold": 0.5},
         "clearThreshold must not exceed": {"question": "Is it?", "threshold": 0.3, "clearThreshold": 0.6},
-        "k must not exceed n": {"question": "Is it?", "k": 3, "n": 2},
+        "minYes must not exceed": {"question": "Is it?", "minYes": 3, "ofLast": 2},
     }
     for words, spec in refused.items():
         said = _apply(cluster, "Watch", "wrong", spec)

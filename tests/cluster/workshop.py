@@ -77,6 +77,11 @@ def have_image(name: str) -> bool:
     return found.returncode == 0
 
 
+def image_id(name: str) -> str:
+    """Return the digest of an image's configuration."""
+    return buildah("images", "--no-trunc", "--format", "{{.ID}}", name).strip()
+
+
 def build_base() -> None:
     """Make the images that a registry would give elsewhere: Python's base image, pause, CoreDNS."""
     if not have_image(PYTHON_IMAGE):
@@ -124,7 +129,7 @@ def export(images: Sequence[str], name: str) -> Path:
     record = _HOME / f"exported-{name}.json"
     exported: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     for image in images:
-        identity = buildah("images", "--no-trunc", "--format", "{{.ID}}", image).strip()
+        identity = image_id(image)
         if exported.get(image) != identity:
             options = ("--signature-policy", policy, "--quiet", "--disable-compression")
             buildah("push", *options, image, f"oci:{target}:{image}")

@@ -6,8 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings
+from pydantic import BaseModel, Field
 
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import Accumulation, Anchors, Change, PrunePolicy
@@ -40,7 +39,7 @@ def preset_policy(name: str) -> PrunePolicy:
     return PRESETS[Preset(name)]
 
 
-class PruningSettings(BaseSettings):
+class PruningSettings(BaseModel):
     """How patches are judged. What is unset comes from the preset."""
 
     preset: Literal["default", "codecsight"] = Field(

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers
+.PHONY: help setup lock protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -98,6 +98,9 @@ eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and re
 
 train: setup  ## train the tiny model from scratch; resumable (hours)
 	$(BIN)/watchbench train
+
+operations: setup  ## write the tables of settings and metrics into docs/operations.md
+	$(BIN)/python -m tests.unit.house.test_operations
 
 architecture: setup  ## write the arrows between rooms into docs/architecture.md
 	$(BIN)/python -m tests.unit.house.test_arrows

@@ -116,6 +116,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             settings.window_blocks,
             settings.overlap_s,
         )
+        self.shared_settings = {
+            **settings.shared,
+            "input": f"{settings.input_width}x{settings.input_height}",
+        }
         self.counts: Counter[str] = Counter()
         store.makes(STAGE_FRAMES, self.materialize)
 

@@ -105,6 +105,7 @@ class PrefillHandler(Handler[CameraState]):
         self.config_digest = digest(
             "prefill", STATE_VERSION, model_digest, settings.window_s, settings.stride_s, settings.fps
         )
+        self.shared_settings = settings.shared
         self._settings = settings
         self._watches = watches
         self._loader = loader

@@ -144,6 +144,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self._tokens_digest,
             repr(self._policy),
         )
+        self.shared_settings = {**settings.shared, "grid": f"{self._grid.height}x{self._grid.width}"}
         self.counts: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._waiting: dict[str, tuple[int, int, float]] = {}  # camera: epoch, block and since when it waits

@@ -139,7 +139,7 @@ class Bench:
         """Every record counted once, in order, with the state it should have met."""
         found = self.outputs()
         for camera in cameras:
-            assert [one["n"] for one in found[camera]] == list(range(1, each + 1)), camera
+            assert [one.get("n") for one in found[camera]] == list(range(1, each + 1)), found[camera]
             assert [one["count"] for one in found[camera]] == list(range(1, each + 1)), camera
             assert [one["total"] for one in found[camera]] == [
                 n * (n + 1) // 2 for n in range(1, each + 1)
@@ -149,8 +149,12 @@ class Bench:
 class Threaded:
     """A worker on a thread of the test's process."""
 
-    def __init__(self, settings: ToySettings) -> None:
+    def __init__(
+        self, settings: ToySettings, shared: dict[str, str] | None = None, digest: str = "toy-1"
+    ) -> None:
         self.handler = Toy(settings.out)
+        self.handler.config_digest = digest
+        self.handler.shared_settings = {"grid": "4x4"} if shared is None else shared
         self.metrics = Metrics("toy")
         self.health = Health()
         self.worker = Worker(
@@ -181,8 +185,8 @@ class Threaded:
 
 
 @contextmanager
-def running(settings: ToySettings) -> Iterator[Threaded]:
-    worker = Threaded(settings)
+def running(settings: ToySettings, digest: str = "toy-1") -> Iterator[Threaded]:
+    worker = Threaded(settings, digest=digest)
     try:
         yield worker
     finally:

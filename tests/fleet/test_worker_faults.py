@@ -37,7 +37,7 @@ def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
     settings = bench.settings()
     log = tmp_path / "toy.log"
     each = 40
-    send(bench, 1, each, sleep=0.02)
+    send(bench, 1, each, sleep=0.1)
     kills = before = 0
     worker = process(settings, log)
     try:
@@ -200,15 +200,13 @@ def test_a_changed_configuration_is_refused_or_starts_anew(bench: Bench) -> None
     bench.flush()
     with running(bench.settings()) as worker:
         eventually(lambda: worker.count("records_total") == 1)
-    changed = Threaded(bench.settings())
-    changed.handler.config_digest = "toy-2"
+    changed = Threaded(bench.settings(), shared={"grid": "8x8"})
     eventually(lambda: not changed.thread.is_alive())
     assert isinstance(changed.error, StartupError)
     assert "LOOKOUT_ON_CONFIG_CHANGE" in str(changed.error)
     bench.send("cam", 2, partition=0)
     bench.flush()
-    anew = Threaded(bench.settings(on_config_change="restart"))
-    anew.handler.config_digest = "toy-2"
+    anew = Threaded(bench.settings(on_config_change="restart"), shared={"grid": "8x8"})
     try:
         eventually(lambda: anew.count("records_total") == 1)
     finally:

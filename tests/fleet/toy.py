@@ -67,13 +67,15 @@ class Toy(Handler[State]):
         self.full: set[int] = set()
         self.away = False
         self.device_broken = False
-        self.loads: list[tuple[str, int]] = []
+        self.loads: list[tuple[str, bool]] = []
         self.seen: list[tuple[str, int]] = []
         self.ticks: list[str] = []
+        self.changed: list[bool] = []
         self.silent: set[str] = set()
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> State:
-        self.loads.append((camera, stored.owner_epoch if stored else 0))
+        self.loads.append((camera, stored is not None))
+        self.changed.append(stored is not None and stored.config_changed)
         if stored is None:
             return State(camera, 0, 0)
         return State(camera, stored.checkpoint.decode.next_sample, stored.checkpoint.decode.watermark_us)
@@ -105,6 +107,9 @@ class Toy(Handler[State]):
         if b"huge twice" in record.value:
             return Result([Output(self.out, record.camera, bytes(3 << 20))])
         return Result([Output(self.out, record.camera, json.dumps({"rejected": reason.reason}).encode())])
+
+    def forget(self, state: State) -> Result:
+        return Result([Output(self.out, state.camera, json.dumps({"forgotten": state.count}).encode())])
 
     def tick(self, state: State, now: float) -> Result | None:
         self.ticks.append(state.camera)

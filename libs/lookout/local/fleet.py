@@ -72,8 +72,16 @@ class FleetAddress:
 class Service:
     """One process of a stage: started again when it dies, with growing pauses."""
 
-    def __init__(self, stage: Stage, folder: Path, environment: Mapping[str, str], replica: int = 0) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        folder: Path,
+        environment: Mapping[str, str],
+        replica: int = 0,
+        module: Sequence[str] = (),
+    ) -> None:
         self.stage = stage
+        self._module = tuple(module) or (service_module(stage),)
         self.name = f"{stage.value}-{replica}"
         self.folder = folder / self.name
         self.log = folder / "logs" / f"{self.name}.log"
@@ -98,7 +106,7 @@ class Service:
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._child = Child(
-            [sys.executable, "-m", service_module(self.stage)],
+            [sys.executable, "-m", *self._module],
             self.log,
             env=self._settings(),
             cwd=self.folder,
@@ -177,6 +185,8 @@ class Fleet:
         settings: settings for all services, without the LOOKOUT_ prefix ({"fps": "2"}).
         stage_settings: settings for one stage only.
         stages: which services to run.
+        modules: what `python -m` runs for a stage in place of its service, with its arguments.
+        python_path: a folder that these modules are imported from.
         announced: whether other commands on this machine find the fleet without an address.
     """
 
@@ -191,6 +201,8 @@ class Fleet:
         settings: Mapping[str, str] | None = None,
         stage_settings: Mapping[Stage, Mapping[str, str]] | None = None,
         stages: Sequence[Stage] = tuple(Stage),
+        modules: Mapping[Stage, Sequence[str]] | None = None,
+        python_path: Path | None = None,
         announced: bool = False,
     ) -> None:
         self._temporary = folder is None
@@ -203,6 +215,8 @@ class Fleet:
         self._common = dict(settings or {})
         self._own = {stage: dict(values) for stage, values in (stage_settings or {}).items()}
         self._stages = tuple(stages)
+        self._modules = dict(modules or {})
+        self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None
         self._lock = FileLock(self.folder / ".running", timeout=0)
@@ -272,7 +286,10 @@ class Fleet:
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
         (self.folder / "tmp").mkdir(exist_ok=True)
-        self.services = [Service(stage, self.folder, self._environment(stage)) for stage in self._stages]
+        self.services = [
+            Service(stage, self.folder, self._environment(stage), module=self._modules.get(stage, ()))
+            for stage in self._stages
+        ]
         for service in self.services:
             service.set_defaults(self._replicas(service.stage))
             service.start()
@@ -351,6 +368,8 @@ class Fleet:
         # Four services share this machine: thread pools of all cores would only make them wait in turn.
         inherited.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
         inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code leaves a trace in the log
+        if self._python_path is not None:
+            inherited["PYTHONPATH"] = str(self._python_path)
         # What a killed service leaves in its temporary folder goes with the fleet's.
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}

@@ -34,8 +34,8 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
   change `state`.
 - A `Result` (outputs, checkpoint, dead letter) is committed with the record's offset in one transaction, or
   not at all; outputs go to the partition number the record came from. `checkpoint` is a
-  `lookout.v1.Checkpoint` with the stage's own part set; the worker fills in `owner_epoch` and
-  `config_digest`. None: unchanged.
+  `lookout.v1.Checkpoint` with the stage's own part set; the worker fills in `config_digest` and
+  `record_ms`. None: unchanged.
 - **State must be a function of the newest checkpoint and the records that it names** (`offsets`, read again
   with the rereader): a crash, a rebalance, an aborted transaction or an unexpected exception drops the state,
   and `load` is called with the newest checkpoint again. Records after that checkpoint's commit come again,

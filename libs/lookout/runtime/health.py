@@ -19,6 +19,10 @@ class Health:
         """The polling thread went round once."""
         self._beat = time.monotonic()
 
+    def allow(self, seconds: float) -> None:
+        """Alive for `seconds` more without a turn of the polling thread: a model loads."""
+        self._beat = time.monotonic() + seconds
+
     def block(self, part: str, why: str) -> None:
         """Not ready until `part` is cleared."""
         with self._lock:

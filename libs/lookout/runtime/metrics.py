@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -29,20 +30,40 @@ class Metrics:
         self.registry = registry or CollectorRegistry()
         self.records = self._counter("records", "input records committed")
         self.outputs = self._counter("outputs", "records written and committed", "topic")
-        self.dead_letters = self._counter("dead_letters", "input records sent to the dead letters", "reason")
-        self.transactions = self._counter("transactions", "transactions by how they ended", "outcome")
-        self.retries = self._counter("retries", "records tried again", "kind")
+        self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")
+        self.events = self._counter("events", "what handlers count, added when it is committed", "event")
+        self.forgotten = self._counter("cameras_forgotten", "cameras forgotten after days of silence")
+        self.unreadable = self._counter("checkpoints_unreadable", "cameras that had to start anew")
+        self.transactions = self._counter(
+            "transactions", "transactions: committed, aborted, unknown or failed", "outcome"
+        )
+        self.retries = self._counter("retries", "records tried again: transient, device or unknown", "kind")
         self.takeovers = self._counter("takeovers", "partitions taken over")
         self.handle_seconds = self._histogram("handle_seconds", "one record in the handler")
         self.commit_seconds = self._histogram("commit_seconds", "one transaction")
         self.wait_seconds = self._histogram("wait_seconds", "from reading a record to its commit")
+        self.latency_seconds = self._histogram(
+            "latency_seconds", "from a segment's arrival in Kafka to this stage's commit"
+        )
         self.lag = self._gauge("lag_records", "records not yet committed by this stage", "partition")
         self.lag_seconds = self._gauge(
-            "lag_seconds", "age of the oldest record not yet committed by this stage", "partition"
+            "lag_seconds",
+            "age of the oldest record not yet committed by this stage",
+            "partition",
         )
         self.in_flight = self._gauge("in_flight_records", "records read and not yet committed")
+        self.in_flight_bytes = self._gauge("in_flight_bytes", "bytes read and not yet committed")
+        self.partitions = self._gauge("partitions", "partitions assigned to this process")
+        self.cameras = self._gauge("cameras", "cameras with a checkpoint in these partitions")
+        self.taking_over = self._gauge("takeovers_waiting", "partitions that are not taken over yet")
         self.paused = self._gauge("paused_partitions", "partitions held back")
         self.ready = self._gauge("ready", "1: ready")
+
+    def partition_gone(self, number: int) -> None:
+        """Drop the series of a partition that belongs to another process now."""
+        for gauge in (self.lag, self.lag_seconds):
+            with suppress(KeyError):
+                gauge.remove(self.stage, str(number))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"lookout_{name}", text, ("stage", *labels), registry=self.registry)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from lookout.runtime import logs
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.supervision import Supervisor
+from lookout.runtime.topic_reader import TopicReader
 
 ASK_S = 5.0
 
@@ -18,9 +20,6 @@ class Downstream:
 
     `changed` is called there with {partition: next unread offset} after each answer. While Kafka is away the
     last answer stands: nothing is thought read that may not be.
-
-    Asked by a consumer that never joins: the admin client's call for it dereferences a missing group when the
-    broker answers NOT_COORDINATOR (librdkafka 2.16, seen as a segmentation fault while a broker settles).
     """
 
     def __init__(
@@ -31,29 +30,27 @@ class Downstream:
         changed: Callable[[Mapping[int, int]], None] | None = None,
         every_s: float = 1.0,
     ) -> None:
-        self._consumer = Consumer(
-            settings.kafka(**{"group.id": group, "enable.auto.commit": False}),
-            logger=logs.client_logger("offsets"),
-        )
+        self._reader = TopicReader(settings, "offsets", group=group)
         self._group, self._topic = group, topic
         self._changed = changed
         self._every_s = every_s
         self._offsets: Mapping[int, int] = {}
         self._stop = threading.Event()
         self._log = logs.get("offsets")
-        self._thread = threading.Thread(target=self._follow, name=f"offsets-{group}", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, supervisor: Supervisor | None = None) -> None:
         """Begin asking."""
-        self._thread.start()
+        self._thread = (supervisor or Supervisor()).start(f"offsets-{self._group}", self._follow)
 
     def stop(self) -> None:
         """Stop asking."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(ASK_S)
-        if not self._thread.is_alive():
-            self._consumer.close()
+            if self._thread.is_alive():
+                return
+        self._reader.close()
 
     def committed(self) -> Mapping[int, int]:
         """The last answer; a partition that was never committed is absent."""
@@ -61,25 +58,20 @@ class Downstream:
 
     def ask(self) -> Mapping[int, int]:
         """Ask now. Raises KafkaException."""
-        topic = self._consumer.list_topics(self._topic, timeout=ASK_S).topics[self._topic]
-        if topic.error is not None:
-            raise KafkaException(topic.error)
-        found = self._consumer.committed(
-            [TopicPartition(self._topic, partition) for partition in topic.partitions], timeout=ASK_S
-        )
-        self._offsets = {each.partition: each.offset for each in found if not each.error and each.offset >= 0}
+        partitions = self._reader.partitions(self._topic, ASK_S)
+        self._offsets = self._reader.committed(self._topic, partitions, ASK_S)
         return self._offsets
 
     def _follow(self) -> None:
-        said = False
+        told = False
         while not self._stop.wait(self._every_s):
             try:
                 answer = self.ask()
-                said = False
+                told = False
             except KafkaException as error:
-                if not said:
+                if not told:
                     self._log.warning("cannot see what was read", group=self._group, error=str(error.args[0]))
-                said = True
+                told = True
                 continue
             if self._changed is not None:
                 self._changed(answer)

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from lookout.runtime.records import Result, Slot, StoredCheckpoint
+from lookout.runtime.records import Slot, StoredCheckpoint
 from lookout.v1.state_pb2 import Checkpoint
 
 UNLOADED: Any = object()
@@ -26,9 +26,15 @@ class Lane:
     waiting: deque[Slot] = field(default_factory=deque)
     busy: bool = False
     retry_at: float | None = None
+    uncommitted: int = 0  # slots in the order: `state` may be ahead of what is committed
+
+    @property
+    def idle(self) -> bool:
+        """Whether the camera has nothing to do."""
+        return not self.busy and not self.waiting
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Partition:
     """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
     threads.
@@ -37,9 +43,10 @@ class Partition:
     number: int
     loaded: bool = False
     dead: bool = False
-    owner_epoch: int = 0
     committed: int | None = None  # next unread offset, as Kafka has it
+    committed_ms: int | None = None  # time stamp of the last committed record
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  # as committed
+    active_ms: dict[str, int] = field(default_factory=dict)  # record time of each camera's newest record
     slots: deque[Slot] = field(default_factory=deque)
     lanes: dict[str, Lane] = field(default_factory=dict)
     bytes: int = 0
@@ -47,8 +54,15 @@ class Partition:
     record_ms: int = 0  # time stamp of the newest record read
     passed_ms: int = 0  # record time that silent cameras were told last
     next_passed: float = 0.0
+    next_forget: float = 0.0
     at_end: bool = False  # everything that was in the topic is read
     seek_to: int | None = None  # reading goes on from here as soon as the client lets it
+    waits_for: str = ""  # why it is not taken over yet
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what is read now is what comes next."""
+        return self.loaded and self.seek_to is None
 
     def add(self, slot: Slot) -> Lane:
         """Append to the order."""
@@ -57,25 +71,28 @@ class Partition:
         self.bytes += slot.size
         lane = self.lane(slot.camera)
         lane.waiting.append(slot)
+        lane.uncommitted += 1
         return lane
+
+    def insert(self, slot: Slot, lane: Lane) -> None:
+        """Put what came of time passing into the order, before what arrived for its camera meanwhile."""
+        slot.received = time.monotonic()
+        lane.uncommitted += 1
+        if lane.waiting:
+            self.slots.insert(self.slots.index(lane.waiting[0]), slot)
+        else:
+            self.slots.append(slot)
 
     def lane(self, camera: str) -> Lane:
         """The camera's lane."""
         if camera not in self.lanes:
-            checkpoint = self.checkpoints.get(camera)
-            stored = (
-                StoredCheckpoint(checkpoint, self.owner_epoch, self.number)
-                if checkpoint is not None
-                else None
-            )
-            self.lanes[camera] = Lane(camera, self, stored)
+            self.lanes[camera] = Lane(camera, self, self.stored(camera))
         return self.lanes[camera]
 
-    def oldest_age_s(self, now_s: float) -> float:
-        """Seconds since the oldest record that is read and not committed was written; 0 if none is read."""
-        written = next((slot.record.timestamp_ms for slot in self.slots if slot.record is not None), None)
-        since = written if written is not None else self.record_ms
-        return max(0.0, now_s - since / 1000) if since else 0.0
+    def stored(self, camera: str) -> StoredCheckpoint | None:
+        """The camera's committed checkpoint."""
+        checkpoint = self.checkpoints.get(camera)
+        return StoredCheckpoint(checkpoint, self.number) if checkpoint is not None else None
 
     def finished(self, limit: int) -> list[Slot]:
         """Take the finished prefix, at most `limit` slots."""
@@ -89,21 +106,37 @@ class Partition:
     def apply(self, slots: list[Slot]) -> None:
         """`slots` are committed: remember what a rewind goes back to."""
         for slot in slots:
-            result: Result | None = slot.result
+            result = slot.result
             assert result is not None
+            if (lane := self.lanes.get(slot.camera)) is not None:
+                lane.uncommitted -= 1
             if slot.record is not None:
                 self.committed = slot.record.offset + 1
+                self.committed_ms = slot.record.timestamp_ms
+                if slot.camera:
+                    self.active_ms[slot.camera] = slot.record.timestamp_ms
             if result.forget:
-                self.checkpoints.pop(slot.camera, None)
+                self._forget(slot.camera)
             elif result.checkpoint is not None and slot.camera:
                 self.checkpoints[slot.camera] = result.checkpoint
+            elif slot.camera not in self.checkpoints:
+                self._forget(slot.camera)  # whatever keys a producer invents, they take no memory
+
+    def _forget(self, camera: str) -> None:
+        """Nothing is kept of a camera without a checkpoint."""
+        self.checkpoints.pop(camera, None)
+        self.active_ms.pop(camera, None)
+        lane = self.lanes.get(camera)
+        if lane is not None and lane.idle and lane.uncommitted <= 0:
+            del self.lanes[camera]
 
     def fresh(self) -> Partition:
         """The same partition as committed, with nothing read."""
         return Partition(
             self.number,
             loaded=self.loaded,
-            owner_epoch=self.owner_epoch,
             committed=self.committed,
+            committed_ms=self.committed_ms,
             checkpoints=self.checkpoints,
+            active_ms=self.active_ms,
         )

@@ -46,6 +46,7 @@ class Processor:
         handler: the stage's logic.
         metrics: where tries and retries are counted.
         health: not ready while the device fails.
+        config_digest: what its checkpoints are marked with.
         clock: monotonic seconds.
     """
 
@@ -57,6 +58,7 @@ class Processor:
         *,
         metrics: Metrics,
         health: Health,
+        config_digest: Callable[[Handler[Any]], str] = lambda handler: handler.config_digest,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -64,6 +66,7 @@ class Processor:
         self._handler = handler
         self._metrics = metrics
         self._health = health
+        self._config_digest = config_digest
         self._clock = clock
         self._log = logs.get("processing")
         self._lock = threading.Lock()
@@ -85,12 +88,34 @@ class Processor:
             self._log.exception("the runtime failed", camera=lane.camera)
             return Finished(lane, slot, fatal=LookoutRuntimeError(f"the runtime failed: {error!r}"))
 
+    def tick(self, lane: Lane, clock: bool, record_ms: int | None) -> Finished:
+        """Tell the handler that time passes. Cheap where nothing comes of it: no span, no log context.
+
+        Args:
+            lane: an idle camera.
+            clock: whether the wall clock counts now.
+            record_ms: the partition's record time, if that counts.
+        """
+        slot = Slot(lane.camera, tick=clock, record_ms=record_ms)
+        if lane.partition.dead:
+            return Finished(lane, slot, NOTHING)
+        try:
+            self._load(lane)
+            return self._finished(lane, slot, self._time_passed(lane, slot))
+        except Exception:
+            return self.process(lane, slot, None)  # once more, with everything around it
+
+    def _time_passed(self, lane: Lane, slot: Slot) -> Result:
+        given = self._handler.tick(lane.state, time.time()) if slot.tick else None
+        if given is None and slot.record_ms is not None:
+            given = self._handler.passed(lane.state, slot.record_ms)
+        return given or NOTHING
+
     def _try(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Finished:
         started = self._clock()
         headers = slot.record.headers if slot.record is not None else ()
         slot.tries += 1
-        name = f"{self._stage} {'tick' if slot.tick else 'record'}"
-        with tracing.span(name, headers, camera=lane.camera) as span:
+        with tracing.span(f"{self._stage} record", headers, camera=lane.camera) as span:
             try:
                 result = self._ask(lane, slot, refusal)
                 slot.traceparent = tracing.inject() if slot.record is not None else ()
@@ -109,20 +134,17 @@ class Processor:
         if result.forget:
             lane.stored, lane.state = None, UNLOADED
         elif result.checkpoint is not None:
-            lane.stored = StoredCheckpoint(
-                result.checkpoint, lane.partition.owner_epoch, lane.partition.number
-            )
+            lane.stored = StoredCheckpoint(result.checkpoint, lane.partition.number)
         return Finished(lane, slot, result)
 
     def _ask(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Result:
         if refusal is not None and refusal.bare and refusal.reason is not None:
             return Result(dead_letter=refusal.reason)
         self._load(lane)
+        if slot.forget:
+            return replace(self._handler.forget(lane.state) or NOTHING, forget=True, checkpoint=None)
         if slot.record is None:
-            given = self._handler.tick(lane.state, time.time()) if slot.tick else None
-            if given is None and slot.record_ms is not None:
-                given = self._handler.passed(lane.state, slot.record_ms)
-            return given or NOTHING
+            return self._time_passed(lane, slot)
         if refusal is not None and refusal.reason is not None:
             return self._reject(lane, slot.record, refusal.reason)
         try:
@@ -141,7 +163,8 @@ class Processor:
     def _known(self, stored: StoredCheckpoint | None) -> StoredCheckpoint | None:
         if stored is None or not stored.checkpoint.config_digest:
             return stored
-        return replace(stored, config_changed=stored.checkpoint.config_digest != self._handler.config_digest)
+        digest = self._config_digest(self._handler)
+        return replace(stored, config_changed=stored.checkpoint.config_digest != digest)
 
     # -- failures
 

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 
-from lookout.runtime import logs
 from lookout.runtime.errors import RecordsGoneError, TransientError
 from lookout.runtime.records import Record
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.topic_reader import End, TopicReader
 from lookout.wire.headers import Headers
 
 #: records of other cameras between two wanted ones that are read past rather than sought over
@@ -22,9 +22,8 @@ class RecordReader:
     """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
 
     def __init__(self, settings: ServiceSettings) -> None:
-        self._settings = settings
         self._lock = threading.Lock()
-        self._consumer: Consumer | None = None
+        self._reader = TopicReader(settings, "record-reader")
 
     def read(
         self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0
@@ -41,21 +40,15 @@ class RecordReader:
             try:
                 return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
             except (TransientError, KafkaException):
-                self._drop()  # it keeps what it knew of a broker that has been away
+                self._reader.close()
                 raise
 
     def close(self) -> None:
         """Leave."""
         with self._lock:
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+            self._reader.close()
 
     def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
-        consumer = self._open()
         found: dict[int, Record] = {}
         try:
             position = -1
@@ -63,59 +56,44 @@ class RecordReader:
                 if offset in found:
                     continue
                 if position < 0 or offset - position > NEAR:
-                    consumer.assign([TopicPartition(topic, partition, offset)])
+                    self._reader.read_from(topic, {partition: offset})
                 while offset not in found:
-                    message = self._next(consumer, topic, partition, offset, deadline)
+                    message = self._next(topic, partition, offset, deadline)
                     position = message.offset() or 0
                     if position in wanted:
                         found[position] = record_of(message)
                     if position > offset and offset not in found:
-                        raise RecordsGoneError(
-                            f"{topic} [{partition}] no longer holds offset {offset} (next: {position}); "
-                            "its retention.ms is shorter than the outage"
-                        )
+                        raise RecordsGoneError(_gone(topic, partition, offset, f"next: {position}"))
         finally:
-            consumer.unassign()
+            self._reader.stop_reading()
         return [found[offset] for offset in wanted]
 
-    def _next(self, consumer: Consumer, topic: str, partition: int, offset: int, deadline: float) -> Message:
+    def _next(self, topic: str, partition: int, offset: int, deadline: float) -> Message:
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TransientError(f"Kafka did not give {topic} [{partition}] offset {offset} in time")
-            message = consumer.poll(min(left, 0.5))
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                return message
-            if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise RecordsGoneError(
-                    f"{topic} [{partition}] no longer holds offset {offset}; "
-                    "its retention.ms is shorter than the outage"
-                )
-            if error.code() == KafkaError._PARTITION_EOF:
+            try:
+                found = self._reader.next(min(left, 0.5))
+            except RecordsGoneError as error:
+                raise RecordsGoneError(_gone(topic, partition, offset, str(error))) from error
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+                continue  # the client goes on by itself
+            if isinstance(found, End):
                 raise RecordsGoneError(
                     f"{topic} [{partition}] ends before offset {offset}: was the topic made anew?"
                 )
-            if error.fatal():
-                raise KafkaException(error)
+            if found is not None:
+                return found
 
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer(
-                self._settings.kafka(
-                    **{
-                        "group.id": f"reread-{self._settings.instance}",
-                        "isolation.level": "read_committed",
-                        "enable.auto.commit": False,
-                        "enable.partition.eof": True,
-                        "auto.offset.reset": "error",
-                    }
-                ),
-                logger=logs.client_logger("reread"),
-            )
-        return self._consumer
+
+def _gone(topic: str, partition: int, offset: int, why: str) -> str:
+    return (
+        f"{topic} [{partition}] no longer holds offset {offset} ({why}): "
+        "its retention.ms is shorter than the outage"
+    )
 
 
 def record_of(message: Message) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -54,26 +54,31 @@ class DeadLetter:
 class Result:
     """What one record gave; all of it, and the record's offset, are committed together or not at all.
 
-    `checkpoint` None: unchanged. The worker fills in its owner epoch and config digest. `forget` deletes the
-    camera's checkpoint.
+    `checkpoint` None: unchanged. The worker fills in the config digest and the time. `forget` deletes the
+    camera's checkpoint. `counts`: events by name, added to `lookout_events_total` once they are committed.
     """
 
     outputs: Sequence[Output] = ()
     checkpoint: Checkpoint | None = None
     dead_letter: DeadLetter | None = None
     forget: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether committing it writes nothing."""
+        return not (self.outputs or self.checkpoint is not None or self.dead_letter or self.forget)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
     """A camera's newest checkpoint, as `Handler.load` gets it.
 
-    `owner_epoch` is this owner's (greater than the checkpoint's own after a takeover). `config_changed`: the
-    checkpoint was written under another config digest (only with the policy "restart").
+    `config_changed`: it was written under another config digest: by another model or release that runs beside
+    this one, or before the settings were changed.
     """
 
     checkpoint: Checkpoint
-    owner_epoch: int
     partition: int
     config_changed: bool = False
 
@@ -96,6 +101,8 @@ class Handler(ABC, Generic[S]):
 
     #: of every setting and weight that changes this stage's results
     config_digest: str = ""
+    #: what all running instances of the stage must share, by name: `settings.shared`, {"grid": "16x16"}
+    shared_settings: Mapping[str, str] = {}
     #: seconds between `tick` calls for a camera that has nothing else to do; None: never
     tick_every: float | None = None
     #: tries of a record that fails for no known reason before it becomes a dead letter
@@ -128,6 +135,13 @@ class Handler(ABC, Generic[S]):
         """
         return None
 
+    def forget(self, state: S) -> Result | None:
+        """What to write when the camera sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`; None: nothing.
+
+        Its checkpoint is deleted in the same transaction.
+        """
+        return None
+
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
         """What else to write when `record` becomes a dead letter: an outcome that says why there is none, a
         gap.
@@ -157,20 +171,22 @@ class Handler(ABC, Generic[S]):
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a partition's order: a record, a tick (of the clock, of record time or both), or a claim of
-    ownership (neither).
+    """A place in a partition's order: a record, or what comes of time passing, or the end of a camera that is
+    forgotten.
     """
 
     camera: str
     record: Record | None = None
-    tick: bool = False
+    tick: bool = False  # tell the camera the time
     record_ms: int | None = None  # tell the camera this record time of its partition
+    forget: bool = False
     result: Result | None = None
     tries: int = 0
     failures: int = 0
     failing_since: float | None = None
     device_failing_since: float | None = None
     received: float = 0.0
+    arrived_ms: int = 0  # when what the record came from reached Kafka
     traceparent: Headers = field(default=())
 
     @property

@@ -62,6 +62,11 @@ class SamplingSettings(BaseSettings):
         return self.window_blocks * self.stride_us
 
     @property
+    def shared(self) -> dict[str, str]:
+        """What all instances of a stage must agree on, for `Handler.shared_settings`."""
+        return {"fps": f"{self.fps:g}", "stride": f"{self.stride_s:g}", "window": f"{self.window_s:g}"}
+
+    @property
     def sampling(self) -> Sampling:
         """The same as records carry it."""
         return Sampling(

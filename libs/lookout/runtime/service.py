@@ -20,6 +20,7 @@ from lookout.runtime.records import Handler
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.settings import ServiceSettings, load_settings
 from lookout.runtime.startup import check_kafka, check_redis
+from lookout.runtime.supervision import Supervisor
 from lookout.runtime.tables import Table
 from lookout.runtime.transactions import Topics
 from lookout.runtime.worker import Worker
@@ -40,6 +41,7 @@ class Context(Generic[T]):
     health: Health
     grpc: GrpcServer
     rereader: RecordReader
+    supervisor: Supervisor = field(default_factory=Supervisor)
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -50,14 +52,14 @@ class Context(Generic[T]):
     def table(self, topic: str) -> Table:
         """A compacted topic, read to its end and then followed."""
         table = Table(self.settings, topic)
-        table.start(self.settings.start_timeout_s)
+        table.start(self.settings.start_timeout_s, self.supervisor)
         self.on_close(table.stop)
         return table
 
     def downstream(self, stage: Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
         """What `stage` has read of its input (its group must have its default name)."""
         watcher = Downstream(self.settings, stage.value, INPUT[stage].name, changed)
-        watcher.start()
+        watcher.start(self.supervisor)
         self.on_close(watcher.stop)
         return watcher
 
@@ -97,7 +99,13 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
         context = _open(stage, settings)
         handler = make_handler(context)
         worker = Worker(
-            settings, stage.value, topics_of(stage), handler, metrics=context.metrics, health=context.health
+            settings,
+            stage.value,
+            topics_of(stage),
+            handler,
+            metrics=context.metrics,
+            health=context.health,
+            supervisor=context.supervisor,
         )
         _serve(context)
         _on_signals(worker, log)
@@ -148,6 +156,7 @@ def _open(stage: Stage, settings: T) -> Context[T]:
         probes = Probes(metrics, health, settings.metrics_port, settings.host)
     except OSError as error:
         raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
+    health.allow(settings.load_limit_s)
     probes.start()
     context.on_close(probes.stop)
     logs.get("service").info("metrics", port=probes.port)
@@ -167,7 +176,7 @@ def _serve(context: Context[T]) -> None:
                 context.grpc.serving(ready)
                 before = ready
 
-    threading.Thread(target=follow, name="readiness", daemon=True).start()
+    context.supervisor.start("readiness", follow)
     context.on_close(stopped.set)
 
 

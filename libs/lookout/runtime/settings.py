@@ -63,7 +63,9 @@ class ServiceSettings(Connections, SamplingSettings):
         max_length=120,
         description="this replica's name (the pod's), stable over restarts, unique in its stage",
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="least severe log lines that are written"
+    )
     log_human: bool = Field(False, description="lines for people instead of JSON")
     otlp_endpoint: str | None = Field(
         None, description="where traces go (OTLP over gRPC); none: they only travel on"
@@ -73,7 +75,7 @@ class ServiceSettings(Connections, SamplingSettings):
     kafka_options: Annotated[dict[str, str], NoDecode, BeforeValidator(_options)] = Field(
         default_factory=dict, description="more librdkafka options as JSON, for tuning"
     )
-    group: str | None = Field(None, min_length=1, description="consumer group; none: the stage's name")
+    group: str | None = Field(None, min_length=1, description="consumer group; unset: the stage's name")
     static_member: bool = Field(True, description="a restarted instance takes its partitions back at once")
     session_timeout_s: float = Field(
         10.0, ge=1, le=300, description="a worker that is silent so long is gone"
@@ -104,7 +106,13 @@ class ServiceSettings(Connections, SamplingSettings):
     threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
     in_flight_records: int = Field(64, ge=1, description="records of a partition read ahead of their commit")
     in_flight_bytes: int = Field(
-        64 << 20, ge=1, description="bytes of a partition read ahead of their commit"
+        128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
+    )
+    commit_interval_s: float = Field(
+        0.1, ge=0, le=10, description="shortest time between two transactions under load"
+    )
+    forget_after_days: float | None = Field(
+        30.0, gt=0, description="cameras that sent nothing for so long are forgotten; unset: never"
     )
     drain_s: float = Field(2.0, ge=0, le=60, description="on SIGTERM, how long running work may still finish")
     retry_max_s: float = Field(10.0, gt=0, description="longest pause between tries of a transient failure")
@@ -115,6 +123,9 @@ class ServiceSettings(Connections, SamplingSettings):
         10.0, ge=0, description="a device that fails for so long ends the process (exit code 4)"
     )
     stall_s: float = Field(30.0, gt=1, description="a polling thread silent so long is dead")
+    load_limit_s: float = Field(
+        1800.0, gt=0, description="a process that loads its model for longer than this counts as dead"
+    )
     start_timeout_s: float = Field(
         60.0, gt=0, description="how long dependencies may take to answer at start-up"
     )

@@ -8,21 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaException, Message
 
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError, TransientError
 from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.supervision import Supervisor
+from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
 
 #: newest values of a key that are kept
 KEPT = 16
@@ -56,17 +49,18 @@ class Table:
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._history: dict[str, tuple[bytes, ...]] = {}
-        self._view = View(MappingProxyType({}), 0)
+        self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name=f"table-{topic}", daemon=True)
+        self._reader = TopicReader(settings, "table", options={"auto.offset.reset": "earliest"})
+        self._thread: threading.Thread | None = None
 
-    def start(self, timeout_s: float = 60.0) -> None:
+    def start(self, timeout_s: float = 60.0, supervisor: Supervisor | None = None) -> None:
         """Read the whole table, then follow it. Raises StartupError."""
         ends = self._ends()
         self._next = dict.fromkeys(ends, 0)
-        self._thread.start()
+        self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while any(self._next[partition] < end for partition, end in ends.items()):
@@ -76,8 +70,11 @@ class Table:
                     )
 
     def view(self) -> View:
-        """The table now. Cheap; never changes once given."""
-        return self._view
+        """The table now; never changes once given. Copied once for each change that anyone looks at."""
+        with self._changed:
+            if self._view is None:
+                self._view = View(MappingProxyType(dict(self._history)), self._offset())
+            return self._view
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
         """The table once it was read up to `offset` (from a checkpoint). Raises TransientError when it does
@@ -85,76 +82,62 @@ class Table:
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            while self._view.offset < offset:
+            while self._offset() < offset:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise TransientError(
-                        f"{self.topic} is read to {self._view.offset}, a checkpoint needs {offset}"
+                        f"{self.topic} is read to {self._offset()}, a checkpoint needs {offset}"
                     )
-            return self._view
+        return self.view()
 
     def stop(self) -> None:
         """Stop following."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(5.0)
 
-    def _ends(self) -> dict[int, int]:
-        admin = AdminClient(self._settings.kafka(), logger=logs.client_logger("table-admin"))
+    def _offset(self) -> int:
+        return sum(self._next.values())
 
+    def _ends(self) -> dict[int, int]:
         def ask() -> dict[int, int]:
-            topic = admin.list_topics(self.topic, timeout=CALL_S).topics[self.topic]
-            if topic.error is not None:
-                raise NotReadyError(f"{topic.error.str()}; create it (docs/wire)")
-            where = {TopicPartition(self.topic, each): OffsetSpec.latest() for each in topic.partitions}
-            futures = admin.list_offsets(
-                where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
-            )
-            return {each.partition: int(future.result().offset) for each, future in futures.items()}
+            try:
+                partitions = self._reader.partitions(self.topic, CALL_S)
+            except KafkaException as error:
+                raise NotReadyError(f"{error.args[0].str()}; create it (docs/wire)") from error
+            return self._reader.ends(self.topic, partitions, CALL_S)
 
         return retry_until(ask, self._settings, f"topic {self.topic}")
 
     def _follow(self) -> None:
-        consumer = Consumer(
-            self._settings.kafka(
-                **{
-                    "group.id": f"table-{self._settings.instance}",
-                    "isolation.level": "read_committed",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "earliest",
-                }
-            ),
-            logger=logs.client_logger("table"),
-        )
         try:
-            consumer.assign([TopicPartition(self.topic, each, OFFSET_BEGINNING) for each in self._next])
+            self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
             while not self._stop.is_set():
-                message = consumer.poll(0.5)
-                if message is not None:
-                    self._take(message)
+                try:
+                    found = self._reader.next(0.5)
+                except KafkaException as error:
+                    if error.args[0].fatal():
+                        raise
+                    self._log.warning("cannot follow the table", error=str(error.args[0]))
+                    continue
+                if found is not None:
+                    self._take(found)
         finally:
-            consumer.close()
+            self._reader.close()
 
-    def _take(self, message: Message) -> None:
-        error = message.error()
-        partition, offset = message.partition(), message.offset()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if error.fatal():
-                raise KafkaException(error)
-            self._log.warning("cannot follow the table", error=str(error))
-            return
-        assert partition is not None
-        assert offset is not None
+    def _take(self, found: Message | End) -> None:
         with self._changed:
-            if error is None:
-                key = (message.key() or b"").decode("utf-8", "replace")
-                value = message.value()
-                if value is None:
-                    self._history.pop(key, None)
-                else:
-                    self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
-                self._next[partition] = offset + 1
+            if isinstance(found, End):
+                self._next[found.partition] = max(self._next[found.partition], found.offset)
             else:
-                self._next[partition] = max(self._next[partition], offset)
-            self._view = View(MappingProxyType(dict(self._history)), sum(self._next.values()))
+                self._put(found)
+                self._next[found.partition() or 0] = (found.offset() or 0) + 1
+            self._view = None
             self._changed.notify_all()
+
+    def _put(self, message: Message) -> None:
+        key = (message.key() or b"").decode("utf-8", "replace")
+        value = message.value()
+        if value is None:
+            self._history.pop(key, None)
+        else:
+            self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]

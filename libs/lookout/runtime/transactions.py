@@ -12,7 +12,6 @@ from queue import Empty, SimpleQueue
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from lookout.runtime import logs
-from lookout.runtime.checkpoints import OWNER_KEY
 from lookout.runtime.errors import FencedError, LookoutRuntimeError, StartupError
 from lookout.runtime.partitions import Partition
 from lookout.runtime.records import Delivery, Output, Slot
@@ -43,18 +42,18 @@ class Step(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """Finished slots on their way."""
+    """Finished slots on their way.
+
+    `metadata` is the group's from when the batch was taken: a later generation must not stand for it.
+    """
 
     batch: list[tuple[Partition, list[Slot]]]
-    metadata: object  # of the group, when the batch was taken: a later generation must not vouch for it
+    metadata: object
     step: Step = Step.PRODUCE
     begun: bool = False
     started: float = field(default_factory=time.monotonic)
-    watched: float = field(default_factory=time.monotonic)  # since when Kafka could have answered
     deliveries: list[Delivery] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)  # topics, one each
-    doubtful: bool = False  # Kafka was away meanwhile: its time may have run out
-    replaced: int = 0  # clients that hung in it
     abandoned: str = ""  # why it is not wanted any more
     why: str = ""
 
@@ -63,12 +62,17 @@ class Transaction:
         self.abandoned = why
 
     def offsets(self, topic: str) -> list[TopicPartition]:
-        """Next unread offsets."""
+        """Next unread offsets.
+
+        A partition in which only time passed commits its offset again: Kafka then checks that this worker
+        still owns it.
+        """
         found = []
         for partition, slots in self.batch:
             records = [slot.record for slot in slots if slot.record is not None]
-            if records:
-                found.append(TopicPartition(topic, partition.number, records[-1].offset + 1))
+            offset = records[-1].offset + 1 if records else partition.committed
+            if offset is not None:
+                found.append(TopicPartition(topic, partition.number, offset))
         return found
 
 
@@ -80,6 +84,11 @@ class TransactionResult(Enum):
     COMMITTED = auto()
     ABORTED = auto()
     UNKNOWN = auto()
+
+    @property
+    def committed(self) -> bool:
+        """Whether it counts."""
+        return self is TransactionResult.COMMITTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,27 @@ class Topics:
     dead_letter_bytes: int = MAX_MESSAGE_BYTES  # largest record that `dead_letters` takes
 
 
+class Client(Enum):
+    """What is known of the transactional client.
+
+    | from     | what happens                                              | to       |
+    | -------- | --------------------------------------------------------- | -------- |
+    | SOUND    | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
+    | SUSPECT  | a new client is made                                      | SOUND    |
+    | any      | the client hangs: a new one is made beside it             | REPLACED |
+    | REPLACED | a transaction commits                                     | SOUND    |
+    | REPLACED | Kafka goes away; a call ends without an answer; a refusal | SUSPECT  |
+
+    SOUND: an error tells how the transaction ended, and a fencing code means another process. SUSPECT: it is
+    replaced before the next transaction; an error leaves the end of this one unknown. REPLACED: the client
+    that hung may still fence its successor.
+    """
+
+    SOUND = auto()
+    SUSPECT = auto()
+    REPLACED = auto()
+
+
 class Committer:
     """Owns the transactional producer and the thread that runs transactions.
 
@@ -111,9 +141,10 @@ class Committer:
         self,
         settings: ServiceSettings,
         stage: str,
-        group: str,
+        identity: str,
         topics: Topics,
         *,
+        refusals: Refusals,
         digest: Callable[[], str],
         ended: Callable[[Ended], None],
     ) -> None:
@@ -122,16 +153,15 @@ class Committer:
         self._topics = topics
         self._digest = digest
         self._ended = ended
+        self._refusals = refusals
         self._log = logs.get("transactions")
         self._stop = threading.Event()
         self._work: SimpleQueue[Transaction | None] = SimpleQueue()
         self._turns = 0
-        self._ghosts = 0  # clients of ours that were left behind: each may still fence its successor, once
-        self.identity = f"{group}.{settings.instance}"
         self._broken = 0  # clients in a row that ended without a commit
-        self.refusals = Refusals()
+        self._client = Client.SOUND
+        self.identity = identity
         self._producer = self._start(settings.start_timeout_s)
-        self._stale = False
         self._thread = self._begin(None)
 
     def _begin(self, unknown: Transaction | None) -> threading.Thread:
@@ -143,7 +173,7 @@ class Committer:
 
     def outage(self) -> None:
         """Kafka is away: the client will not be trusted with another transaction afterwards."""
-        self._stale = True
+        self._client = Client.SUSPECT
 
     def replace(self, transaction: Transaction) -> None:
         """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it
@@ -151,7 +181,7 @@ class Committer:
         """
         self._log.warning("a transaction hangs: starting anew", step=transaction.step.name)
         self._work = SimpleQueue()
-        self._ghosts += 1
+        self._client = Client.REPLACED
         self._thread = self._begin(transaction)
 
     def submit(self, transaction: Transaction) -> None:
@@ -203,18 +233,23 @@ class Committer:
                     continue
                 if transaction is None:
                     return
-                if self._stale:
+                if self._client is Client.SUSPECT:
                     self._renew(turn)
                 outcome = self._end(transaction, turn)
                 if outcome is TransactionResult.COMMITTED:
-                    self._ghosts = self._broken = 0
-                elif not transaction.abandoned:
+                    self._committed()
+                elif outcome is TransactionResult.ABORTED and not transaction.abandoned:
                     # A client whose record was refused skips sequence numbers in its next transactions.
-                    self._stale = True
+                    self._client = Client.SUSPECT
                 self._say(turn, Ended(transaction, outcome))
         except Exception as error:
             if transaction is not None:
                 self._say(turn, Ended(transaction, TransactionResult.UNKNOWN, error))
+
+    def _committed(self) -> None:
+        self._broken = 0
+        if self._client is Client.REPLACED:
+            self._client = Client.SOUND
 
     def _say(self, turn: int, ended: Ended) -> None:
         if turn == self._turns:
@@ -222,7 +257,8 @@ class Committer:
 
     def _renew(self, turn: int) -> None:
         """A new client of the same identity: its first act is to abort what the old one left open."""
-        self._stale = False
+        if self._client is Client.SUSPECT:
+            self._client = Client.SOUND
         producer = self._start(float("inf"))
         if turn == self._turns:  # a thread that was left behind may come round this late
             self._producer = producer
@@ -241,8 +277,8 @@ class Committer:
                 self._decide(transaction, error.args[0])
             except BufferError:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
-            if transaction.doubtful:
-                self._log.warning("Kafka went away in a transaction", why=transaction.why)
+            if self._client is Client.SUSPECT:
+                self._log.warning("nobody knows how a transaction ended", why=transaction.why)
                 self._renew(turn)
                 return TransactionResult.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
@@ -270,26 +306,23 @@ class Committer:
             self._producer.abort_transaction(STEP_S)
 
     def _decide(self, transaction: Transaction, error: KafkaError) -> None:
-        """After an error: abort, or doubt."""
+        """After an error: abort it, doubt the client, or end the process."""
         transaction.why = transaction.abandoned or error.str()
-        lasted = time.monotonic() - transaction.started
         if error.code() in _FENCED:
-            if self._ghosts:
-                self._ghosts -= 1
-                transaction.doubtful = True
-            if not transaction.doubtful and lasted < self._settings.transaction_timeout_s:
+            lasted = time.monotonic() - transaction.started
+            if self._client is Client.SOUND and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(
                     f"another process runs as {self.identity!r} ({error.str()}): this one ends. "
                     "LOOKOUT_INSTANCE must be unique in its stage"
                 )
-            transaction.doubtful = True
+            self._client = Client.SUSPECT
         elif error.fatal():
             self._broken += 1
             if self._broken > MAX_BROKEN:
                 raise LookoutRuntimeError(f"no transaction as {self.identity!r} succeeds: {error.str()}")
-            transaction.doubtful = True
+            self._client = Client.SUSPECT
         elif (error.retriable() and not error.txn_requires_abort()) or transaction.step is Step.ABORT:
-            transaction.doubtful = True
+            self._client = Client.SUSPECT
         transaction.step = Step.ABORT
 
     def _write(self, transaction: Transaction, partition: Partition, slot: Slot) -> None:
@@ -299,7 +332,7 @@ class Committer:
             self._produce(transaction, partition, slot, each)
         if result.dead_letter is None or slot.record is None:
             return
-        known = self.refusals.of(slot.record)
+        known = self._refusals.of(slot.record)
         output, kept = dead_letter(
             slot.record,
             result.dead_letter,
@@ -323,15 +356,17 @@ class Committer:
         newest: dict[str, Slot] = {}
         for slot in slots:
             if slot.result is not None and (slot.result.checkpoint is not None or slot.result.forget):
-                newest[slot.camera or OWNER_KEY] = slot
+                newest[slot.camera] = slot
         for key, slot in newest.items():
             assert slot.result is not None
             value: bytes | None = None
             if slot.result.checkpoint is not None and not slot.result.forget:
                 checkpoint = Checkpoint()
                 checkpoint.CopyFrom(slot.result.checkpoint)
-                checkpoint.owner_epoch = partition.owner_epoch
                 checkpoint.config_digest = self._digest()
+                checkpoint.record_ms = (
+                    slot.record.timestamp_ms if slot.record else partition.active_ms.get(slot.camera, 0)
+                )
                 value = checkpoint.SerializeToString(deterministic=True)
             self._produce(transaction, partition, slot, Output(self._topics.state, key, value), count=False)
 
@@ -358,6 +393,8 @@ class Committer:
         headers = [*output.headers]
         if slot.traceparent and not any(name == names.TRACEPARENT for name, _ in headers):
             headers.extend(slot.traceparent)
+        if slot.arrived_ms and kept is None:
+            headers.append((names.ARRIVED, str(slot.arrived_ms).encode()))
         try:
             self._producer.produce(
                 output.topic,
@@ -378,8 +415,8 @@ class Committer:
             return
         self._log.warning("Kafka refuses a record", topic=output.topic, camera=slot.camera, why=error.str())
         if slot.record is None:
-            self.refusals.tick_refused(partition.number, slot.camera)
+            self._refusals.tick_refused(partition.number, slot.camera)
         elif kept is not None:
-            self.refusals.dead_letter_refused(slot.record, kept)
+            self._refusals.dead_letter_refused(slot.record, kept)
         else:
-            self.refusals.output_refused(slot.record, output.topic, error.str())
+            self._refusals.output_refused(slot.record, output.topic, error.str())

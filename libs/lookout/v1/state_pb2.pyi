@@ -10,20 +10,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Checkpoint(_message.Message):
-    __slots__ = ("owner_epoch", "config_digest", "decode", "prune", "prefill", "alerts")
-    OWNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("config_digest", "record_ms", "decode", "prune", "prefill", "alerts")
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RECORD_MS_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
     PRUNE_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     ALERTS_FIELD_NUMBER: _ClassVar[int]
-    owner_epoch: int
     config_digest: str
+    record_ms: int
     decode: DecodeState
     prune: PruneState
     prefill: PrefillState
     alerts: AlertsState
-    def __init__(self, owner_epoch: _Optional[int] = ..., config_digest: _Optional[str] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
+    def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
     __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms")

@@ -10,6 +10,7 @@ Headers = tuple[tuple[str, bytes], ...]
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
+ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds
 
 # On dead letters:
 REASON: Final = "lookout-reason"

@@ -16,6 +16,9 @@ HOUR_MS: Final = 3_600_000
 #: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction
 AHEAD_MS: Final = 7 * 24 * HOUR_MS
 
+#: a takeover reads the live state and what was written in the last minutes
+STATE_COMPACT_MS: Final = 2 * 60_000
+
 
 class Stage(StrEnum):
     """The stages of the pipeline: the names of services, consumer groups and state topics."""
@@ -33,7 +36,7 @@ class Topic:
     `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number
     it read from. `retention_ms` None means compacted: the newest value of a key stays for ever.
     `broker_time`: ages count from when the broker got a record, whatever its producer says; replaced values
-    of a compacted topic stay for `keep_replaced_ms` at least.
+    of a compacted topic stay for `keep_replaced_ms` at least, and for `compact_within_ms` at most.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Topic:
     max_message_bytes: int = 1024 * 1024
     broker_time: bool = False
     keep_replaced_ms: int = 0
+    compact_within_ms: int = 0
 
     @property
     def compacted(self) -> bool:
@@ -61,6 +65,10 @@ class Topic:
             settings["message.timestamp.type"] = "LogAppendTime"
         if self.keep_replaced_ms:
             settings["min.compaction.lag.ms"] = str(self.keep_replaced_ms)
+        if self.compact_within_ms:
+            # A segment that is written to is never compacted, so it has to end in time too.
+            settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
+            settings["min.cleanable.dirty.ratio"] = "0.1"
         return settings
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
@@ -75,6 +83,10 @@ class Topic:
             wrong.append("message.timestamp.type")
         least = ("max.message.bytes", "min.compaction.lag.ms")
         wrong += [each for each in least if int(actual.get(each, 0)) < int(wanted.get(each, 0))]
+        most = ("segment.ms", "max.compaction.lag.ms")
+        wrong += [
+            each for each in most if each in wanted and int(actual.get(each, 1 << 62)) > int(wanted[each])
+        ]
         return [f"{self.name} {each}={actual.get(each, '')}, needs {wanted[each]}" for each in wrong]
 
 
@@ -106,7 +118,9 @@ CAMERAS: Final = Topic(
 
 def state_topic(stage: Stage) -> Topic:
     """The compacted topic of one stage's checkpoints (lookout.v1.Checkpoint)."""
-    return Topic(f"{stage}.state.v1", "lookout.v1.Checkpoint", retention_ms=None)
+    return Topic(
+        f"{stage}.state.v1", "lookout.v1.Checkpoint", retention_ms=None, compact_within_ms=STATE_COMPACT_MS
+    )
 
 
 def dead_letters(source: Topic) -> Topic:

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,8 +104,14 @@ def film(plan: Plan) -> list[Piece]:
     ]
 
 
-def fleet(folder: Path, engine: str = "transformers") -> Fleet:
-    """A fleet of its own Kafka and Redis, with short sessions and leases; silence never ends a stream."""
+def fleet(folder: Path, engine: str = "transformers", more: Mapping[str, str] | None = None) -> Fleet:
+    """A fleet of its own Kafka and Redis, with short sessions and leases; silence never ends a stream.
+
+    Args:
+        folder: for everything it writes.
+        engine: of prefill.
+        more: settings of every stage but alerts.
+    """
     model = folder / "model"
     shutil.copytree(MODEL, model)
     common = {
@@ -114,7 +120,7 @@ def fleet(folder: Path, engine: str = "transformers") -> Fleet:
         "window_s": str(WINDOW_S),
         "session_timeout_s": str(SESSION_S),
     }
-    store = {"store__lease_s": str(LEASE_S)}
+    store = {"store__lease_s": str(LEASE_S), **(more or {})}
     return Fleet(
         folder / "fleet",
         settings=common,

@@ -17,6 +17,12 @@ from tests.fleet.soak.load import Load
 from tests.fleet.soak.sampling import Sample, sample, summary
 
 EVERY_S = 5.0
+#: budgets that are full within minutes, so that what grows beyond them is seen
+BUDGETS = {
+    "store__memory_bytes": str(64 << 20),
+    "store__disk_bytes": str(128 << 20),
+    "store__unread_bytes": str(48 << 20),
+}
 
 
 def main() -> int:
@@ -40,7 +46,7 @@ def run(seconds: float, cameras: int, film: int, folder: Path) -> tuple[list[Sam
     """Play the cameras for `seconds`; samples of the processes, and how many outcomes came out."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: list[Sample] = []
-    with fleet(folder) as running, (folder / "samples.jsonl").open("w") as log:
+    with fleet(folder, more=BUDGETS) as running, (folder / "samples.jsonl").open("w") as log:
         watch(running.bootstrap)
         with Load(running.bootstrap, cameras, film) as load, tqdm(total=round(seconds), unit="s") as bar:
             begun = time.monotonic()

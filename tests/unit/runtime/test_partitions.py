@@ -52,12 +52,12 @@ def test_only_the_finished_prefix_is_taken(order: list[int], limit: int, data: s
 
 
 def test_a_rewind_keeps_what_is_committed() -> None:
-    partition = Partition(3, loaded=True, owner_epoch=7)
+    partition = Partition(3, loaded=True)
     for offset in range(4):
         partition.add(slot("cam", offset)).partition.slots[offset].result = result(offset)
     partition.apply(partition.finished(2))
     fresh = partition.fresh()
-    assert (fresh.number, fresh.owner_epoch, fresh.committed, fresh.loaded) == (3, 7, 2, True)
+    assert (fresh.number, fresh.committed, fresh.loaded) == (3, 2, True)
     assert not fresh.slots
     assert fresh.lane("cam").stored is not None
     assert fresh.lane("cam").stored.checkpoint.decode.next_sample == 1

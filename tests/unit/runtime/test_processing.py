@@ -49,6 +49,9 @@ class Scripted(Handler[list[str]]):
             raise self.error()
         return Result([Output("out", record.camera, b"done")])
 
+    def forget(self, state: list[str]) -> Result:
+        return Result([Output("out", "cam", b"forgotten")])
+
     def rejected(self, state: list[str], record: Record, reason: DeadLetter) -> Result:
         return Result([Output("out", record.camera, reason.reason.encode())])
 
@@ -163,10 +166,21 @@ def test_a_bad_record_is_rejected_at_once() -> None:
 
 def test_a_checkpoint_that_the_handler_cannot_use_costs_one_camera_its_state() -> None:
     world = World()
-    world.lane.stored = StoredCheckpoint(Checkpoint(), 1, 0)
+    world.lane.stored = StoredCheckpoint(Checkpoint(), 0)
     world.handler.load_error = lambda: KeyError("a field of another release")
     assert letter(world.try_until_it_ends()) is None
     assert world.handler.loads[-1] is False
+
+
+def test_a_forgotten_camera_leaves_its_last_words_and_no_state() -> None:
+    world = World()
+    world.lane.stored = StoredCheckpoint(Checkpoint(), 0)
+    world.slot = Slot("cam", forget=True)
+    finished = world.try_once()
+    assert finished.result is not None
+    assert finished.result.forget
+    assert [each.value for each in finished.result.outputs] == [b"forgotten"]
+    assert world.lane.stored is None
 
 
 def test_a_refused_output_becomes_a_dead_letter_then_a_bare_one() -> None:

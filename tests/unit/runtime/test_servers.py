@@ -57,6 +57,17 @@ def test_a_polling_thread_that_hangs_is_dead() -> None:
     assert not health.ready()
 
 
+def test_a_process_that_loads_its_model_is_alive_and_not_ready() -> None:
+    health = Health(stall_s=0.0)
+    health.allow(600.0)
+    assert health.alive()
+    assert not health.ready()
+    health.beat()
+    health.clear("worker")
+    time.sleep(0.001)
+    assert not health.alive()
+
+
 def test_probes_and_metrics() -> None:
     health, metrics = Health(), Metrics("decode")
     metrics.records.labels("decode").inc(3)

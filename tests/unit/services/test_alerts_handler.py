@@ -43,7 +43,7 @@ def handler(watched: bool = True) -> AlertsHandler:
 def restarted(maker: AlertsHandler, result: Result) -> CameraState:
     assert result.checkpoint is not None
     checkpoint = result.checkpoint.FromString(result.checkpoint.SerializeToString())
-    return maker.load("ward-1", StoredCheckpoint(checkpoint, 2, 0))
+    return maker.load("ward-1", StoredCheckpoint(checkpoint, 0))
 
 
 def test_an_incident_survives_a_takeover_at_every_record() -> None:

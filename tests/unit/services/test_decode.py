@@ -78,7 +78,7 @@ class World:
         assert self.checkpoint is not None
         assert self.checkpoint.ByteSize() < 1024
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0, changed))
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
 
 
 PIECES = segments(8.0)

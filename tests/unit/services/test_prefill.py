@@ -555,7 +555,7 @@ class TestTakeover:
             stored = type(result.checkpoint).FromString(result.checkpoint.SerializeToString())
             assert len(result.checkpoint.SerializeToString()) <= 1024
             world.handler = world.restarted()
-            world.states["cam"] = world.handler.load("cam", StoredCheckpoint(stored, 2, 0))
+            world.states["cam"] = world.handler.load("cam", StoredCheckpoint(stored, 0))
         assert [each.id for each in got] == [each.id for each in want]
         assert [each.p_yes for each in got] == pytest.approx([each.p_yes for each in want], abs=2e-6)
 
@@ -565,7 +565,7 @@ class TestTakeover:
             result = world.handle(block_record("cam", k))
         assert result.checkpoint is not None
         world.states["cam"] = world.handler.load(
-            "cam", StoredCheckpoint(result.checkpoint, 2, 0, config_changed=True)
+            "cam", StoredCheckpoint(result.checkpoint, 0, config_changed=True)
         )
         assert world.tell(block_record("cam", 2)) == []
         assert [each.stream_start_s for each in world.tell(block_record("cam", 3))] == [3 * STRIDE_S]
@@ -902,7 +902,7 @@ class TestIdle:
         result = world.handle(block_record("cam", 11, still=True))
         assert result.checkpoint is not None
         again = world.restarted()
-        state = again.load("cam", StoredCheckpoint(result.checkpoint, 0, False))
+        state = again.load("cam", StoredCheckpoint(result.checkpoint, 0))
         record = world.append(block_record("cam", 12, still=True))
         assert asked_or_idle(verdicts(again.handle(state, record))) == ["asked", "asked"]
         world.handle(event_record("cam", StreamEvent.KIND_GAP, at=12))

@@ -165,7 +165,7 @@ class World:
     def takeover(self, *, changed: bool = False) -> None:
         """Another worker begins with the checkpoint."""
         again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", StoredCheckpoint(again, 2, 0, changed))
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
 
     def stream(self) -> list[FramesRecord]:
         """16 samples in segments of 3 s that do not end where blocks do."""

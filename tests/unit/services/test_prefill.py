@@ -159,7 +159,7 @@ class World:
         self.handler.released(camera, 0)
         stored = None
         if result is not None and result.checkpoint is not None:
-            stored = StoredCheckpoint(result.checkpoint, 2, 0)
+            stored = StoredCheckpoint(result.checkpoint, 0)
         self.states[camera] = self.handler.load(camera, stored)
 
     def tell(self, *messages: TokensRecord) -> list[Verdict]:
@@ -426,7 +426,7 @@ class TestReuse:
         assert result.checkpoint is not None
         assert result.checkpoint.prefill.since_key == verdicts(result)[0].since_key
         world.handler = world.restarted()
-        world.states["cam"] = world.handler.load("cam", StoredCheckpoint(result.checkpoint, 2, 0))
+        world.states["cam"] = world.handler.load("cam", StoredCheckpoint(result.checkpoint, 0))
         found = world.tell(block_record("cam", 3), block_record("cam", 4), block_record("cam", 5))
         assert found[0].basis == "key"
         assert found[0].stream_start_s == 2.0  # the window is whole again

@@ -43,7 +43,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     runner = ChainRunner(
         Planner(engine.layout, settings.windows),
         batcher,
-        reuse=settings.reuses,
+        reuse=settings.reuse,
         audit_limit=settings.audit_limit,
     )
     cache = BlockCache(settings.block_bytes)

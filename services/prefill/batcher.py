@@ -4,7 +4,8 @@ import threading
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from lookout.engines import Engine, WindowAnswer, WindowRequest
+from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
+from lookout.runtime import DeviceFailedError
 
 __all__ = ["Batcher"]
 
@@ -36,12 +37,20 @@ class Batcher:
         self._thread.start()
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
-        """The answer to one window, its error inside. Raises what the engine raised for a whole batch."""
+        """The answer to one window, its error inside.
+
+        Raises:
+            DeviceFailedError: The device failed; it says nothing about the window.
+            Exception: What the engine raised for the whole batch.
+        """
         future: Future[WindowAnswer] = Future()
         if self._closed:
             raise RuntimeError("the engine is closed")
         self._queue.put((request, future))
-        return future.result()
+        try:
+            return future.result()
+        except DeviceError as error:
+            raise DeviceFailedError(str(error)) from error
 
     def forget(self, stream: str) -> None:
         """Free the KV of a stream before the next batch. Returns at once."""

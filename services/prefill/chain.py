@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 from lookout.engines import (
-    DeviceError,
     EngineError,
     Question,
+    StreamFailedError,
     StreamLostError,
     WindowAnswer,
     WindowRequest,
 )
-from lookout.runtime import DeviceFailedError, digest
+from lookout.runtime import digest
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
 __all__ = ["AnsweredWindow", "Answers", "Audit", "Chain", "ChainRunner"]
@@ -143,7 +143,7 @@ class ChainRunner:
         for left in reversed(range(TRIES)):
             try:
                 return AnsweredWindow(plan, self._once(plan, blocks, questions))
-            except StreamLostError:  # a failed stream is lost too
+            except (StreamLostError, StreamFailedError):
                 if not left:
                     raise
                 plan = self._planner.plan(blocks, key=True)
@@ -164,10 +164,7 @@ class ChainRunner:
     def _once(
         self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
     ) -> WindowAnswer:
-        try:
-            return self._answers.answer(WindowRequest(plan, blocks, questions, keep=self._reuse)).unwrap()
-        except DeviceError as error:  # it says nothing about this window: no outcome may be committed for it
-            raise DeviceFailedError(str(error)) from error
+        return self._answers.answer(WindowRequest(plan, blocks, questions, keep=self._reuse)).unwrap()
 
     def _interval(self, every: int, audit: Audit | None) -> int:
         if audit is None or self._audit_limit is None:

@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode
 
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
-from lookout.windows import DEFAULT_PRESET, PRESETS, WHOLE, LabelPolicy, WindowSettings
+from lookout.windows import DEFAULT_PRESET, PRESETS, LabelPolicy, WindowSettings
 
 __all__ = ["PrefillSettings"]
 
@@ -48,19 +48,15 @@ class PrefillSettings(ServiceSettings):
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
-    reuse: Literal["front", "codecsight", "whole"] | None = Field(
-        None,
-        description="how windows reuse KV: front (rows at the window's front are computed again), codecsight "
-        "(the paper's anchors are), whole (nothing is reused); unset: as the preset says",
-    )
+    reuse: bool = Field(True, description="keep KV between windows; no: every window is computed in full")
     refresh_frames: int | None = Field(
         None,
         ge=0,
         le=1024,
-        description="budget of rows computed again, in whole frames; unset: that of LOOKOUT_REUSE",
+        description="budget of rows computed again, in whole frames; unset: the preset's",
     )
     labels: LabelPolicy | None = Field(
-        None, description="which frames get a label: frame, kept or block; unset: that of LOOKOUT_REUSE"
+        None, description="which frames get a label: frame, kept or block; unset: the preset's"
     )
     key_every: int = Field(15, ge=1, description="strides between key windows, which are computed in full")
     key_batch: int = Field(
@@ -119,7 +115,8 @@ class PrefillSettings(ServiceSettings):
     @property
     def windows(self) -> WindowSettings:
         """How windows are planned."""
-        preset = PRESETS[self.reuse or (DEFAULT_PRESET if self.preset == "default" else self.preset)]
+        name = "codecsight" if self.preset == "codecsight" else DEFAULT_PRESET
+        preset = PRESETS[name if self.reuse else "whole"]
         return replace(
             preset,
             blocks=self.window_blocks,
@@ -129,8 +126,3 @@ class PrefillSettings(ServiceSettings):
             refresh_frames=preset.refresh_frames if self.refresh_frames is None else self.refresh_frames,
             labels=preset.labels if self.labels is None else self.labels,
         )
-
-    @property
-    def reuses(self) -> bool:
-        """Whether KV is kept between windows."""
-        return self.windows.policy not in WHOLE

@@ -109,7 +109,7 @@ class World:
         runner = ChainRunner(
             Planner(engine_of(self.batcher).layout, self.settings.windows),
             answers or self.batcher,
-            reuse=self.settings.reuses,
+            reuse=self.settings.reuse,
             audit_limit=self.settings.audit_limit,
         )
         return PrefillHandler(
@@ -546,8 +546,8 @@ class TestOneConfiguration:
 class TestTakeover:
     def test_at_every_record_the_same_outcomes(self, batcher: Batcher) -> None:
         messages = [*stream("cam", 6, holes=[3]), *stream("cam", 3, epoch=1)]
-        want = World(batcher, FALL, CROWD, reuse="whole").tell(*messages)
-        world, got = World(batcher, FALL, CROWD, reuse="whole"), []
+        want = World(batcher, FALL, CROWD, reuse=False).tell(*messages)
+        world, got = World(batcher, FALL, CROWD, reuse=False), []
         for message in messages:
             result = world.handle(message)
             got += verdicts(result)
@@ -868,8 +868,8 @@ class TestIdle:
             block_record("cam", k, still=bool(s), luma=int(grey))
             for k, (s, grey) in enumerate(zip(still, luma, strict=True))
         ]
-        asked = World(batcher, FALL, reuse="whole").tell(*records)
-        gated = World(batcher, FALL, reuse="whole", idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
+        asked = World(batcher, FALL, reuse=False).tell(*records)
+        gated = World(batcher, FALL, reuse=False, idle_age_s=self.AGE_S, idle_luma=2).tell(*records)
         assert [each.id for each in gated] == [each.id for each in asked]
         answered: int | None = None
         for k, (one, other) in enumerate(zip(gated, asked, strict=True)):

@@ -8,7 +8,7 @@ from lookout.services.decode.metrics import Numbers
 from lookout.services.decode.settings import DecodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
-from lookout.wire import Stage
+from lookout.wire import SEGMENTS, Stage
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
@@ -24,7 +24,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
-    node = Node(settings.store, settings.redis_url, traced=traced, security=settings)
+    node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
     context.on_close(node.close)
     handler = DecodeHandler(settings, pool, node.store, context.rereader)
     context.grpc.add(node.service.register, node.service.NAME)

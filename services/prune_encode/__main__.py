@@ -11,7 +11,7 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError, load_tower
-from lookout.wire import Stage
+from lookout.wire import FRAMES, SEGMENTS, Stage
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
@@ -35,6 +35,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
         traced=traced,
         replicas={STAGE_FRAMES: settings.frame_replicas},
         security=settings,
+        topics=[SEGMENTS.name, FRAMES.name],
     )
     context.on_close(node.close)
     try:

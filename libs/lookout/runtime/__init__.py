@@ -63,6 +63,7 @@ another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 answers), /metrics. The gRPC health service says the same as /readyz.
 """
 
+from lookout.runtime.call_limits import CallLimits, host_of
 from lookout.runtime.connections import (
     Connections,
     GrpcSecurity,
@@ -101,6 +102,7 @@ from lookout.runtime.worker import Worker
 
 __all__ = [
     "BadRecordError",
+    "CallLimits",
     "Channels",
     "Connections",
     "Context",
@@ -135,6 +137,7 @@ __all__ = [
     "check_digest",
     "digest",
     "folder_digest",
+    "host_of",
     "is_device_failure",
     "is_transient",
     "load_connections",

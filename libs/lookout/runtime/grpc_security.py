@@ -192,7 +192,8 @@ class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        self._refusal = grpc.unary_unary_rpc_method_handler(_refuse)
+        # It does not wait for the request, which may never come.
+        self._refusal = grpc.stream_unary_rpc_method_handler(_refuse)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """The handler, or a refusal."""
@@ -202,7 +203,7 @@ class AskForToken(grpc.ServerInterceptor):  # type: ignore[misc]
         return continuation(details) if self._token.matches(str(shown)) else self._refusal
 
 
-def _refuse(_request: Any, context: grpc.ServicerContext) -> None:
+def _refuse(_requests: Any, context: grpc.ServicerContext) -> None:
     context.abort(grpc.StatusCode.UNAUTHENTICATED, "show this fleet's token")
 
 

@@ -10,6 +10,7 @@ from grpc_health.v1 import health as grpc_health
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from lookout.runtime.call_limits import CallLimits, LimitCalls
 from lookout.runtime.connections import GrpcSecurity, without_security
 from lookout.runtime.errors import StartupError
 from lookout.runtime.grpc_security import AskForToken, Token, listen
@@ -25,27 +26,35 @@ class GrpcServer:
     Args:
         host: address to listen on.
         port: 0 takes any free one.
-        threads: calls that run at the same time.
+        limits: what callers may hold.
         security: who may call; unset: anybody on this machine.
 
     Raises:
         StartupError: the port is taken, or other machines would be served without TLS.
     """
 
-    def __init__(self, host: str, port: int, threads: int = 8, security: GrpcSecurity | None = None) -> None:
-        security = security or without_security()
+    def __init__(
+        self, host: str, port: int, limits: CallLimits | None = None, security: GrpcSecurity | None = None
+    ) -> None:
+        security, limits = security or without_security(), limits or CallLimits()
+        self._limits = LimitCalls(limits)
         token = Token.of(security)
         self._reflection = security.grpc_reflection
         self._names: list[str] = []
         self._health = grpc_health.HealthServicer()
         self._server = grpc.server(
-            ThreadPoolExecutor(threads, thread_name_prefix="grpc"),
-            interceptors=(*([AskForToken(token)] if token is not None else []), ServerTracing()),
+            ThreadPoolExecutor(limits.threads, thread_name_prefix="grpc"),
+            interceptors=(
+                *([AskForToken(token)] if token is not None else []),
+                self._limits,
+                ServerTracing(),
+            ),
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.keepalive_time_ms", 30_000),
+                ("grpc.max_concurrent_streams", 2 * limits.calls),
             ],
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -81,3 +90,4 @@ class GrpcServer:
         """Refuse new calls at once, let running ones end for `grace_s`."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait(grace_s + 1.0)
+        self._limits.stop()

@@ -1,6 +1,6 @@
 """Everything a service needs of this room, put together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from lookout.runtime import Connections
 from lookout.store.client import TensorClient
@@ -17,7 +17,7 @@ class Node:
     """A store with its client, its gRPC service and, once it has joined, its lease.
 
     `Node(settings, redis_url)` reads only. A holder adds `service` to its gRPC server, starts that, and then
-    joins: `node.join(stage, pod, address)`.
+    joins: `node.join(stage, pod, address)`. `topics`: those that its tensors are made from.
     """
 
     def __init__(
@@ -29,12 +29,13 @@ class Node:
         replicas: Mapping[int, Sequence[str]] | None = None,
         keep: bool = False,
         security: Connections | None = None,
+        topics: Collection[str] | None = None,
     ) -> None:
         self.store = TensorStore(settings)
         self.directory = Directory(redis_url, settings, security)
         self.peers = Peers(settings, traced, security)
         self.client = TensorClient(self.peers, self.directory, self.store, replicas, keep)
-        self.service = TensorService(self.store)
+        self.service = TensorService(self.store, topics)
         self._announcer: Announcer | None = None
 
     def join(self, stage: int, pod: str, address: str) -> None:

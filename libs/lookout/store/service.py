@@ -2,19 +2,22 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+from google.protobuf.message import Message
 
+from lookout.runtime import host_of
 from lookout.store.errors import LineageBrokenError, StoreError, TensorCorruptError
 from lookout.store.peers import HOSTED
 from lookout.store.settings import CHUNK_BYTES
 from lookout.store.store import TensorStore
 from lookout.store.tensors import Array, Rows, checksum, payload
 from lookout.v1 import tensors_pb2_grpc
+from lookout.v1.lineage_pb2 import RecordRef, TensorRef
 from lookout.v1.tensors_pb2 import (
     DESCRIPTOR,
     GetTensorRequest,
@@ -26,6 +29,7 @@ from lookout.v1.tensors_pb2 import (
 
 __all__ = ["TensorService"]
 
+M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
 
 
@@ -39,8 +43,10 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
 
     NAME: str = DESCRIPTOR.services_by_name["TensorService"].full_name
 
-    def __init__(self, store: TensorStore) -> None:
+    def __init__(self, store: TensorStore, topics: Collection[str] | None = None) -> None:
+        """`topics`: those that tensors of this stage are made from; unset: any."""
         self._store = store
+        self._topics = None if topics is None else frozenset(topics)
         self._lock = threading.Lock()
         self._on_the_way: defaultdict[str, int] = defaultdict(int)
         # Requests that wait for their turn occupy the server's threads: leave some to plain reads.
@@ -77,6 +83,8 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
             return
         if not self._store.can_make(request.ref) and request.ref not in self._store:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
+        if (strange := self._strange(request)) is not None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {strange}")
         if not self._waiting.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tensors are being made again")
         try:
@@ -91,6 +99,20 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         finally:
             self._waiting.release()
         yield from self._stream(array, MaterializeTensorResponse, context)
+
+    def _strange(self, request: MaterializeTensorRequest) -> str | None:
+        """Why nothing is made from a request: records elsewhere than where this stage reads, or no record of
+        this tensor. A caller must not have other topics read for it.
+        """
+        which = request.WhichOneof("record")
+        record = getattr(request, str(which))
+        if self._topics is not None:
+            for at in _records(request):
+                if at.topic not in self._topics or at.partition < 0 or at.offset < 0:
+                    return f"{at.topic} [{at.partition}] offset {at.offset} is no input of this stage"
+            if request.ref.id not in {each.id for each in _references(record)}:
+                return "the record does not name this tensor"
+        return None
 
     def _stream(self, array: Array, response: type[R], context: grpc.ServicerContext) -> Iterator[R]:
         with self._share(array.nbytes, context):
@@ -107,7 +129,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
     @contextmanager
     def _share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
         """Count bytes on their way to a peer; one tensor at a time may exceed the limit."""
-        peer, limit = str(context.peer()), self._store.settings.peer_bytes
+        peer, limit = host_of(context), self._store.settings.peer_bytes
         with self._lock:
             full = self._on_the_way[peer] > 0 and self._on_the_way[peer] + length > limit
             if not full:
@@ -123,6 +145,24 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
                 self._on_the_way[peer] -= length
                 if self._on_the_way[peer] <= 0:
                     del self._on_the_way[peer]
+
+
+def _messages(message: Message, kind: type[M]) -> Iterator[M]:
+    """Every message of a kind within another."""
+    if isinstance(message, kind):
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for each in value if field.is_repeated else [value]:
+                yield from _messages(each, kind)
+
+
+def _records(request: Message) -> Iterator[RecordRef]:
+    yield from _messages(request, RecordRef)
+
+
+def _references(record: Message) -> Iterator[TensorRef]:
+    yield from _messages(record, TensorRef)
 
 
 def _rows(request: Any) -> Rows | None:

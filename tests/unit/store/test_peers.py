@@ -21,7 +21,7 @@ from lookout.store import (
 )
 from lookout.v1 import tensors_pb2_grpc
 from lookout.v1.frames_pb2 import FramesRecord
-from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS, TensorRef
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS, RecordRef, TensorRef
 from lookout.v1.tensors_pb2 import GetTensorResponse, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
 
@@ -315,3 +315,34 @@ def test_nodes_find_each_other(redis_url: str) -> None:
     finally:
         server.stop(0).wait()
         reader.close()
+
+
+def test_a_stage_reads_no_other_topic_for_a_caller(fleet: Fleet) -> None:
+    store = TensorStore(fleet.settings)
+    store.makes(STAGE_FRAMES, lambda wanted, record: data(1))
+    server = grpc.server(ThreadPoolExecutor(4))
+    TensorService(store, ["camera.segments.v1"]).register(server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    peers = Peers(fleet.settings)
+
+    def asked(topic: str, offset: int = 5, named: str = "x") -> TensorRef:
+        record = FramesRecord(camera="cam{1}")
+        record.segment.segment.CopyFrom(RecordRef(topic=topic, partition=0, offset=offset))
+        record.segment.pixels.CopyFrom(ref(named))
+        peers.materialize(address, ref("x"), record)
+        return record.segment.pixels
+
+    try:
+        assert asked("camera.segments.v1")
+        for topic, offset, named in (
+            ("verdicts.v1", 5, "x"),
+            ("camera.segments.v1", -1, "x"),
+            ("camera.segments.v1", 5, "y"),
+        ):
+            store.drop(ref("x"))
+            with pytest.raises(TensorUnavailableError, match="INVALID_ARGUMENT"):
+                asked(topic, offset, named)
+    finally:
+        peers.close()
+        server.stop(0).wait()

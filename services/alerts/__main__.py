@@ -7,13 +7,26 @@ import time
 from lookout.runtime import Context, ServiceSettings, main
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.v1 import watches_pb2
-from lookout.wire import WATCHES, Stage, WireError, from_json
+from lookout.wire import CAMERA_OFFLINE, WATCHES, Stage, WireError, from_json
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
     """The handler over the table of watches."""
     table = context.table(WATCHES.name)
-    return AlertsHandler(lambda watch: is_watched(table.view().newest(watch), time.time() * 1000))
+    return AlertsHandler(
+        lambda watch: is_watched(table.view().newest(watch), time.time() * 1000),
+        offline=lambda: offline_watch(table.view().newest(CAMERA_OFFLINE), time.time() * 1000),
+    )
+
+
+def offline_watch(row: bytes | None, now_ms: float) -> watches_pb2.Watch | None:
+    """The watch `camera-offline`; None where there is none, or none that is active and can be read."""
+    if row is None or not is_watched(row, now_ms):
+        return None
+    try:
+        return from_json(row, watches_pb2.Watch)
+    except WireError:
+        return None
 
 
 def is_watched(row: bytes | None, now_ms: float) -> bool:

@@ -23,7 +23,6 @@ from lookout.wire import ids
 
 _OUTCOMES = {
     verdicts_pb2.Verdict.OUTCOME_ANSWERED: Outcome.ANSWERED,
-    verdicts_pb2.Verdict.OUTCOME_LATE: Outcome.LATE,
     verdicts_pb2.Verdict.OUTCOME_GAP: Outcome.GAP,
     verdicts_pb2.Verdict.OUTCOME_SKIPPED: Outcome.SKIPPED,
     verdicts_pb2.Verdict.OUTCOME_DEGRADED: Outcome.DEGRADED,
@@ -117,7 +116,6 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
     return alerts_pb2.Coverage(
         answered_s=coverage.answered / 1000,
         idle_s=coverage.idle / 1000,
-        late_s=coverage.late / 1000,
         gap_s=coverage.gap / 1000,
         skipped_s=coverage.skipped / 1000,
         degraded_s=coverage.degraded / 1000,
@@ -196,7 +194,6 @@ def _unpack_coverage(message: alerts_pb2.Coverage) -> Coverage:
     return Coverage(
         answered=round(message.answered_s * 1000),
         idle=round(message.idle_s * 1000),
-        late=round(message.late_s * 1000),
         gap=round(message.gap_s * 1000),
         skipped=round(message.skipped_s * 1000),
         degraded=round(message.degraded_s * 1000),

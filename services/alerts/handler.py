@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import structlog
+
 from lookout import rules
-from lookout.rules import IncidentEvent, RuleError, WatchState
+from lookout.rules import IncidentEvent, RuleError, Verdict, WatchState
 from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
 from lookout.runtime.settings import digest
 from lookout.services.alerts import convert
+from lookout.services.alerts.offline import offline_answer
 from lookout.v1 import state_pb2, verdicts_pb2
+from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, from_json, incident_id, to_json
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 2
+OFFLINE_QUESTION = "Is the camera offline?"
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -44,8 +51,19 @@ class AlertsHandler(Handler[CameraState]):
 
     config_digest = digest("alerts", RULES_VERSION)
 
-    def __init__(self, is_watched: Callable[[str], bool], tick_every: float = 2.0) -> None:
+    def __init__(
+        self,
+        is_watched: Callable[[str], bool],
+        tick_every: float = 2.0,
+        offline: Callable[[], Watch | None] = lambda: None,
+    ) -> None:
+        """Args:
+        is_watched: Whether a watch of this id exists.
+        tick_every: Seconds between looks for removed watches.
+        offline: The watch `camera-offline`, if there is one.
+        """
         self._is_watched = is_watched
+        self._offline = offline
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
@@ -65,14 +83,25 @@ class AlertsHandler(Handler[CameraState]):
             answer = convert.answer(verdict)
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
-        identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
         if (answer.epoch, answer.window) < (state.epoch, state.window):
             return Result()
         state.epoch, state.window = answer.epoch, answer.window
-        before = state.watches.get(answer.watch)
-        after, events = rules.step(before.state if before else None, answer, identity)
-        state.watches[answer.watch] = Watched(verdict.question, after)
-        return self._result(state, [(answer.watch, event) for event in events])
+        events = _stepped(state, answer, verdict.question)
+        events += self._offline_events(state, verdict, answer)
+        return self._result(state, events)
+
+    def _offline_events(
+        self, state: CameraState, verdict: verdicts_pb2.Verdict, answer: Verdict
+    ) -> list[tuple[str, IncidentEvent]]:
+        watch = self._offline()
+        if watch is None:
+            return []
+        try:
+            said = offline_answer(verdict, answer, watch)
+        except RuleError as error:
+            _log.error("the rule of a watch cannot be followed", watch=watch.id, error=str(error))
+            return []
+        return [] if said is None else _stepped(state, said, watch.question or OFFLINE_QUESTION)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """Close the incidents of removed watches after their last verdicts."""
@@ -106,3 +135,12 @@ class AlertsHandler(Handler[CameraState]):
         alert = convert.alert(state.camera, watch, state.watches[watch].question, event)
         headers = event_headers(ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, alert.end.ToJsonString())
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
+
+
+def _stepped(state: CameraState, answer: Verdict, question: str) -> list[tuple[str, IncidentEvent]]:
+    """Bring one watch to its next answer; what happened to its incident."""
+    identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
+    before = state.watches.get(answer.watch)
+    after, events = rules.step(before.state if before else None, answer, identity)
+    state.watches[answer.watch] = Watched(question, after)
+    return [(answer.watch, event) for event in events]

@@ -9,7 +9,7 @@ import structlog
 
 from lookout.runtime import View
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WireError, from_json
+from lookout.wire import CAMERA_OFFLINE, WireError, from_json
 
 __all__ = ["Active", "Watches"]
 
@@ -65,6 +65,8 @@ def _read(name: str, value: bytes) -> Watch | None:
     except WireError as error:
         _log.error("a watch cannot be read and is left out", watch=name, error=str(error))
         return None
+    if name == CAMERA_OFFLINE:
+        return None  # no question to the model: the alerts service decides it
     if not watch.id:
         watch.id = name
     if watch.id != name or not watch.question.strip():

@@ -20,7 +20,7 @@ from lookout.cli.connect import (
     send_and_confirm,
 )
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import WATCHES, WireError, from_json, to_json
+from lookout.wire import CAMERA_OFFLINE, WATCHES, WireError, from_json, to_json
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = Console()
@@ -129,6 +129,39 @@ def add(
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
     out.print(f"[green]✓[/] watch [bold]{name}[/] version {watch.version}: “{watch.question}” on {where}")
+
+
+@app.command("offline")
+def offline(
+    camera: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"
+        ),
+    ] = None,
+    cooldown: Annotated[float, typer.Option(min=0.0, help="Seconds of quiet after an incident.")] = 0.0,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(help="Only then: 'mon-fri 08:00-18:00 Europe/Berlin'.  [default: always]"),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Open an incident when a camera sends nothing; it closes when the camera returns.
+
+    It applies to cameras that have at least one other watch.
+    """
+    address = find_bootstrap(bootstrap)
+    existing = read_watches(address).get(CAMERA_OFFLINE)
+    watch = Watch(
+        id=CAMERA_OFFLINE,
+        version=existing.version + 1 if existing else 1,
+        question="Is the camera offline?",
+        cameras=camera or [],
+        rule=Rule(cooldown_s=cooldown, schedule=[parse_span(text) for text in schedule or []]),
+    )
+    write_watches(address, [watch])
+    where = ", ".join(watch.cameras) or "all cameras"
+    out.print(f"[green]✓[/] watch [bold]{CAMERA_OFFLINE}[/] version {watch.version} on {where}")
 
 
 @app.command("list")

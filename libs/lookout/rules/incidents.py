@@ -27,7 +27,7 @@ NEW_VERSION: Final = "new-version"
 SCHEDULE: Final = "schedule"
 REMOVED: Final = "removed"
 
-_BLIND: Final = frozenset({Outcome.LATE, Outcome.SKIPPED, Outcome.DEGRADED})
+_BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED})
 
 
 def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[WatchState, list[IncidentEvent]]:

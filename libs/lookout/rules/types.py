@@ -19,7 +19,6 @@ class Outcome(StrEnum):
 
     ANSWERED = "answered"
     IDLE = "idle"
-    LATE = "late"
     GAP = "gap"
     SKIPPED = "skipped"
     DEGRADED = "degraded"
@@ -132,7 +131,6 @@ class Coverage:
 
     answered: int = 0
     idle: int = 0
-    late: int = 0
     gap: int = 0
     skipped: int = 0
     degraded: int = 0

@@ -18,13 +18,11 @@ class Verdict(_message.Message):
         __slots__ = ()
         OUTCOME_UNSPECIFIED: _ClassVar[Verdict.Outcome]
         OUTCOME_ANSWERED: _ClassVar[Verdict.Outcome]
-        OUTCOME_LATE: _ClassVar[Verdict.Outcome]
         OUTCOME_GAP: _ClassVar[Verdict.Outcome]
         OUTCOME_SKIPPED: _ClassVar[Verdict.Outcome]
         OUTCOME_DEGRADED: _ClassVar[Verdict.Outcome]
     OUTCOME_UNSPECIFIED: Verdict.Outcome
     OUTCOME_ANSWERED: Verdict.Outcome
-    OUTCOME_LATE: Verdict.Outcome
     OUTCOME_GAP: Verdict.Outcome
     OUTCOME_SKIPPED: Verdict.Outcome
     OUTCOME_DEGRADED: Verdict.Outcome

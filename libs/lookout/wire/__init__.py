@@ -11,6 +11,7 @@ from lookout.wire.ids import incident_id, stable_id, tensor_id, verdict_id
 from lookout.wire.message_json import WireError, from_json, to_json
 from lookout.wire.topics import (
     ALERTS,
+    CAMERA_OFFLINE,
     CAMERAS,
     FRAMES,
     INPUT,
@@ -32,6 +33,7 @@ __all__ = [
     "ALERTS",
     "ALERT_TYPE",
     "CAMERAS",
+    "CAMERA_OFFLINE",
     "FRAMES",
     "INPUT",
     "MAX_MESSAGE_BYTES",

@@ -19,11 +19,11 @@ def verdict(window: int, outcome: Outcome) -> Verdict:
 
 
 def test_time_without_a_verdict_is_unseen() -> None:
-    found = with_unseen(coverage_intervals([verdict(0, Outcome.ANSWERED), verdict(9, Outcome.LATE)]))
+    found = with_unseen(coverage_intervals([verdict(0, Outcome.ANSWERED), verdict(9, Outcome.SKIPPED)]))
     assert [(each["outcome"], each["seconds"]) for each in found] == [
         ("answered", 2.0),
         (UNSEEN, 8.0),
-        ("late", 10.0),
+        ("skipped", 10.0),
     ]
     assert found[1]["start"] == "1970-01-01T00:00:02.000Z"
 

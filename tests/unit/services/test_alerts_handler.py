@@ -7,7 +7,7 @@ from lookout.services.alerts.__main__ import is_watched
 from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import ALERTS, event_type, from_json, to_json
+from lookout.wire import ALERTS, CAMERA_OFFLINE, event_type, from_json, to_json
 from tests.clock import at
 
 Verdict = verdicts_pb2.Verdict
@@ -95,3 +95,46 @@ def test_bad_verdicts_become_dead_letters_and_change_nothing() -> None:
         assert result.dead_letter is not None
         assert not result.outputs
     assert state.watches == before
+
+
+def test_a_camera_that_is_offline_is_an_incident_of_its_own() -> None:
+    watch = Watch(id=CAMERA_OFFLINE, version=1)
+    maker = AlertsHandler(lambda _: True, offline=lambda: watch)
+    state, events = maker.load("ward-1", None), []
+    gap = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence"}
+    for each in (record(0, 0.1), record(1, 0.0, **gap), record(2, 0.1, epoch=2), record(3, 0.1, epoch=2)):
+        result = maker.handle(state, each)
+        events += alerts(result)
+        state = restarted(maker, result)
+    assert [(event.watch, event.kind, event.reason) for event in events] == [
+        (CAMERA_OFFLINE, alerts_pb2.Alert.KIND_OPENED, ""),
+        (CAMERA_OFFLINE, alerts_pb2.Alert.KIND_CLOSED, "cleared"),
+    ]
+    assert events[0].incident == events[1].incident
+    assert events[0].question == "Is the camera offline?"
+
+
+def test_a_gap_that_is_no_silence_is_not_offline() -> None:
+    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    state = maker.load("ward-1", None)
+    maker.handle(state, record(0, 0.1))
+    gap = record(1, 0.0, outcome=Verdict.OUTCOME_GAP, reason="clock-jump")
+    assert alerts(maker.handle(state, gap)) == []
+
+
+def test_offline_follows_the_cameras_of_its_watch() -> None:
+    watch = Watch(id=CAMERA_OFFLINE, version=1, cameras=["yard-*"])
+    maker = AlertsHandler(lambda _: True, offline=lambda: watch)
+    state = maker.load("ward-1", None)
+    gap = record(1, 0.0, outcome=Verdict.OUTCOME_GAP, reason="silence")
+    assert alerts(maker.handle(state, gap)) == []
+
+
+def test_two_hundred_quiet_watches_need_less_than_a_kilobyte() -> None:
+    maker = handler()
+    state = maker.load("ward-1", None)
+    for window in range(3):
+        for number in range(200):
+            result = maker.handle(state, record(window, 0.1, watch=f"a-watch-with-a-long-name-{number}"))
+    assert result.checkpoint is not None
+    assert len(result.checkpoint.SerializeToString()) < 1024

@@ -25,7 +25,6 @@ _INCIDENTS_SHOWN = 24  # the others unfold
 _INCIDENT_SHOTS = 8
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
-    Verdict.OUTCOME_LATE: "late",
     Verdict.OUTCOME_GAP: "gap",
     Verdict.OUTCOME_SKIPPED: "skipped",
     Verdict.OUTCOME_DEGRADED: "degraded",

@@ -1,0 +1,51 @@
+"""A camera that is offline, as answers of a watch like any other."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import replace
+
+from lookout.rules import Outcome, Rule, Verdict
+from lookout.services.alerts import convert
+from lookout.v1 import verdicts_pb2, watches_pb2
+from lookout.wire import CAMERA_OFFLINE
+
+#: the reason of a gap that is no fault of the camera's clock: nothing came
+SILENCE = "silence"
+
+
+def offline_answer(
+    verdict: verdicts_pb2.Verdict, answer: Verdict, watch: watches_pb2.Watch
+) -> Verdict | None:
+    """What a verdict of any watch says about the camera being offline.
+
+    The answer is yes for a gap by silence and no for a window of any other outcome. Time orders these
+    answers, not epochs: a camera that returns opens a new epoch.
+
+    Args:
+        verdict: Any verdict of the camera.
+        answer: The same as the rules see it.
+        watch: The watch `camera-offline`.
+
+    Returns:
+        The answer; None where the watch does not cover the camera.
+
+    Raises:
+        RuleError: The rule of the watch cannot be followed.
+    """
+    if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, each) for each in watch.cameras):
+        return None
+    silent = answer.outcome is Outcome.GAP and verdict.reason == SILENCE
+    rule: Rule = replace(convert.rule(watch.rule), zones=())
+    return replace(
+        answer,
+        epoch=0,
+        window=2 * answer.end_ms + silent,
+        watch=CAMERA_OFFLINE,
+        version=watch.version,
+        outcome=Outcome.ANSWERED,
+        p_yes=float(silent),
+        rule=rule,
+        activity=None,
+        evidence=(),
+    )

@@ -106,7 +106,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             settings.segment_bytes,
             settings.uri_timeout_s,
         )
-        self._pixels_digest = digest(settings.input_width, settings.input_height, settings.fit.value)
+        self._pixels_digest = digest(settings.input.width, settings.input.height, settings.fit.value)
         self.config_digest = digest(
             STATE_VERSION,
             self._pixels_digest,
@@ -254,8 +254,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _decode(self, bytes_: bytes, expected: Expected | None, first_slot: int) -> DecodedSegment:
         settings = self._settings
         request = DecodeRequest(
-            settings.input_width,
-            settings.input_height,
+            settings.input.width,
+            settings.input.height,
             grid=settings.grid,
             fit=settings.fit,
             expected=expected,

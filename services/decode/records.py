@@ -56,15 +56,16 @@ def _frame(sampled: SampledFrame) -> frames_pb2.Frame:
 
 
 def _picture(geometry: Geometry, settings: DecodeSettings) -> frames_pb2.Picture:
+    model = settings.input
     return frames_pb2.Picture(
         coded_width=geometry.width,
         coded_height=geometry.height,
         rotation=geometry.rotation,
         width=geometry.out_width,
         height=geometry.out_height,
-        patch=settings.patch,
-        rows=settings.input_height // settings.patch,
-        cols=settings.input_width // settings.patch,
+        patch=model.patch,
+        rows=model.rows,
+        cols=model.cols,
         fit=settings.fit.value,
     )
 

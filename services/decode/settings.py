@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.codec import Fit, Limits, SamplingGrid
+from lookout.models import ModelInput, model_input
 from lookout.pruning import GatherSettings, PruningSettings
 from lookout.runtime import ServiceSettings
 from lookout.services.decode.quota import Limits as QuotaLimits
@@ -13,6 +14,10 @@ from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 
 __all__ = ["DecodeSettings"]
+
+
+#: of the model that comes with Lookout, where no folder is named
+TINY_INPUT = ModelInput(112, 112, 14)
 
 
 def _listed(value: object) -> object:
@@ -27,9 +32,15 @@ Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 class DecodeSettings(ServiceSettings, PruningSettings):
     """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
-    input_width: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
-    input_height: int = Field(112, ge=14, le=4096, description="pixels of the model's input")
-    patch: int = Field(14, ge=1, le=256, description="pixels of a patch of the model")
+    input_width: int | None = Field(
+        None, ge=14, le=4096, description="pixels of the model's input; unset: as model_dir says"
+    )
+    input_height: int | None = Field(
+        None, ge=14, le=4096, description="pixels of the model's input; unset: as model_dir says"
+    )
+    patch: int | None = Field(
+        None, ge=1, le=256, description="pixels of a patch of the model; unset: as model_dir says"
+    )
     fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
     silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")
     overlap_s: float = Field(
@@ -82,11 +93,28 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 
     @model_validator(mode="after")
-    def _grid_fits(self) -> Self:
-        for name, size in (("INPUT_WIDTH", self.input_width), ("INPUT_HEIGHT", self.input_height)):
-            if size % self.patch:
-                raise ValueError(f"LOOKOUT_{name}={size} is no multiple of LOOKOUT_PATCH={self.patch}")
+    def _has_input(self) -> Self:
+        self.input  # noqa: B018 - raises what is wrong with it
         return self
+
+    @property
+    def input(self) -> ModelInput:
+        """The model's input: what is set here, else what the model's folder says, else the tiny model's.
+
+        Raises:
+            ValueError: the folder is no checkpoint, or a size holds no whole patches.
+        """
+        own = model_input(self.model_dir) if self.model_dir is not None else TINY_INPUT
+        given = ModelInput(
+            self.input_width or own.width, self.input_height or own.height, self.patch or own.patch
+        )
+        for name, size, set_here in (
+            ("INPUT_WIDTH", given.width, self.input_width),
+            ("INPUT_HEIGHT", given.height, self.input_height),
+        ):
+            if set_here is not None and size % given.patch and size not in (own.width, own.height):
+                raise ValueError(f"LOOKOUT_{name}={size} is no multiple of LOOKOUT_PATCH={given.patch}")
+        return given
 
     @property
     def grid(self) -> SamplingGrid:
@@ -109,8 +137,8 @@ class DecodeSettings(ServiceSettings, PruningSettings):
         policy = self.policy
         if not policy.needs_vectors:
             return None
-        rows, cols = self.input_height // self.patch, self.input_width // self.patch
-        return GatherSettings(rows, cols, self.patch, policy.rule, residual=policy.alpha > 0)
+        model = self.input
+        return GatherSettings(model.rows, model.cols, model.patch, policy.rule, residual=policy.alpha > 0)
 
     @property
     def limits(self) -> Limits:

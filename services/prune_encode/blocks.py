@@ -65,8 +65,8 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
         raise BadRecordError(
             "wrong-input",
             f"decoded for (height, width, patch, rows, cols) = {made}, this model needs {wanted}: "
-            f"set decode's LOOKOUT_INPUT_WIDTH={grid.width}, LOOKOUT_INPUT_HEIGHT={grid.height} "
-            f"and LOOKOUT_PATCH={grid.patch}",
+            f"give decode the same LOOKOUT_MODEL_DIR, or set its LOOKOUT_INPUT_WIDTH={grid.width}, "
+            f"LOOKOUT_INPUT_HEIGHT={grid.height} and LOOKOUT_PATCH={grid.patch}",
         )
     if body.frames and list(body.pixels.shape[:1]) != [len(body.frames)]:
         raise BadRecordError(

@@ -52,6 +52,7 @@ U8 = npt.NDArray[np.uint8]
 CHANGED = 8.0  # grey levels, any colour
 STRIDES = (4, 16)  # samples: 2 s and 8 s at 2 FPS
 WINDOW = 20  # samples
+LONGEST = 64  # samples of a clip that are measured
 RESAMPLES = 1000
 DEFAULT = "luma, learnt"
 POLICIES: dict[str, PrunePolicy] = {
@@ -146,8 +147,9 @@ def real_films(where: Path, size: int, count: int | None) -> Iterator[Film]:
         ) -> bool | None:
             return sight._truth(spans[name], times[begin], times[end]) if name in spans else None
 
-        ends = tuple(sight._ends(len(times)))
-        yield Film(path.stem, "real", samples, times, truth, ends)
+        times = times[:LONGEST]
+        cut = {method: each[:LONGEST] for method, each in samples.items()}
+        yield Film(path.stem, "real", cut, times, truth, tuple(sight._ends(len(times))))
 
 
 def rendered_films(folder: Path, count: int, size: int) -> Iterator[Film]:
@@ -314,7 +316,7 @@ def report(title: str, scores: dict[str, dict[str, list[Score]]]) -> dict[str, o
             rows[name] = row
             cells = "".join(f"{_text(row.get(key)):>22}" for key in ("kept", "stale", "dp"))
             scored = " ".join(f"{k} {v:.2f}" for k, v in (row.get("f1") or {}).items() if v is not None)  # type: ignore[attr-defined]
-            print(f"{name:32}{cells}  {scored}")
+            print(f"{name:32}{cells}  {scored}", flush=True)
         out[length] = rows
     return out
 

@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
+from lookout.cli.connect import client_options
+from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet
@@ -74,10 +77,11 @@ def up(
             with console.status("starting") as status:
                 fleet = _start(fleet, status)
             _welcome(fleet)
+            refused = DeadLetterNews(client_options(fleet.bootstrap))
             while True:
                 time.sleep(_ROUND_S)
-                for news in fleet.supervise():
-                    console.print(f"[yellow]![/] {news}", highlight=False)
+                for news in [*fleet.supervise(), *refused.look()]:
+                    console.print(f"[yellow]![/] {escape(news)}", highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             console.print("ending the fleet ...")
         finally:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lookout.errors import LookoutError
+from lookout.models.errors import ModelError
+from lookout.models.inputs import ModelInput, model_input
+
+__all__ = ["DEMO_QUESTIONS", "TINY", "ModelError", "ModelInput", "find_model", "model_input"]
 
 #: the checkpoint folder that comes with the package
 TINY: Final = Path(__file__).parent / "tiny"
@@ -21,10 +24,6 @@ DEMO_QUESTIONS: Final = {
     "many": "Are there many people?",
     "left": "Has an object been left behind?",
 }
-
-
-class ModelError(LookoutError, ValueError):
-    """A folder that is no checkpoint."""
 
 
 def find_model(folder: Path | str | None = None) -> Path:

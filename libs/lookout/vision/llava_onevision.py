@@ -59,7 +59,8 @@ class LlavaOnevisionTower(PlainTower):
             raise self._refuse_size(height, width, f"its position table is fixed at {side}x{side}")
         rows = side // patch
         taps = tuple(tuple(patch for patch, _ in token) for token in pooling(rows))
-        return Grid(rows, rows, patch, 1, taps, taps, int(self.config.text_config.hidden_size))
+        hidden, left = int(self.config.text_config.hidden_size), side - rows * patch
+        return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(left, left))
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)

@@ -41,17 +41,17 @@ class Grid:
     col_taps: tuple[tuple[int, ...], ...]
     hidden: int
     deepstack: int = 0
+    remainder: tuple[int, int] = (0, 0)  # pixels at the bottom and at the right that no patch covers
 
     @property
     def height(self) -> int:
-        """Pixels of the model input from top to bottom (an odd remainder that no patch covers is not
-        counted)."""
-        return self.rows * self.patch
+        """Pixels of the model input from top to bottom."""
+        return self.rows * self.patch + self.remainder[0]
 
     @property
     def width(self) -> int:
         """Pixels of the model input from left to right."""
-        return self.cols * self.patch
+        return self.cols * self.patch + self.remainder[1]
 
     @property
     def group_rows(self) -> int:

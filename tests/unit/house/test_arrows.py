@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
-        "engines", "rules", "store", "runtime",
+        "engines", "rules", "store", "runtime", "models",
     },
 }  # fmt: skip
 

@@ -1,0 +1,81 @@
+"""What a running fleet could not process, told to people as it happens."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+
+from lookout.wire import INPUT, dead_letters, headers
+
+__all__ = ["DeadLetterNews"]
+
+_MOST_MESSAGES = 500  # in one look
+_AGAIN_S = 30.0  # the same trouble of the same camera is told again after so long
+
+Trouble = tuple[str, str, str]  # topic, camera, reason
+
+
+class DeadLetterNews:
+    """Watches the dead-letter topics from now on.
+
+    Args:
+        options: of a Kafka client: the address and security settings.
+        clock: seconds that only rise.
+    """
+
+    def __init__(self, options: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._consumer = Consumer(
+            {**options, "group.id": f"lookout-up-{uuid.uuid4().hex}", "enable.auto.commit": False}
+        )
+        topics = [dead_letters(source).name for source in INPUT.values()]
+        known = self._consumer.list_topics(timeout=10.0).topics
+        self._consumer.assign(
+            [
+                TopicPartition(topic, number, OFFSET_END)
+                for topic in topics
+                if topic in known
+                for number in known[topic].partitions
+            ]
+        )
+        self._counts: Counter[Trouble] = Counter()
+        self._details: dict[Trouble, str] = {}
+        self._told: dict[Trouble, float] = {}
+
+    def look(self) -> list[str]:
+        """A sentence for each kind of trouble that is new, or was not told lately. Returns at once."""
+        for _ in range(_MOST_MESSAGES):
+            message = self._consumer.poll(0)
+            if message is None:
+                break
+            if message.error() is None:
+                self._count(message)
+        now = self._clock()
+        due = [key for key in self._counts if now - self._told.get(key, -_AGAIN_S) >= _AGAIN_S]
+        return [self._sentence(key, now) for key in sorted(due)]
+
+    def _count(self, message: Message) -> None:
+        key, found = message.key() or b"", message.headers()
+        pairs = found.items() if isinstance(found, dict) else found
+        camera = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+        reason = headers.text(pairs, headers.REASON) or "unknown"
+        trouble = (message.topic() or "", camera, reason)
+        self._counts[trouble] += 1
+        self._details[trouble] = headers.text(pairs, headers.DETAIL) or ""
+
+    def _sentence(self, trouble: Trouble, now: float) -> str:
+        topic, camera, reason = trouble
+        count, detail = self._counts.pop(trouble), self._details.pop(trouble)
+        self._told[trouble] = now
+        records = "1 record" if count == 1 else f"{count} records"
+        why = f": {detail}" if detail else ""
+        return f"camera {camera}: {records} went to {topic} ({reason}){why}"
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._consumer.close()

@@ -48,7 +48,7 @@ def linear_flops(modules: Iterable[nn.Module]) -> int:
 
 
 def patch_rows(pixels: Pixels, patch: int) -> NDArray[np.uint8]:
-    """Pixels [height, width, 3] as patches [rows, cols, 3, patch, patch] (a view); what fills none is left."""
+    """Pixels [height, width, 3] as patches [rows, cols, 3, patch, patch], a view; a remainder is left out."""
     rows, cols = pixels.shape[0] // patch, pixels.shape[1] // patch
     cut = pixels[: rows * patch, : cols * patch].reshape(rows, patch, cols, patch, 3)
     return cut.transpose(0, 2, 4, 1, 3)

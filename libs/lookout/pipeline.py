@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 from lookout import models
 from lookout.codec import Basis, DecodeRequest, SampledFrame, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.engines import Engine, Question, WindowRequest, load_engine
+from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy, Sample, prune_block
 from lookout.vision import FrameInput, load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, EncodedFrame, Planner, StrideBlock, WindowPlan
+
+__all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
 
 class PipelineError(LookoutError, ValueError):
@@ -70,6 +74,8 @@ class Pipeline:
         policy: PrunePolicy | None = None,
         preset: str = DEFAULT_PRESET,
         device: str = "cpu",
+        memory: str | int | None = None,
+        memory_dir: str | Path | None = None,
     ) -> None:
         """Loads the model.
 
@@ -83,6 +89,8 @@ class Pipeline:
             policy: Which patches are kept; None: the default.
             preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
+            memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
+            memory_dir: A folder that keeps it on disk; needs `memory`.
 
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
@@ -104,6 +112,12 @@ class Pipeline:
         settings = replace(PRESETS[preset], blocks=strides, samples=self._samples, stride_s=stride_s)
         self._planner = Planner(self._engine.layout, settings)
         self._questions = [Question(text, text) for text in questions]
+        if memory_dir is not None and memory is None:
+            raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+        self._recall = None
+        if memory is not None:
+            self._recall = Recall(self._engine, memory, strides, memory_dir, str(folder))
+        self._source = ""
 
     def watch(self, source: str | Path) -> Iterator[Verdict]:
         """The verdicts of a video file, window by window, as they are decided.
@@ -116,11 +130,28 @@ class Pipeline:
         Raises:
             CodecError: The file cannot be read.
         """
+        self._source = str(Path(source).resolve())
         for _, blocks in groupby(self._encode(self._frames(Path(source))), lambda block: block.stream):
             yield from self._answer(blocks)
 
+    def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
+        """Answers about the past, one for each stream watched so far; needs `memory`.
+
+        Args:
+            question: What to ask. A question that begins with a verb such as "is" is one of yes or no.
+            options: `since`, `until` (seconds from the start of the source), `words`, `text`, `on_text`.
+
+        Raises:
+            LookoutError: Nothing is remembered of that time.
+        """
+        if self._recall is None:
+            raise PipelineError("this pipeline keeps no memory: give memory='2h', say")
+        return self._recall.ask(question, **options)
+
     def close(self) -> None:
         """Frees the model."""
+        if self._recall is not None:
+            self._recall.close()
         self._engine.close()
 
     def _frames(self, path: Path) -> Iterator[_Frame]:
@@ -183,6 +214,8 @@ class Pipeline:
             window = [*window, block][-self._planner.settings.blocks :]
             plan = self._planner.plan(window, plan)
             answer = self._engine.run([WindowRequest(plan, window, self._questions)])[0].unwrap()
+            if self._recall is not None:
+                self._recall.close_block(plan, block, each.began_us, self._source)
             stride_s = self._samples * self._step_us / 1e6
             for said in answer.answers:
                 yield Verdict(

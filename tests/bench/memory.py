@@ -71,7 +71,7 @@ from lookout.vision import FrameInput, Tower, load_tower
 from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from tests.bench import memory_policies as policies
 from tests.bench.memory_policies import Choice, Flat, FlatReader
-from tests.bench.memory_streams import FRAMES, STEP_S, WINDOW, Played, Spec, episodes, play
+from tests.bench.memory_streams import FRAMES, STEP_S, WINDOW, Played, Spec, episodes, play, play_long
 from watchbench.questions import BY_NAME, PRODUCT
 
 BUDGET, SPAN = 64, 32
@@ -80,8 +80,10 @@ RETRIEVAL = RetrievalSettings(frames=BUDGET, span=SPAN)
 FIXED = replace(RETRIEVAL, representatives=256)
 OURS = {
     "ours, no representatives": replace(RETRIEVAL, representatives=0),
+    "ours, weighted by log size": replace(RETRIEVAL, weighted=True),
     "ours, breadth 1": replace(RETRIEVAL, breadth=1.0),
-    "ours, breadth 2": replace(RETRIEVAL, breadth=2.0),
+    "ours, breadth 4": replace(RETRIEVAL, breadth=4.0),
+    "ours, breadth 16": replace(RETRIEVAL, breadth=16.0),
 }
 LEVELS = {
     "visual": replace(
@@ -90,9 +92,7 @@ LEVELS = {
     "semantic": replace(SETTINGS, visual_frames=10**9, visual_cap=10**9, visual_limit=1e9),
 }
 KINDS = ("room", "carpark", "doorway")
-QUALITY = [Spec(KINDS[i % 3], i + 1, 1.0) for i in range(6)] + [
-    Spec(KINDS[i], 20 + i, 1.0, 10) for i in range(3)
-]
+QUALITY = [Spec(KINDS[i % 3], i + 1, 1.0) for i in range(4)] + [Spec("room", 20, 1.0, 10)]
 LONG = Spec("carpark", 40, 10.0)
 POINTS = {"10m": 300, "30m": 900, "1h": 1800, "2h": 3600, "5h": 9000, "10h": 18000}
 SEVEN_B = KVShape(28, 4, 128, 1, torch.bfloat16)
@@ -249,6 +249,7 @@ def quality(world: World, spec: Spec) -> dict[str, Any]:
             "invalid": count.invalid,
             "deferred": count.deferred,
             "avoided": count.avoided,
+            "promoted": count.promoted,
             "moved_bytes": count.moved_bytes,
             "clusters": size.clusters,
             "index_share": size.share,
@@ -425,7 +426,7 @@ def links(works: Sequence[LayerWork], link: Any, fixed: float) -> dict[str, floa
 
 def lengths(world: World) -> dict[str, Any]:
     """Time to the first token from ten minutes to ten hours of one camera."""
-    played = world.stream(LONG)
+    played = play_long(LONG, world.tower, world.engine, world.out / "streams")
     memory = world.memory(played)
     whole = Flat.of(played.blocks)
     out: dict[str, Any] = {}

@@ -34,17 +34,19 @@ SHARES = (0.08, 0.04, 0.05, 0.03, 0.03)
 
 @dataclass(frozen=True)
 class Spec:
-    """A stream: its kind of scene, seed and hours; `cut` minutes after which the scene changes (0: never)."""
+    """A stream: its kind of scene, seed and hours; `cut` minutes after which the scene changes (0: never);
+    `first` is the number of its first episode, for parts of a longer stream."""
 
     kind: str
     seed: int
     hours: float
     cut: int = 0
+    first: int = 0
 
     @property
     def name(self) -> str:
         cuts = f"-cut{self.cut}" if self.cut else ""
-        return f"{self.kind}-{self.seed}-{self.hours:g}h{cuts}"
+        return f"{self.kind}-{self.seed}-{self.hours:g}h{cuts}" + (f"-from{self.first}" if self.first else "")
 
     @property
     def episodes(self) -> int:
@@ -111,7 +113,7 @@ def episodes(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Per episode pixels uint8 [frames, 112, 112, 3] and truth bool [frames, questions]."""
     times = torch.arange(PER_EPISODE) * STEP_S
     backs: dict[str, torch.Tensor] = {}
-    for episode in range(spec.episodes):
+    for episode in range(spec.first, spec.first + spec.episodes):
         told, _ = script(spec, episode)
         scene = cameras.scripted(told)
         # The same room hour after hour; noise and the clock go on.
@@ -192,3 +194,29 @@ def play(spec: Spec, tower: Tower, engine: TransformersEngine, folder: Path) -> 
     )
     part.replace(path)
     return out
+
+
+def play_long(spec: Spec, tower: Tower, engine: TransformersEngine, folder: Path) -> Played:
+    """A stream of many hours, played hour by hour (each begins with a key window), so that a run that ends
+    goes on with the next hour."""
+    hours = [
+        play(replace(spec, hours=1.0, first=hour * 3600 // SECONDS), tower, engine, folder)
+        for hour in range(round(spec.hours))
+    ]
+    blocks = [
+        replace(
+            block,
+            stream=f"{spec.name}/0",
+            index=block.index + hour * len(one.blocks),
+            times_us=block.times_us + hour * round(one.frames * STEP_S * 1e6),
+        )
+        for hour, one in enumerate(hours)
+        for block in one.blocks
+    ]
+    return Played(
+        spec,
+        blocks,
+        hours[0].prefix,
+        torch.cat([one.tokens for one in hours]),
+        np.concatenate([one.truth for one in hours]),
+    )

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from lookout.cli import alerts as alerts_command
 from lookout.cli import analyze as analyze_command
+from lookout.cli import ask as ask_command
 from lookout.cli import coverage as coverage_command
 from lookout.cli import demo as demo_command
 from lookout.cli import doctor as doctor_command
@@ -52,6 +53,8 @@ app.add_typer(watches.app, name="watch")
 app.command("alerts")(alerts_command.alerts)
 app.command("coverage")(coverage_command.coverage)
 app.command("analyze")(analyze_command.analyze)
+app.command("ask")(ask_command.ask)
+app.add_typer(ask_command.app, name="memory")
 app.command("inspect")(inspect_command.inspect)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)

@@ -222,10 +222,10 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
         some = members.take(rows)
         if bool(wide[place]):
             upkeep.count.invalid += 1
-            if _deferred(cluster, partition, upkeep):
+            if upkeep.settings.split is SplitMode.DEFERRED and cluster.id not in upkeep.residency:
                 upkeep.count.deferred += 1
                 clusters[hosts[place]] = replace(cluster, marked=True)
-                clusters.append(make(some, upkeep, owner=cluster.id))
+                _wait(clusters, cluster.id, some, sums[place], added[place], upkeep)
                 continue
             splitting.add(cluster.id)
         else:
@@ -235,13 +235,25 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
     return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
 
 
-def _deferred(cluster: Cluster, partition: Partition, upkeep: Upkeep) -> bool:
-    """Whether the split of a cluster that became too wide has to wait."""
-    s = upkeep.settings
-    if s.split is SplitMode.EAGER or cluster.id in upkeep.residency:
-        return False
-    waiting = sum(other.owner == cluster.id for other in partition.clusters)
-    return waiting < s.waiting
+def _wait(  # noqa: PLR0917
+    clusters: list[Cluster],
+    host: int,
+    some: Members,
+    units: torch.Tensor,
+    added: torch.Tensor,
+    upkeep: Upkeep,
+) -> None:
+    """Keep newcomers of a marked cluster visible in the group that waits for its split. A full group becomes
+    a cluster of its own, and a new one begins: no fetch is needed for either."""
+    for place, other in enumerate(clusters):
+        if other.owner != host:
+            continue
+        if other.count + len(some) <= upkeep.settings.waiting:
+            clusters[place] = _grown(other, some, units, added, upkeep)
+            return
+        clusters[place] = replace(other, owner=NOBODY)
+        upkeep.count.promoted += 1
+    clusters.append(make(some, upkeep, owner=host))
 
 
 def _grown(

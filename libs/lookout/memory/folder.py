@@ -9,6 +9,7 @@ Opening reads the checkpoint and repeats the records, which gives the same memor
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import threading
@@ -46,14 +47,17 @@ MANIFEST, META, LOCK = "manifest.json", "meta.bin", "owner.lock"
 class MemoryFolder:
     """A camera's memory in a folder. One owner at a time feeds it; others may read copies of its files."""
 
-    def __init__(self, folder: Path, memory: CameraMemory, source: str, *, every: int = 64) -> None:
+    def __init__(
+        self, folder: Path, memory: CameraMemory, about: Mapping[str, Any], *, every: int = 64
+    ) -> None:
         """Use `create` or `open`. `every` is the number of records between checkpoints."""
-        self.folder, self.memory, self.source, self.every = folder, memory, source, every
+        self.folder, self.memory, self.about, self.every = folder, memory, dict(about), every
         self.version = 0
         self._pending = 0
         self._places: dict[int, tuple[str, int, int, bytes]] = {}
         self._lock = threading.RLock()
         self._log: Any = None
+        self._owner: Any = None
 
     # Making and opening.
 
@@ -67,10 +71,10 @@ class MemoryFolder:
         *,
         bias: torch.Tensor | None = None,
         keep: Keep | None = None,
-        source: str = "",
+        about: Mapping[str, Any] | None = None,
         every: int = 64,
     ) -> Self:
-        """A new memory in an empty or missing folder; `source` says what it is of (a file, a camera).
+        """A new memory in an empty or missing folder; `about` says what it is of, as JSON.
 
         Raises:
             HistoryError: there is a memory already.
@@ -80,10 +84,11 @@ class MemoryFolder:
         if (path / META).exists():
             raise HistoryError(f"{path} holds a memory already: open it, or give another folder")
         memory = CameraMemory(shape, prefix, settings, bias=bias, keep=keep)
-        made = cls(path, memory, source, every=every)
+        made = cls(path, memory, about or {}, every=every)
+        made._own()
         header = {
             "format": FORMAT,
-            "source": source,
+            "about": made.about,
             "shape": {**asdict(shape), "dtype": str(shape.dtype).removeprefix("torch.")},
             "settings": asdict(memory.settings),
             "keep": asdict(memory.keep),
@@ -99,16 +104,17 @@ class MemoryFolder:
         return made
 
     @classmethod
-    def open(cls, folder: Path | str, *, every: int = 64, verify: bool = True) -> Self:
+    def open(cls, folder: Path | str, *, owner: bool = True, every: int = 64, verify: bool = True) -> Self:
         """The memory of a folder as its last complete record left it.
 
         Args:
             folder: made by `create`.
+            owner: go on with it; else only read it, while another process may own it.
             every: records between checkpoints.
             verify: check every slab against its checksum.
 
         Raises:
-            HistoryError: there is none, or what it names is missing or damaged.
+            HistoryError: there is none, another process owns it, or what it names is missing or damaged.
         """
         path = Path(folder)
         if not (path / META).is_file():
@@ -126,12 +132,36 @@ class MemoryFolder:
             bias=arrays["bias"],
             keep=Keep(**header["keep"]),
         )
-        found = cls(path, memory, str(header["source"]), every=every)
+        found = cls(path, memory, header["about"], every=every)
+        if owner:
+            found._own()
         if (path / MANIFEST).is_file():
             found._read_checkpoint(verify)
         found._replay()
-        found._sweep()
+        if owner:
+            found._begin_log()
+            found._sweep()
         return found
+
+    @classmethod
+    def about_of(cls, folder: Path | str) -> dict[str, Any]:
+        """What a folder's memory is of, without reading it; raises HistoryError where there is none."""
+        path = Path(folder) / META
+        if not path.is_file():
+            raise HistoryError(f"{folder} holds no memory: {META} is missing")
+        header, _, _ = unpack(memoryview(path.read_bytes()), str(path))
+        about: dict[str, Any] = header["about"]
+        return about
+
+    def _own(self) -> None:
+        """One process at a time feeds a folder; the system lets go when it dies."""
+        self._owner = (self.folder / LOCK).open("w")
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._owner.close()
+            self._owner = None
+            raise HistoryError(f"{self.folder}: another process is feeding this memory") from error
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +187,8 @@ class MemoryFolder:
             self._record({"kind": "fetched", "ids": told}, {})
 
     def forget(self, begin_us: int, end_us: int) -> int:
-        """Erase a time range wholly: when this returns no file of the folder holds anything of it.
+        """Erase a time range (microseconds of stream time) wholly: when this returns, no file of the folder
+        holds anything of it.
 
         Returns:
             The number of frames erased.
@@ -176,6 +207,9 @@ class MemoryFolder:
                     self.checkpoint()
                 self._log.close()
                 self._log = None
+            if self._owner is not None:
+                self._owner.close()
+                self._owner = None
 
     @property
     def disk_bytes(self) -> int:
@@ -184,7 +218,7 @@ class MemoryFolder:
 
     def _record(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         if self._log is None:
-            raise HistoryError(f"{self.folder}: this memory is closed")
+            raise HistoryError(f"{self.folder}: this memory is closed, or was opened to be read only")
         self._log.write(pack(header, arrays))
         self._log.flush()
         os.fsync(self._log.fileno())
@@ -197,7 +231,6 @@ class MemoryFolder:
         self._log = path.open("ab")
         os.fsync(self._log.fileno())
         _sync(self.folder)
-        self._pending = 0
 
     # Checkpoints.
 
@@ -218,7 +251,7 @@ class MemoryFolder:
             data = self._index(clusters)
             _write(self.folder / index, data)
             log = self._log
-            self.version = version
+            self.version, self._pending = version, 0
             self._begin_log()
             manifest = {
                 "format": FORMAT,
@@ -412,11 +445,10 @@ class MemoryFolder:
             self._do(header, arrays)
             place += size
             count += 1
-        if place < len(data):
+        if place < len(data) and self._owner is not None:
             with path.open("r+b") as file:
                 file.truncate(place)
                 os.fsync(file.fileno())
-        self._begin_log()
         self._pending = count
 
     def _do(self, header: dict[str, Any], arrays: Mapping[str, torch.Tensor]) -> None:

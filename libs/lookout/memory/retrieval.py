@@ -26,13 +26,16 @@ class RetrievalSettings:
         span: frame slots of positions that the memory takes, equal in all layers.
         breadth: the first stage takes visual clusters until they hold so many times the token budget.
         representatives: at most so many representatives a layer; None: one for every cluster that is not
-            retrieved.
+            retrieved; 0: none.
+        weighted: a representative counts as many times as it has members (the log of its size is added to its
+            score); else once.
     """
 
     frames: int = 64
     span: int = 32
-    breadth: float = 4.0
+    breadth: float = 2.0
     representatives: int | None = None
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         if self.frames < 0 or self.span < 1 or self.breadth < 1:
@@ -157,6 +160,9 @@ def retrieve(  # noqa: PLR0917
     # In temporal order, ties by id, so that fetching in another order changes nothing.
     found = sorted((clusters[i] for i in taken), key=lambda cluster: (cluster.first, cluster.id))
     room = settings.representatives
+    if room == 0:
+        nothing = _nothing(snapshot, q.shape[0], q.dtype)
+        return Retrieved(tuple(found), nothing, len(index.counts) + len(clusters))
     if room is not None:
         room = max(0, room - len(index.partitions))
     stands = _stand_ins(index, parts, chosen, order, taken, room, snapshot, span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -84,7 +84,7 @@ class MemorySettings:
         transition: tokens over which the limit moves from one to the other (lambda in Eq. 5).
         rule: which end of the limit belongs to small clusters.
         split: when clusters that became too wide are split.
-        waiting: groups of newcomers that may wait for one deferred split.
+        waiting: tokens that may wait for one deferred split; a fuller group becomes a cluster of its own.
         resident_bytes: KV bytes of clusters kept on the device (recently made or fetched ones).
         iterations: rounds of k-means at most.
         seed: of everything drawn.
@@ -103,7 +103,7 @@ class MemorySettings:
     transition: float = 128.0
     rule: ThresholdRule = ThresholdRule.WORDS
     split: SplitMode = SplitMode.DEFERRED
-    waiting: int = 4
+    waiting: int = 64
     resident_bytes: int = 64 << 20
     iterations: int = 8
     seed: int = 0
@@ -192,16 +192,27 @@ class Prefix:
 
 @dataclass(slots=True)
 class MaintenanceCount:
-    """What keeping the clusters in shape has cost."""
+    """What keeping the clusters in shape has cost.
+
+    Attributes:
+        absorbed: tokens that joined a cluster.
+        invalid: times a cluster became too wide.
+        deferred: times its split was put off.
+        splits: splits carried out.
+        avoided: deferred splits that were no longer needed when the cluster was fetched.
+        promoted: groups of waiting newcomers that became clusters of their own.
+        moved_bytes: KV bytes fetched for splits alone.
+        visual_opened: visual clusters opened by frames like none before.
+    """
 
     absorbed: int = 0
     invalid: int = 0
     deferred: int = 0
     splits: int = 0
     avoided: int = 0
+    promoted: int = 0
     moved_bytes: int = 0
     visual_opened: int = 0
-    extra: dict[str, int] = field(default_factory=dict)
 
 
 def raw(tensor: torch.Tensor) -> NDArray[np.uint8]:

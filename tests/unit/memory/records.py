@@ -16,6 +16,7 @@ SMALL = MemorySettings(
     visual_cap=12,
     smallest=4,
     smallest_visual=2,
+    waiting=8,
     resident_bytes=20 * 8 * SHAPE.token_bytes,
 )
 

@@ -11,7 +11,8 @@ import torch
 
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.engines.transformers.memory import MemoryAnswer, StreamMemory, ask, born_block, frame_embeddings
+from lookout.engines.transformers.memory import MemoryAnswer, ask, born_block, frame_embeddings
+from lookout.engines.transformers.recall import StreamMemory
 from lookout.memory import HistoryError, MemorySettings, Predictor, RetrievalSettings, Snapshot
 from lookout.windows import Planner, StrideBlock, WindowSettings
 from tests.tiny_models import FAMILIES, checkpoint
@@ -188,7 +189,7 @@ def test_asking_changes_neither_memory_nor_windows() -> None:
     assert all(torch.equal(a, b) for a, b in zip(kv, engine("internvl").kv("memory-9/0").keys, strict=True))
 
 
-@pytest.mark.parametrize("bound", [None, 0, 3, 50])
+@pytest.mark.parametrize("bound", [None, 1, 3, 50])
 def test_every_token_is_accounted_for_once(bound: int | None) -> None:
     keeper, _ = remembered("internvl")
     assert keeper.memory is not None

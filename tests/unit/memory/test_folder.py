@@ -51,7 +51,7 @@ def states(count: int) -> list[list[object]]:
 
 
 def create(folder: Path, every: int = 5) -> MemoryFolder:
-    return MemoryFolder.create(folder, SHAPE, prefix(), SMALL, source="gate", every=every)
+    return MemoryFolder.create(folder, SHAPE, prefix(), SMALL, about={"camera": "gate"}, every=every)
 
 
 def test_a_memory_opens_as_it_was_closed(tmp_path: Path) -> None:
@@ -60,8 +60,11 @@ def test_a_memory_opens_as_it_was_closed(tmp_path: Path) -> None:
         for step in steps(14):
             step(one, one.memory)
     found = MemoryFolder.open(tmp_path)
+    with pytest.raises(HistoryError, match="another process is feeding"):
+        MemoryFolder.open(tmp_path)
+    assert state(MemoryFolder.open(tmp_path, owner=False).memory) == expected[-1]
     assert state(found.memory) == expected[-1]
-    assert found.source == "gate"
+    assert found.about == {"camera": "gate"}
     # And goes on as the one that was never closed.
     whole = memory()
     for step in steps(18):
@@ -110,6 +113,7 @@ def test_dying_at_any_call_loses_nothing_that_was_acknowledged(
         except Killed:
             died += 1
         left["calls"] = -1
+        one._owner.close()
         # What a dead process had not written out is torn off at any byte.
         for log in folder.glob("*.part"):
             log.write_bytes(log.read_bytes()[: calls * 7])
@@ -123,11 +127,12 @@ def test_a_record_cut_short_at_the_end_did_not_happen(tmp_path: Path) -> None:
     one = create(tmp_path, every=99)
     for step in steps(4):
         step(one, one.memory)
+    one._owner.close()
     log = next(tmp_path.glob("records-*.log"))
     whole = log.read_bytes()
     for cut in (1, 20, 500):
         log.write_bytes(whole[:-cut])
-        assert state(MemoryFolder.open(tmp_path).memory) == expected[-2]
+        assert state(MemoryFolder.open(tmp_path, owner=False).memory) == expected[-2]
         log.write_bytes(whole)
     assert state(MemoryFolder.open(tmp_path).memory) == expected[-1]
 
@@ -179,10 +184,10 @@ def test_damage_is_noticed_and_named(tmp_path: Path) -> None:
         whole = path.read_bytes()
         path.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
         with pytest.raises(HistoryError, match="damaged"):
-            MemoryFolder.open(tmp_path)
+            MemoryFolder.open(tmp_path, owner=False)
         path.unlink()
         with pytest.raises(HistoryError, match="is missing"):
-            MemoryFolder.open(tmp_path)
+            MemoryFolder.open(tmp_path, owner=False)
         path.write_bytes(whole)
     MemoryFolder.open(tmp_path)
     with pytest.raises(HistoryError, match="holds no memory"):
@@ -208,7 +213,7 @@ def test_no_file_holds_anything_of_an_erased_range(tmp_path: Path) -> None:
     assert one.forget(begin, end) == len(frames)
     held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not any(needle in held for needle in needles)
-    assert state(MemoryFolder.open(tmp_path).memory) == state(one.memory)
+    assert state(MemoryFolder.open(tmp_path, owner=False).memory) == state(one.memory)
 
 
 def test_files_of_dead_slabs_go(tmp_path: Path) -> None:

@@ -20,13 +20,10 @@ from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import EngineError, PositionError, StreamLostError
 from lookout.memory import (
     BornBlock,
-    CameraMemory,
     Cluster,
     HistoryError,
-    Keep,
     KVShape,
     LayerWork,
-    MemorySettings,
     Predictor,
     Prefetcher,
     Prefix,
@@ -328,15 +325,16 @@ class ClusterReader:
         trace.tokens, trace.clusters, trace.scored = found.tokens, len(found.clusters), found.scored
         trace.representatives, trace.transfer = len(found.representatives), moved
         trace.ids = tuple(cluster.id for cluster in found.clusters)
-        return context_of(self.snapshot, found, data, self.span, self.device)
+        return context_of(self.snapshot, found, data, self.span, self.device, self.settings.weighted)
 
 
-def context_of(
+def context_of(  # noqa: PLR0917
     snapshot: Snapshot,
     found: Retrieved,
     data: Sequence[torch.Tensor],
     span: Span,
     device: torch.device,
+    weighted: bool = True,
 ) -> LayerContext | None:
     """Retrieved slabs and representatives as one layer's memory rows."""
     stands = found.representatives
@@ -361,7 +359,7 @@ def context_of(
     if rows is not None:
         shaped = [torch.cat([rows[:, half], shaped[half]]) for half in (0, 1)]
     weights = None
-    if len(stands):
+    if len(stands) and weighted:
         weights = torch.zeros(shaped[0].shape[0], dtype=dtype, device=device)
         weights[len(tokens) if span.whole else len(frames) :] = stands.counts.to(device).log().to(dtype)
     return LayerContext(
@@ -717,7 +715,7 @@ def ask(
     model, settings = engine.model, retrieval or RetrievalSettings()
     ids = engine.suffix(question)
     allowed = Span.of_times(snapshot.times_us, since_us, until_us)
-    if not allowed.holds(np.arange(len(snapshot.times_us))).any():
+    if not allowed.whole and not allowed.holds(_held_frames(snapshot)).any():
         raise HistoryError(
             f"nothing is remembered between {since_us} and {until_us} us: the memory covers "
             f"{snapshot.covered_from_us} to {int(snapshot.times_us[-1])} us"
@@ -759,6 +757,16 @@ def ask(
         cost=_cost(model, state, len(ids), spent),
         traces=tuple(traces),
     )
+
+
+def _held_frames(snapshot: Snapshot) -> Ints:
+    """The frames whose KV is held, ascending."""
+    parts = [part for part in snapshot.layers[0].partitions if part is not None]
+    tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
+    frames = [np.unique(one.block.frame) + one.first_frame for one in snapshot.window]
+    frames += [snapshot.lookup(np.concatenate(tokens))[0]] if tokens else []
+    out: Ints = np.unique(np.concatenate(frames))
+    return out
 
 
 def _write(  # noqa: PLR0917
@@ -813,70 +821,3 @@ def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskC
         move_s=sum(trace.move_s for trace in traces),
         attend_s=sum(trace.attend_s for trace in traces),
     )
-
-
-class StreamMemory:
-    """The memory of one stream as a pipeline keeps it: give it each window after the engine ran it, and ask.
-
-    One thread feeds it; `ask` may be called from any thread.
-    """
-
-    def __init__(
-        self,
-        engine: TransformersEngine,
-        keep: str | int | Keep = "2h",
-        *,
-        settings: MemorySettings | None = None,
-        retrieval: RetrievalSettings | None = None,
-    ) -> None:
-        """`keep` is a duration ("2h"), a size ("500MB") or bytes."""
-        self.engine = engine
-        self.settings, self.retrieval = settings or MemorySettings(), retrieval or RetrievalSettings()
-        self.keep = keep if isinstance(keep, Keep) else Keep.parse(keep)
-        self.memory: CameraMemory | None = None
-        self._last_us: int | None = None
-
-    def close_block(self, plan: WindowPlan, block: StrideBlock) -> BornBlock:
-        """Take in the block that `plan`'s window has closed; call it right after the engine ran the plan.
-
-        Raises:
-            StreamLostError: the engine no longer holds that window.
-        """
-        times = [frame.time_us for frame in block.frames]
-        gap = times[0] - self._last_us if times and self._last_us is not None else None
-        born = born_block(self.engine, plan, block, frame_us=gap)
-        if self.memory is None:
-            self.memory = self._begin(plan)
-        self.memory.add(born)
-        self._last_us = times[-1] if times else self._last_us
-        return born
-
-    def _begin(self, plan: WindowPlan) -> CameraMemory:
-        model = self.engine.model
-        return CameraMemory(
-            shape_of(model, self.engine.layout.positions.axes),
-            prefix_of(self.engine, plan),
-            self.settings,
-            bias=key_bias(model),
-            keep=self.keep,
-        )
-
-    def ask(self, question: str, **options: Any) -> MemoryAnswer:
-        """Answer over everything remembered (options as in `ask`), then carry out the splits it allows.
-
-        Raises:
-            HistoryError: nothing is remembered yet.
-        """
-        if self.memory is None:
-            raise HistoryError("this memory holds nothing yet: close at least one block first")
-        memory = self.memory
-        answer = ask(
-            self.engine,
-            memory.snapshot(),
-            question,
-            retrieval=options.pop("retrieval", self.retrieval),
-            resident=memory.residency.__contains__,
-            **options,
-        )
-        memory.settle(answer.fetched)
-        return answer

@@ -1,0 +1,247 @@
+"""`lookout ask`: questions about the past of a file or a folder of memories; `lookout memory`: its upkeep."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lookout.cli.connect import CliError
+from lookout.cli.model import ModelOption, find_model
+
+if TYPE_CHECKING:
+    from lookout.engines.transformers.recall import Recollection
+
+app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, remove, trim.")
+FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
+
+
+def ask(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE|FOLDER", help="A video file, or a folder of memories.")
+    ],
+    question: Annotated[str, typer.Argument(help='What to ask, such as "Was anyone lying on the ground?"')],
+    since: Annotated[
+        str | None, typer.Option(help="Only from here on: seconds, or h:mm:ss, from the start of the source.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line for each camera and epoch.")
+    ] = False,
+    text: Annotated[
+        bool | None,
+        typer.Option("--text/--no-text", help="Write text.  [default: unless yes or no is asked]"),
+    ] = None,
+    words: Annotated[int, typer.Option(min=1, help="Tokens of text at most.")] = 64,
+    memory: Annotated[
+        str, typer.Option(help="How much of a FILE to keep: a duration (2h) or a size (500MB).")
+    ] = "2h",
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the memory of a FILE in this folder, to ask again.")
+    ] = None,
+    frames: Annotated[
+        Path | None, typer.Option(help="Write the frames that the answer rests on into this folder.")
+    ] = None,
+    camera: Annotated[str | None, typer.Option(help="Only this camera of a FOLDER.")] = None,
+    model: ModelOption = None,
+) -> None:
+    """Ask about the past: p(yes) or text, the times it rests on, what is covered, and the cost."""
+    from lookout import pipeline
+
+    if not source.exists():
+        raise CliError(f"{source} is neither a file nor a folder")
+    options: dict[str, Any] = {"words": words, "text": text}
+    options |= {"since": parse_time(since), "until": parse_time(until)}
+    if not as_json:
+        options["on_text"] = lambda piece: typer.echo(piece, nl=False)
+    if source.is_dir():
+        told = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
+        for one in told:
+            _show(one, as_json, frames, _source_of(source, one))
+    else:
+        playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
+        try:
+            with Console(stderr=True).status(f"watching {source.name}"):
+                for _ in playing.watch(source):
+                    pass
+            for one in playing.ask(question, **options):
+                _show(one, as_json, frames, source)
+        finally:
+            playing.close()
+
+
+def parse_time(told: str | None) -> float | None:
+    """Seconds of "90", "1:30" or "1:02:03"; None stays None.
+
+    Raises:
+        CliError: it is none of these.
+    """
+    if told is None:
+        return None
+    found = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", told.strip())
+    if found is None:
+        raise CliError(f"{told!r} is no time: give seconds (90), minutes (1:30) or hours (1:02:03)")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def clock_time(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _source_of(folder: Path, one: Recollection) -> Path | None:
+    from lookout.memory.shelf import entries
+
+    for entry in entries(folder, one.camera):
+        if entry.epoch == one.epoch and entry.about.get("source"):
+            return Path(str(entry.about["source"]))
+    return None
+
+
+def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | None) -> None:
+    files = _write_frames(one, frames, source) if frames is not None else []
+    if as_json:
+        typer.echo(json.dumps({**asdict(one), "frames": files}))
+        return
+    if one.text is not None:
+        typer.echo()
+    else:
+        typer.echo(f"p(yes) = {one.p_yes:.3f}" if one.p_yes is not None else "no text was asked for")
+    if one.text is not None and one.p_yes is not None:
+        typer.echo(f"p(yes) = {one.p_yes:.3f}")
+    typer.echo(f"camera {one.camera}, epoch {one.epoch}")
+    moments = ", ".join(f"{clock_time(m.time)} ({m.weight:.0%})" for m in one.moments)
+    typer.echo(f"rests on: {moments}")
+    start = "nothing" if one.covered_from is None else clock_time(one.covered_from)
+    typer.echo(f"covered from {start} to {clock_time(one.covered_to)}")
+    cost = one.cost
+    typer.echo(
+        f"cost: {cost.question_tokens} rows over {cost.memory_tokens:.0f} tokens of memory, "
+        f"{cost.representatives:.0f} representatives and {cost.window_tokens} tokens of the window in each "
+        f"layer; {cost.bytes_moved / 1e6:.1f} MB in {cost.copies} copies; {cost.flops / 1e9:.2f} GFLOP; "
+        f"{cost.first_token_s * 1000:.0f} ms to the first token"
+    )
+    for name in files:
+        typer.echo(name)
+
+
+def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[str]:
+    """The evidence frames as JPEG, read from the source again."""
+    if source is None or not source.is_file():
+        raise CliError(
+            f"{one.camera}: its source {source} is not there any more, so no frames can be written"
+        )
+    from PIL import Image
+
+    from lookout.codec import VideoReader
+
+    folder.mkdir(parents=True, exist_ok=True)
+    times = [moment.time for moment in one.moments]
+    pictures = VideoReader(source).read(times_us=[round(seconds * 1e6) for seconds in times]).pixels
+    out = []
+    for seconds, picture in zip(times, pictures, strict=True):
+        path = folder / f"{one.camera}-{seconds:08.1f}.jpg"
+        Image.fromarray(picture).save(path, quality=90)
+        out.append(str(path))
+    return out
+
+
+@app.command("list")
+def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List cameras, what is covered, and bytes on disk."""
+    from lookout.memory import MemoryFolder
+    from lookout.memory.shelf import entries
+
+    rows: list[dict[str, Any]] = []
+    for entry in entries(folder):
+        held = MemoryFolder.open(entry.path, owner=False, verify=False).memory
+        began = float(entry.about.get("began_us", 0)) / 1e6
+        times = held.table.times_us.all
+        first = held.covered_from_us
+        rows.append(
+            {
+                "camera": entry.camera,
+                "epoch": entry.epoch,
+                "from": None if first is None else began + first / 1e6,
+                "to": began + float(times[-1]) / 1e6 if len(times) else None,
+                "frames": len(times),
+                "bytes": entry.bytes,
+                "source": entry.about.get("source", ""),
+            }
+        )
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        times_shown = ["" if row[key] is None else clock_time(row[key]) for key in ("from", "to")]
+        size = f"{row['bytes'] / 1e6:.1f} MB"
+        table.add_row(
+            row["camera"], str(row["epoch"]), *times_shown, str(row["frames"]), size, str(row["source"])
+        )
+    Console().print(table)
+
+
+@app.command("check")
+def check(folder: FolderArgument) -> None:
+    """Check every slab of every memory against its checksum."""
+    from lookout.memory import MemoryFolder
+    from lookout.memory.shelf import entries
+
+    for entry in entries(folder):
+        held = MemoryFolder.open(entry.path, owner=False).memory
+        typer.echo(f"{entry.camera} {entry.epoch}: {held.size().clusters} clusters are whole")
+
+
+@app.command("remove")
+def remove(
+    folder: FolderArgument,
+    camera: Annotated[str, typer.Option(help="Which camera.")],
+    since: Annotated[str | None, typer.Option(help="Only from here on.  [default: everything]")] = None,
+    until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
+) -> None:
+    """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
+    from lookout.memory import shelf
+
+    removed, erased = shelf.remove(folder, camera, parse_time(since), parse_time(until))
+    typer.echo(f"{removed} memories removed, {erased} frames erased")
+
+
+@app.command("trim")
+def trim(
+    folder: FolderArgument,
+    size: Annotated[str | None, typer.Option(help="Bytes on disk at most, such as 2GB.")] = None,
+    age: Annotated[str | None, typer.Option(help="Age of a frame at most, such as 7d.")] = None,
+) -> None:
+    """Keep a folder within a size and an age; what was written longest ago goes first."""
+    from lookout.memory import Keep, shelf
+
+    if size is None and age is None:
+        raise CliError("give --size (2GB), --age (7d), or both")
+    limits = [None if told is None else Keep.parse(told) for told in (size, age)]
+    if limits[0] is not None and limits[0].bytes is None:
+        raise CliError(f"--size {size} is no size: give 2GB, say")
+    if limits[1] is not None and limits[1].seconds is None:
+        raise CliError(f"--age {age} is no duration: give 7d, say")
+    freed = shelf.trim(
+        folder,
+        None if limits[0] is None else limits[0].bytes,
+        None if limits[1] is None else limits[1].seconds,
+        time.time(),
+    )
+    typer.echo(f"{freed / 1e6:.1f} MB freed")
+
+
+__all__ = ["app", "ask", "clock_time", "parse_time"]

@@ -1,0 +1,132 @@
+"""A folder of memories: one subfolder per camera and epoch; listing, removing, and limits of size and age."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lookout.memory.folder import MANIFEST, META, MemoryFolder
+from lookout.memory.types import HistoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One memory of a folder: its camera, the number of its epoch, where it lies, what it is of, its bytes on
+    disk, and when it was last written (seconds since 1970)."""
+
+    camera: str
+    epoch: int
+    path: Path
+    about: dict[str, Any]
+    bytes: int
+    written_s: float
+
+
+def place_of(root: Path | str, camera: str, epoch: int) -> Path:
+    """Where a camera's epoch lies in a folder of memories."""
+    return Path(root) / re.sub(r"[^A-Za-z0-9._-]", "_", camera) / f"{epoch:06d}"
+
+
+def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
+    """The memories of a folder (which may be one memory itself), by camera and epoch.
+
+    Raises:
+        HistoryError: there is none, or none of that camera.
+    """
+    path = Path(root)
+    found = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
+    if not found:
+        raise HistoryError(f"{path} holds no memory")
+    chosen = [entry for entry in found if camera is None or entry.camera == camera]
+    if not chosen:
+        names = ", ".join(sorted({entry.camera for entry in found}))
+        raise HistoryError(f"{path} holds no memory of camera {camera!r}; there are: {names}")
+    return chosen
+
+
+def _found(path: Path) -> Iterator[Entry]:
+    for meta in [path / META] if (path / META).is_file() else sorted(path.glob(f"*/*/{META}")):
+        about = MemoryFolder.about_of(meta.parent)
+        files = [file for file in meta.parent.iterdir() if file.is_file()]
+        yield Entry(
+            camera=str(about.get("camera", meta.parent.parent.name)),
+            epoch=int(about.get("epoch", 0)),
+            path=meta.parent,
+            about=about,
+            bytes=sum(file.stat().st_size for file in files),
+            written_s=max(file.stat().st_mtime for file in files),
+        )
+
+
+def remove(
+    root: Path | str, camera: str, since_s: float | None = None, until_s: float | None = None
+) -> tuple[int, int]:
+    """Erase a camera, or a time range of it (seconds from the start of its source), wholly.
+
+    Returns:
+        How many memories were removed, and how many frames were erased in those that remain.
+
+    Raises:
+        HistoryError: there is no such camera, or another process is feeding it.
+    """
+    removed = erased = 0
+    for entry in entries(root, camera):
+        if since_s is None and until_s is None:
+            with MemoryFolder.open(entry.path, verify=False):
+                pass  # raises where another process owns it
+            shutil.rmtree(entry.path)
+            removed += 1
+            continue
+        began = int(entry.about.get("began_us", 0))
+        begin = -(1 << 62) if since_s is None else int(since_s * 1e6) - began
+        end = 1 << 62 if until_s is None else int(until_s * 1e6) - began
+        with MemoryFolder.open(entry.path) as held:
+            erased += held.forget(begin, end)
+    return removed, erased
+
+
+def trim(
+    root: Path | str, max_bytes: int | None = None, max_age_s: float | None = None, now_s: float | None = None
+) -> int:
+    """Keep a folder of memories within a size and an age.
+
+    A frame's age is the time since its memory was last written and, on top, how far it lies behind that
+    memory's newest frame. Of several memories the one written longest ago gives way first, as a whole.
+
+    Returns:
+        The bytes that were freed.
+
+    Raises:
+        HistoryError: a memory that has to give way is being fed by another process.
+    """
+    now = time.time() if now_s is None else now_s
+    before = sum(entry.bytes for entry in entries(root))
+    for entry in entries(root) if max_age_s is not None else []:
+        left_s = (max_age_s or 0.0) - (now - entry.written_s)
+        if left_s <= 0:
+            shutil.rmtree(entry.path)
+            continue
+        with MemoryFolder.open(entry.path) as held:
+            times = held.memory.table.times_us.all
+            if len(times) and (oldest := held.memory.covered_from_us) is not None:
+                end = int(times[-1] - left_s * 1e6)
+                if oldest < end:
+                    held.forget(-(1 << 62), end)
+    rest = sorted(_found(Path(root)), key=lambda entry: entry.written_s)
+    total = sum(entry.bytes for entry in rest)
+    for entry in rest:
+        if max_bytes is None or total <= max_bytes:
+            break
+        with MemoryFolder.open(entry.path, verify=False):
+            pass
+        shutil.rmtree(entry.path)
+        total -= entry.bytes
+    return before - total
+
+
+__all__ = ["MANIFEST", "Entry", "entries", "place_of", "remove", "trim"]

@@ -1,0 +1,147 @@
+"""A pipeline that keeps a memory, `lookout ask` over a file and over a folder, and the upkeep of folders."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lookout import Pipeline, PipelineError
+from lookout.cli.app import app
+from lookout.cli.ask import clock_time, parse_time
+from lookout.cli.connect import CliError
+from lookout.engines.transformers.recall import is_yes_no
+from lookout.memory import HistoryError, MemoryFolder
+from lookout.memory.shelf import entries, remove, trim
+from lookout.pipeline import ask_folder
+from watchbench.encode import write
+
+SECONDS = 26
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A square that wanders over a grey picture."""
+
+    def pictures() -> list[np.ndarray]:
+        out = []
+        for number in range(SECONDS * 4):
+            picture = np.full((112, 112, 3), 90, np.uint8)
+            left = number * 2 % 90
+            picture[40:60, left : left + 20] = (200, 30, 30)
+            out.append(picture)
+        return out
+
+    return write(pictures(), tmp_path_factory.mktemp("clip") / "yard.mp4", Fraction(4))
+
+
+@pytest.fixture(scope="module")
+def kept(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the memory of the clip."""
+    folder = tmp_path_factory.mktemp("memories")
+    pipeline = Pipeline(memory="1h", memory_dir=folder)
+    assert list(pipeline.watch(clip)) == []
+    (mine,) = pipeline.ask("Is a vehicle in view?")
+    assert mine.p_yes is not None
+    assert mine.text is None
+    assert mine.covered_from == pytest.approx(0, abs=0.6)
+    assert SECONDS - 2.5 < mine.covered_to <= SECONDS
+    assert mine.moments
+    pipeline.close()
+    return folder
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, result.stdout
+
+
+def test_a_folder_answers_as_the_pipeline_that_filled_it(clip: Path, kept: Path) -> None:
+    pipeline = Pipeline(memory="1h")
+    list(pipeline.watch(clip))
+    (mine,) = pipeline.ask("Is a person in view?", settle=False)
+    pipeline.close()
+    (told,) = ask_folder(kept, "Is a person in view?", settle=False)
+    assert told.p_yes == pytest.approx(mine.p_yes, abs=1e-6)
+    assert [m.time for m in told.moments] == [m.time for m in mine.moments]
+
+
+def test_ask_prints_one_line_of_json_and_writes_frames(kept: Path, tmp_path: Path) -> None:
+    words = ["ask", str(kept), "Is a person in view?", "--json", "--since", "0:04", "--until", "12"]
+    code, out = run(*words, "--frames", str(tmp_path))
+    assert code == 0, out
+    told = json.loads(out.splitlines()[-1])
+    assert told["camera"] == "yard.mp4"
+    assert all(4 <= moment["time"] < 12 for moment in told["moments"])
+    assert len(list(tmp_path.glob("*.jpg"))) == len(told["moments"]) > 0
+
+
+def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path) -> None:
+    code, out = run("ask", str(kept), "What happened?", "--words", "4")
+    assert code == 0, out
+    assert "covered from 0:00:00 to" in out
+    assert "cost:" in out
+    assert "p(yes)" not in out
+
+
+def test_list_and_check(kept: Path) -> None:
+    code, out = run("memory", "list", str(kept), "--json")
+    assert code == 0
+    row = json.loads(out)
+    assert row["camera"] == "yard.mp4"
+    assert row["frames"] > 40
+    code, out = run("memory", "check", str(kept))
+    assert code == 0
+    assert "clusters are whole" in out
+
+
+def test_a_time_range_and_then_a_camera_are_removed(clip: Path, tmp_path: Path) -> None:
+    pipeline = Pipeline(memory="1h", memory_dir=tmp_path)
+    list(pipeline.watch(clip))
+    with pytest.raises(HistoryError, match="another process is feeding"):
+        remove(tmp_path, "yard.mp4")
+    pipeline.close()
+    assert remove(tmp_path, "yard.mp4", 2.0, 8.0)[1] >= 11
+    with pytest.raises(HistoryError, match="nothing is remembered between"):
+        list(ask_folder(tmp_path, "Is a person in view?", since=3.0, until=7.0))
+    with pytest.raises(HistoryError, match="there are: yard"):
+        remove(tmp_path, "gate")
+    before = sum(entry.bytes for entry in entries(tmp_path))
+    written = entries(tmp_path)[0].written_s
+    freed = trim(tmp_path, max_age_s=20, now_s=written + 5)
+    assert 0 < freed < before
+    held = MemoryFolder.open(entries(tmp_path)[0].path, owner=False).memory
+    assert held.covered_from_us is not None
+    assert held.covered_from_us >= (SECONDS - 2 - 15.5) * 1e6
+    assert trim(tmp_path, max_bytes=1) == before - freed
+    with pytest.raises(HistoryError, match="holds no memory"):
+        entries(tmp_path)
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(PipelineError, match="keeps no memory"):
+        Pipeline().ask("Is it?")
+    with pytest.raises(PipelineError, match="needs memory"):
+        Pipeline(memory_dir="x")
+
+
+@pytest.mark.parametrize(("told", "seconds"), [("90", 90), ("1:30", 90), ("1:02:03", 3723), ("2.5", 2.5)])
+def test_times(told: str, seconds: float) -> None:
+    assert parse_time(told) == seconds
+
+
+def test_wrong_times_are_refused() -> None:
+    with pytest.raises(CliError, match="is no time"):
+        parse_time("noon")
+    assert clock_time(3723.9) == "1:02:03"
+
+
+@pytest.mark.parametrize(
+    ("question", "yes_no"), [("Is anyone there?", True), ("Has it gone?", True), ("What happened?", False)]
+)
+def test_which_questions_are_of_yes_or_no(question: str, yes_no: bool) -> None:
+    assert is_yes_no(question) is yes_no

@@ -17,7 +17,7 @@ from lookout.cli.connect import CliError
 from lookout.cli.model import ModelOption, find_model
 
 if TYPE_CHECKING:
-    from lookout.engines.transformers.recall import Recollection
+    from lookout.pipeline import Recollection
 
 app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, remove, trim.")
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lookout import models
 from lookout.engines.transformers.engine import TransformersEngine, load_engine
 from lookout.engines.transformers.memory import (
     AskCost,
@@ -294,7 +293,10 @@ def ask_folder(
         HistoryError: there is no memory, or it is damaged or of another model.
     """
     found = entries(folder, camera)
-    engine = load_engine(models.find_model(model or found[0].about.get("model") or None), device)
+    checkpoint = model or found[0].about.get("model")
+    if not checkpoint:
+        raise HistoryError(f"{found[0].path} does not say which model made it: name the model")
+    engine = load_engine(checkpoint, device)
     held: list[StreamMemory] = []
     with contextlib.ExitStack() as stack:
         for entry in found:

@@ -453,7 +453,6 @@ def times(world: World, shot: Snapshot, flat: Flat) -> dict[str, Any]:
     text = BY_NAME["vehicle"].text
     budget = round(BUDGET * flat.count / shot.window[0].first_frame)
     frame_level = policies.frame_level(flat, BUDGET, budget)
-    ahead = {"predictor": Predictor.RESIDUAL}
 
     def flat_read(choose: Choice) -> Callable[[], MemoryAnswer]:
         return lambda: world.read(shot, text, flat, choose)[0]
@@ -462,11 +461,12 @@ def times(world: World, shot: Snapshot, flat: Flat) -> dict[str, Any]:
         "none": timed(flat_read(lambda layer, query: np.zeros(0, np.int64))),
         "token": timed(flat_read(policies.token_level(flat, budget))),
         "frame": timed(flat_read(frame_level)),
-        "ours": timed(lambda: world.ask(shot, text, **ahead)),
+        "ours": timed(lambda: world.ask(shot, text)),
+        "ours, prefetched": timed(lambda: world.ask(shot, text, predictor=Predictor.RESIDUAL)),
         "ours, no representatives": timed(
-            lambda: world.ask(shot, text, retrieval=OURS["ours, no representatives"], **ahead)
+            lambda: world.ask(shot, text, retrieval=OURS["ours, no representatives"])
         ),
-        "ours, fixed representatives": timed(lambda: world.ask(shot, text, retrieval=FIXED, **ahead)),
+        "ours, fixed representatives": timed(lambda: world.ask(shot, text, retrieval=FIXED)),
     }
 
 
@@ -773,8 +773,15 @@ def lengths_report(long: dict[str, Any]) -> None:
     hour = long["1h"]
     print("\nan hour over a link (ms): token-level gathered on the host, ours without and with prefetching")
     for link in LINKS:
-        token, ours = hour["token"]["links"][link.name], hour["ours"]["links"][link.name]
-        row = {"token": token["gathered"], "ours": ours["serial"], "prefetched": ours["overlapped"]}
+        token, ours, ahead = (
+            hour[name]["links"][link.name] for name in ("token", "ours", "ours, prefetched")
+        )
+        row = {
+            "token": token["gathered"],
+            "ours": ours["serial"],
+            "ours, gathered": ours["gathered"],
+            "prefetched": ahead["overlapped"],
+        }
         print(f"{link.name:14}", {name: round(value * 1000, 1) for name, value in row.items()})
     stages = {key: hour["ours"][key] / hour["ours"]["first_token_s"] for key in STAGES}
     print("\nshares of an answer at an hour:", rounded(stages, STAGES, 3))

@@ -296,7 +296,7 @@ class ClusterReader:
         prefetcher: Prefetcher,
         traces: Sequence[LayerTrace],
         *,
-        predictor: Predictor = Predictor.PROJECTED,
+        predictor: Predictor = Predictor.NONE,
         span: Span | None = None,
         device: torch.device | None = None,
     ) -> None:
@@ -682,7 +682,7 @@ def ask(
     question: str,
     *,
     retrieval: RetrievalSettings | None = None,
-    predictor: Predictor = Predictor.PROJECTED,
+    predictor: Predictor | None = None,
     resident: Callable[[int], bool] = lambda cluster: False,
     since_us: int | None = None,
     until_us: int | None = None,
@@ -699,7 +699,8 @@ def ask(
         snapshot: of the memory; what it shows does not change meanwhile.
         question: text; the checkpoint's question head and tail are put around it.
         retrieval: budgets.
-        predictor: how clusters are fetched ahead.
+        predictor: how clusters are fetched ahead; None: `RESIDUAL` where the device is not the host, else
+            nothing is.
         resident: which clusters are on the device already.
         since_us: only frames from here on (stream time); `until_us` only frames before.
         describe: tokens of text to write at most; 0 for p(yes) alone.
@@ -713,6 +714,8 @@ def ask(
         HistoryError: nothing of the memory lies in the given time range.
     """
     model, settings = engine.model, retrieval or RetrievalSettings()
+    if predictor is None:
+        predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
     ids = engine.suffix(question)
     allowed = Span.of_times(snapshot.times_us, since_us, until_us)
     if not allowed.whole and not allowed.holds(_held_frames(snapshot)).any():

@@ -1,9 +1,10 @@
 """The vLLM engine against the transformers engine on the same windows, in one run, on one and on eight
 streams.
 
-`python -m tests.bench.engines`; a language model large enough that compute dominates, windows of five strides
-with anchors refreshed. Ratios are transformers' time over vLLM's: above 1, vLLM is ahead. With `--threads 1`
-CPU time is measured, and the ratios hold on a busy machine too. The last line is JSON.
+`make bench-engines` or `python -m tests.bench.engines`; a language model large enough that compute dominates,
+windows of five strides: as the default preset computes them, with anchors refreshed, and computed in full.
+Ratios are transformers' time over vLLM's: above 1, vLLM is ahead. With `--threads 1` CPU time is measured;
+those ratios hold on a busy machine too. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -15,15 +16,25 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import load_engine as load_transformers
-from lookout.windows import EncodedFrame, Planner, Policy, StrideBlock, WindowSettings
+from lookout.windows import (
+    DEFAULT_PRESET,
+    PRESETS,
+    EncodedFrame,
+    Planner,
+    Policy,
+    StrideBlock,
+    WindowSettings,
+)
 from tests import tiny_models
 
 TEXT = {
@@ -50,7 +61,10 @@ def block(stream: str, index: int) -> StrideBlock:
 
 
 def batches(layout: Any, streams: int, windows: int, policy: Policy) -> list[list[WindowRequest]]:
-    planner = Planner(layout, WindowSettings(BLOCKS, policy, key_every=10_000))
+    """Consecutive windows of some streams."""
+    default = PRESETS[DEFAULT_PRESET]
+    settings = default if policy is default.policy else WindowSettings(policy=policy)
+    planner = Planner(layout, replace(settings, blocks=BLOCKS, key_every=10_000))
     previous: dict[str, Any] = {}
     held: dict[str, list[StrideBlock]] = {}
     out = []
@@ -70,17 +84,17 @@ def race(
 ) -> tuple[list[float], list[list[float]]]:
     """Per engine the median seconds of the windows that slide, and every p(yes).
 
-    The engines take turns window by window, so that whatever else the machine does meets them alike.
+    The engines take turns window by window, so that other load on the machine affects both.
     """
     times: list[list[float]] = [[] for _ in engines]
     answers: list[list[float]] = [[] for _ in engines]
     for number, batch in enumerate(work):
-        for engine, spent, said in zip(engines, times, answers, strict=True):
+        for engine, spent, found in zip(engines, times, answers, strict=True):
             start = now()
             done = [answer.unwrap() for answer in engine.run(batch)]
             if number >= BLOCKS:
                 spent.append(now() - start)
-            said += [one.p_yes for answer in done for one in answer.answers]
+            found += [one.p_yes for answer in done for one in answer.answers]
     for engine in engines:
         for request in work[-1]:
             engine.close_stream(request.plan.stream)
@@ -88,7 +102,10 @@ def race(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--windows", type=int, default=4, help="measured windows that slide")
     parser.add_argument("--threads", type=int, default=0, help="of either engine; 0: as many as cores")
@@ -106,7 +123,8 @@ def main() -> None:
         torch.set_num_threads(arguments.threads or torch.get_num_threads())
         for streams in arguments.streams:
             row: dict[str, Any] = {}
-            for policy in (Policy.REFRESH, Policy.PRUNE_ONLY):
+            policies = (PRESETS[DEFAULT_PRESET].policy, Policy.REFRESH, Policy.PRUNE_ONLY)
+            for policy in tqdm(policies, desc=f"{streams} stream(s)", unit="policy"):
                 work = batches(plain.layout, streams, BLOCKS + arguments.windows, policy)
                 (slow, quick), (wanted, got) = race((plain, fast), work, now)
                 row[policy.value] = round(slow / quick, 3)
@@ -117,7 +135,7 @@ def main() -> None:
             print(f"{streams} stream(s), {row['rows']} rows a window: transformers / vLLM time", row)
             result[str(streams)] = row
         fast.close()
-    print(json.dumps(result))
+    print(json.dumps({"bench": "engines", "streams": result}))
 
 
 if __name__ == "__main__":

@@ -176,31 +176,33 @@ def main() -> None:
     )
     parser.add_argument("--clips", type=int, default=24, help="rendered cameras")
     parser.add_argument("--folder", type=Path, default=Path("out/fidelity"), help="keeps rendered cameras")
+    parser.add_argument("--masks", choices=(VECTORS, LUMA), action="append", help="default: both")
     parser.add_argument("--bound", type=float, default=0.003, help="largest |dp| of the default")
     options = parser.parse_args()
     torch.set_num_threads(1)
     tower, engine = load_tower(find_model()), load_engine(find_model())
     paths = clips(options.clips, options.folder)
     frames = {f"{path.stem}/0": path for path in paths}
+    kinds = options.masks or [VECTORS, LUMA]
     seen: dict[str, dict[str, ClipFrames]] = {
         kind: {
             name: read_clip(path, tower.grid, vectors=POLICIES[kind].needs_vectors)
             for name, path in tqdm(frames.items(), desc=f"decode ({kind})", unit="camera")
         }
-        for kind in (VECTORS, LUMA)
+        for kind in {LUMA, *kinds}
     }
     needed = STRIDES * FRAMES
     whole = {name for name in frames if all(len(one[name].samples) >= needed for one in seen.values())}
     made = {
         kind: masked(tower, {name: seen[source][name] for name in sorted(whole)}, kind)
-        for kind, source in ((DENSE, LUMA), (VECTORS, VECTORS), (LUMA, LUMA))
+        for kind, source in ((DENSE, LUMA), *((kind, kind) for kind in kinds))
     }
     made = {kind: {name: mine[:STRIDES] for name, mine in each.items()} for kind, each in made.items()}
     reference = settings()[0]
     dense = measured(engine, made[DENSE], reference)
     out: dict[str, object] = {}
     print(f"{len(whole)} cameras, {dense.p.shape[1]} windows each, {len(QUESTIONS)} questions")
-    for kind in (VECTORS, LUMA):
+    for kind in kinds:
         kept = sum(block.tokens for mine in made[kind].values() for block in mine)
         share = kept / (len(whole) * STRIDES * FRAMES * tower.grid.tokens)
         told = {

@@ -65,4 +65,6 @@ def window_cost(
         token_layers=token_layers,
         kv_bytes=kv_bytes,
         flops={stage: count for stage, count in flops.items() if count},
+        row_flops=layers * (2 * linear + 3 * kv_heads * head_dim),
+        pair_flops=layers * pair,
     )

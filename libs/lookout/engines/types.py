@@ -74,7 +74,8 @@ class Cost:
     `token_layers` is the sum over layers of the rows computed there (the footing on which policies are
     compared); `flops` counts 2 per multiply-add, by stage: "linear" (projections and MLP of window rows),
     "attention" (of window rows, over the rows they see), "place" (rotating K into the window), "select"
-    (choosing rows), "questions" (everything the questions cost), "describe".
+    (choosing rows), "questions" (everything the questions cost), "describe". `row_flops` and `pair_flops`
+    are what a row, and a pair of rows of which one sees the other, cost over all layers.
     """
 
     tokens_kept: int = 0
@@ -85,11 +86,17 @@ class Cost:
     token_layers: int = 0
     kv_bytes: int = 0
     flops: Mapping[str, int] = field(default_factory=dict)
+    row_flops: int = 0
+    pair_flops: int = 0
 
     @property
     def total_flops(self) -> int:
         """All stages together."""
         return sum(self.flops.values())
+
+    def full_flops(self, rows: int) -> int:
+        """FLOPs of a window of `rows` rows on the same model, all of them computed, questions apart."""
+        return rows * self.row_flops + rows * (rows + 1) // 2 * self.pair_flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ class StreamMemory:
 @runtime_checkable
 class Engine(Protocol):
     """Executes window plans. Bad requests and failing streams come back as `WindowAnswer.error`; a batch
-    never fails as a whole for one stream's sake. Only a device that failed for good raises `DeviceError`."""
+    never fails as a whole because of one stream. Only a device that failed for good raises `DeviceError`."""
 
     @property
     def layout(self) -> Layout:

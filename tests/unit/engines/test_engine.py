@@ -349,6 +349,17 @@ def test_every_policy_spends_equal_token_layers(runner: TransformersEngine, fami
     assert spent[Policy.REUSE_ALL] < spent[Policy.REFRESH] < spent[Policy.FULL] == spent[Policy.PRUNE_ONLY]
 
 
+def test_the_cost_of_a_full_window_follows_from_any_cost(runner: TransformersEngine, family: str) -> None:
+    """What the same rows would cost computed in full, told by a window that reuses most of them."""
+    answers, plan, blocks = slide(runner, family, "cam/0", range(6), Policy.REUSE_ALL)
+    whole = planner(runner).plan(blocks, None)
+    full = runner.run([WindowRequest(whole, blocks, QUESTIONS, keep=False)])[0].unwrap().cost
+    spent = full.total_flops - full.flops["questions"]
+    assert answers[-1].cost.full_flops(plan.rows) == full.full_flops(plan.rows) == spent
+    mine = answers[-1].cost
+    assert mine.total_flops - mine.flops["questions"] < spent
+
+
 def test_descriptions_follow_a_yes(runner: TransformersEngine, family: str) -> None:
     _, plan, _ = slide(runner, family, "cam/0", range(3))
     before = kv(runner, "cam/0").clone()

@@ -499,10 +499,10 @@ class TransformersEngine:
     def _with_texts(self, answer: WindowAnswer, flops: int, texts: dict[int, list[int]]) -> WindowAnswer:
         if not texts:
             return answer
-        said = {
+        decoded = {
             place: str(self._tokenizer.decode(ids, skip_special_tokens=True)) for place, ids in texts.items()
         }
-        answers = tuple(replace(one, text=said.get(place)) for place, one in enumerate(answer.answers))
+        answers = tuple(replace(one, text=decoded.get(place)) for place, one in enumerate(answer.answers))
         cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
         return replace(answer, answers=answers, cost=cost)
 

@@ -199,7 +199,7 @@ class _Work:
     key: str
     salt: str
     alone: bool = False
-    heard: list[EngineOutput] = field(default_factory=list)
+    outputs: list[EngineOutput] = field(default_factory=list)
     texts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     error: str | None = None
 
@@ -356,7 +356,7 @@ class VllmEngine:
 
     def _retried(self, work: _Work) -> WindowAnswer:
         """The answer of a window that runs again, alone."""
-        return self._again([replace(work, error=None, heard=[])], halve=True)[0]
+        return self._again([replace(work, error=None, outputs=[])], halve=True)[0]
 
     def _fault(self, error: Exception, *, alone: bool) -> Fault:
         """The kind of a failure. Raises DeviceError where nothing more can run."""
@@ -375,7 +375,7 @@ class VllmEngine:
                     self.close_stream(stream)
         keys = [self._key(work.plan) for work in works]
         again = [
-            replace(work, key=key, salt=key, alone=single, heard=[])
+            replace(work, key=key, salt=key, alone=single, outputs=[])
             for work, key in zip(works, keys, strict=True)
         ]
         cut = len(works) // 2 if halve and not single else 1
@@ -383,8 +383,8 @@ class VllmEngine:
         return [answer for part in parts for answer in self._execute(part)]
 
     def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
-        """A step over finished windows; when it fails, each stream alone, so that only the culprit is
-        lost."""
+        """A step over finished windows; when it fails, each stream alone, so that only the
+        stream at fault is lost."""
         alive = [work for work in works if work.error is None]
         try:
             step(alive)
@@ -412,10 +412,10 @@ class VllmEngine:
         """Compute every window with its first question, and keep its KV."""
         self.backend.call("lookout_admit", [self._inputs(work) for work in works])
         busy = [work for work in works if work.plan.compute or work.suffixes]
-        asks = [self._ask(work, work.suffixes[0] if work.suffixes else ()) for work in busy]
-        for work, heard in zip(busy, self.backend.generate(asks), strict=True):
+        calls = [self._call(work, work.suffixes[0] if work.suffixes else ()) for work in busy]
+        for work, output in zip(busy, self.backend.generate(calls), strict=True):
             if work.suffixes:
-                work.heard.append(heard)
+                work.outputs.append(output)
         for rank in self.backend.call("lookout_commit", [(work.key, work.name) for work in works]):
             for work in works:
                 work.error = work.error or rank.get(work.key)
@@ -428,9 +428,9 @@ class VllmEngine:
     def _questions(self, works: Sequence[_Work]) -> None:
         """The questions behind the first: each over the finished window."""
         pairs = [(work, suffix) for work in works for suffix in work.suffixes[1:]]
-        asks = [self._ask(work, suffix, ask=True) for work, suffix in pairs]
-        for (work, _), heard in zip(pairs, self.backend.generate(asks), strict=True):
-            work.heard.append(heard)
+        calls = [self._call(work, suffix, ask=True) for work, suffix in pairs]
+        for (work, _), output in zip(pairs, self.backend.generate(calls), strict=True):
+            work.outputs.append(output)
 
     def _describe(self, works: Sequence[_Work]) -> None:
         """Text for the questions that were answered Yes and want it, greedily."""
@@ -438,16 +438,16 @@ class VllmEngine:
         wanted: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
             for place, question in enumerate(work.request.questions):
-                if question.describe > 0 and self._pair(work.heard[place])[0] > 0.5:
+                if question.describe > 0 and self._pair(work.outputs[place])[0] > 0.5:
                     suffix = (*work.suffixes[place], layout.yes)
-                    ask = self._ask(work, suffix, ask=True)
-                    wanted.append((work, place, replace(ask, tokens=question.describe, stop=layout.stop)))
-        heard = self.backend.generate([ask for *_, ask in wanted])
-        for (work, place, _), said in zip(wanted, heard, strict=True):
-            tokens = itertools.takewhile(lambda token: token not in layout.stop, said.tokens)
+                    call = self._call(work, suffix, ask=True)
+                    wanted.append((work, place, replace(call, tokens=question.describe, stop=layout.stop)))
+        outputs = self.backend.generate([call for *_, call in wanted])
+        for (work, place, _), output in zip(wanted, outputs, strict=True):
+            tokens = itertools.takewhile(lambda token: token not in layout.stop, output.tokens)
             work.texts[place] = (layout.yes, *tokens)
 
-    def _ask(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> EngineCall:
+    def _call(self, work: _Work, suffix: tuple[int, ...], ask: bool = False) -> EngineCall:
         return EngineCall(
             window=work.key,
             held=work.name if ask else work.plan.stream,
@@ -497,17 +497,17 @@ class VllmEngine:
             return torch.zeros(0, dtype=torch.int64), torch.zeros(0, self.shape.hidden), None
         return torch.cat(rows), torch.cat(tokens), torch.cat(deep, 1) if deep else None
 
-    def _pair(self, heard: EngineOutput) -> tuple[float, float, float]:
+    def _pair(self, output: EngineOutput) -> tuple[float, float, float]:
         """p(yes) and the logits of Yes and No."""
         pair = torch.tensor(
-            [heard.logits[self.layout.yes], heard.logits[self.layout.no]], dtype=torch.float32
+            [output.logits[self.layout.yes], output.logits[self.layout.no]], dtype=torch.float32
         )
         yes, no = pair.tolist()
         return float(pair.softmax(0)[0]), yes, no
 
     def _answer(self, work: _Work) -> WindowAnswer:
         plan = work.plan
-        pairs = [self._pair(heard) for heard in work.heard] if work.error is None else []
+        pairs = [self._pair(output) for output in work.outputs] if work.error is None else []
         if not all(np.isfinite(pair).all() for pair in pairs):
             work.error = "its logits are not finite; check the embeddings"
         if work.error is not None:
@@ -548,5 +548,5 @@ class VllmEngine:
             return cost
         # Decoding keeps its KV: each row is computed once, the question's rows once more.
         tails = [len(work.suffixes[place]) + len(text) for place, text in work.texts.items()]
-        said = window_cost(plan, tails, kv_bytes=0, **counted).flops["questions"]
-        return replace(cost, flops={**cost.flops, "describe": said})
+        described = window_cost(plan, tails, kv_bytes=0, **counted).flops["questions"]
+        return replace(cost, flops={**cost.flops, "describe": described})

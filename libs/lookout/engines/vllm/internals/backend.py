@@ -123,7 +123,7 @@ class Backend:
         self.llm.llm_engine.engine_core.shutdown()
 
     def _params(self, ask: EngineCall) -> SamplingParams:
-        wish = {
+        wanted = {
             "window": ask.window,
             "held": ask.held,
             "load": ask.load,
@@ -137,7 +137,7 @@ class Backend:
             ignore_eos=True,
             stop_token_ids=list(ask.stop),
             logprob_token_ids=list(self.answers),
-            extra_args={"kv_transfer_params": {"lookout": wish}},
+            extra_args={"kv_transfer_params": {"lookout": wanted}},
         )
 
     def _output_of(self, output: Any) -> EngineOutput:

@@ -53,10 +53,10 @@ class SchedulerSide:
 
     def new(self, request: Any) -> None:
         """Remember what a request asks for."""
-        wish = (request.kv_transfer_params or {}).get("lookout")
-        if wish is not None:
+        wanted = (request.kv_transfer_params or {}).get("lookout")
+        if wanted is not None:
             self.requests[request.request_id] = _Tracked(
-                wish["window"], wish["held"], wish["load"], wish["ask"], tuple(wish["newline"])
+                wanted["window"], wanted["held"], wanted["load"], wanted["ask"], tuple(wanted["newline"])
             )
 
     def matched(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:

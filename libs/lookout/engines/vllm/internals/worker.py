@@ -55,7 +55,7 @@ class WorkerSide:
         self._catching: list[_Catch] = []
 
     def bind(self, runner: Any) -> None:
-        """Meet the runner after the model is loaded, and stand where attention layers write KV."""
+        """Take the runner once the model is loaded, and wrap the function by which layers write KV."""
         self.runner, self.model = runner, runner.get_model()
         self.model.feed = self.feed
         for name, layer in self.layers():
@@ -195,7 +195,7 @@ class WorkerSide:
             yield group
 
     def _refresh_safely(self, group: Sequence[tuple[Share, WindowInputs, int, int]]) -> None:
-        """Refresh a batch of runs; when it fails, each stream alone, so that only the culprit is lost."""
+        """Refresh a batch of ranges; when it fails, each stream alone: only the stream at fault is lost."""
         alive = [run for run in group if run[0].window not in self.store.failed]
         windows = list(dict.fromkeys(run[0].window for run in alive))
         try:
@@ -371,7 +371,7 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
     """vLLM's worker, with a connector that knows its runner and the calls the engine makes to every rank."""
 
     def compile_or_warm_up_model(self) -> Any:
-        """Warm up as ever, then let the connector meet the runner."""
+        """Warm up, then bind the connector to the runner."""
         out = super().compile_or_warm_up_model()
         self.lookout.bind(self.model_runner)
         return out

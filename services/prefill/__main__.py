@@ -55,7 +55,6 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         runner,
         log=context.rereader,
         model_digest=model,
-        layers=engine.layout.layers,
         wait_for_watches=table.at_least,
         on_audit=audits.observe,
     )

@@ -97,7 +97,6 @@ class PrefillHandler(Handler[CameraState]):
         *,
         log: RecordSource,
         model_digest: str = "",
-        layers: int = 1,
         wait_for_watches: Callable[[int], object] = lambda offset: None,
         on_audit: Callable[[float], object] = lambda difference: None,
         clock: Callable[[], float] = time.time,
@@ -112,7 +111,6 @@ class PrefillHandler(Handler[CameraState]):
         self._runner = runner
         self._records = log
         self._model_digest = model_digest
-        self._layers = layers
         self._wait_for_watches = wait_for_watches
         self._overload = OverloadPolicy(settings, clock)
         self._current: dict[str, CameraState] = {}
@@ -345,7 +343,7 @@ class PrefillHandler(Handler[CameraState]):
         blocks = [held.record.block for held in window if not held.lost]
         verdicts = []
         for watch, one in zip(active.watches, asked.answer.answers, strict=True):
-            verdict = answered(span, watch, asked, one, blocks=blocks, layers=self._layers)
+            verdict = answered(span, watch, asked, one, blocks=blocks)
             verdict.degraded = any(held.degraded for held in window)
             verdict.key_every = state.chain.key_every
             verdict.plan_digest = self._runner.digest

@@ -11,7 +11,7 @@ from lookout.services.prefill.blocks import keep_mask
 from lookout.services.prefill.chain import AnsweredWindow
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
-from lookout.windows import WindowPlan, rows_in
+from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
 
 __all__ = ["WindowTime", "answered", "cost_of", "evidence_of", "outcome", "output", "show_activity"]
@@ -109,7 +109,6 @@ def answered(
     answer: engines.Answer,
     *,
     blocks: Sequence[tokens_pb2.StrideBlock],
-    layers: int,
 ) -> verdicts_pb2.Verdict:
     """The outcome of an answered question.
 
@@ -119,14 +118,13 @@ def answered(
         asked: How the window was computed.
         answer: The engine's answer to this question.
         blocks: The window's blocks that were seen, oldest first; the last one is its newest.
-        layers: Layers of the language model.
     """
     verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
     verdict.p_yes = round(answer.p_yes, DIGITS)
     verdict.basis = asked.basis
     verdict.since_key = asked.plan.since_key
     verdict.description = answer.text or ""
-    verdict.cost.CopyFrom(cost_of(asked.plan, asked.answer.cost, blocks, answer, layers))
+    verdict.cost.CopyFrom(cost_of(asked.plan, asked.answer.cost, blocks, answer))
     if asked.audit is not None:
         verdict.audit = round(asked.audit.difference, DIGITS)
         verdict.cost.flops_prefill += asked.audit.flops
@@ -140,21 +138,15 @@ def cost_of(
     cost: engines.Cost,
     blocks: Sequence[tokens_pb2.StrideBlock],
     answer: engines.Answer,
-    layers: int,
 ) -> verdicts_pb2.Cost:
     """What the window and one question cost, and the window with every patch and every token computed.
 
-    The dense figure scales the plan's own: projections by rows of all `layers`, attention by the rows that
-    rows see (in a window computed whole n rows see n(n + 1)/2). A question's FLOPs are its share by tokens.
+    A question's FLOPs are its share by tokens.
     """
     kept = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
     rows, dense = plan.rows, plan.rows - kept + total
     asked = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
-    linear = cost.flops.get("linear", 0) * dense * layers / max(cost.token_layers, 1)
-    seen = max(sum(int((rows_in(plan.runs(layer)) + 1).sum()) for layer in range(layers)), 1)
-    attention = cost.flops.get("attention", 0) * layers * (dense * (dense + 1) / 2) / seen
-    dense_prefill = linear + attention + cost.flops.get("place", 0) * dense / max(rows, 1)
     return verdicts_pb2.Cost(
         patches_total=sum(block.patches_total for block in blocks),
         patches_encoded=sum(block.patches_encoded for block in blocks),
@@ -167,5 +159,5 @@ def cost_of(
         flops_vision=sum(block.flops_vision for block in blocks),
         flops_prefill=cost.total_flops - asked,
         flops_question=round(asked * answer.tokens / max(cost.question_tokens, 1)),
-        flops_dense=sum(block.flops_vision_dense for block in blocks) + round(dense_prefill),
+        flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),
     )

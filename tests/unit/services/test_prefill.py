@@ -119,7 +119,6 @@ class World:
             runner,
             log=self,
             model_digest=model,
-            layers=engine_of(self.batcher).layout.layers,
             on_audit=self.audits.append,
             clock=lambda: self.now,
         )

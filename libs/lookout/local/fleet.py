@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -123,7 +124,7 @@ class Service:
                 return True
         except urllib.error.HTTPError as error:
             self.waiting_for = error.read(300).decode(errors="replace").strip()
-        except OSError:
+        except (OSError, HTTPException):  # another program may answer at the port until the service has it
             self.waiting_for = "it does not answer yet"
         return False
 

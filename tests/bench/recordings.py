@@ -120,16 +120,26 @@ class Setting:
         return f"rho {self.how.rho:g}, groups of {self.how.group_frames}, {self.how.score.value}{text}{still}"
 
 
-def grid(quick: bool) -> list[Setting]:
-    """Everything that is measured."""
-    main = [PrefillSettings(SIZE, rho, score) for rho in RHOS for score in Score]
-    if quick:
-        return [Setting(how) for how in main]
-    sizes = [PrefillSettings(size, 0.5, score) for size in SIZES for score in Score]
-    text = [PrefillSettings(SIZE, rho, score, keep_text=True) for rho in (0.5, 0.2) for score in Score]
-    both = [PrefillSettings(SIZE, rho, score) for rho in (0.5, 0.2) for score in Score]
-    out = [Setting(how) for how in (*main, *sizes, *text)]
-    return [*out, Setting(PrefillSettings(SIZE, 1.0), True), *(Setting(how, True) for how in both)]
+CELLS = ("main", "sizes", "text", "still")
+
+
+def grid(cells: Sequence[str]) -> list[Setting]:
+    """What is measured: the main table, other group sizes, text kept, still tokens dropped before."""
+    out: list[Setting] = []
+    if "main" in cells:
+        out += [Setting(PrefillSettings(SIZE, rho, score)) for rho in RHOS for score in Score]
+    if "sizes" in cells:
+        out += [Setting(PrefillSettings(size, 0.5, score)) for size in SIZES for score in Score]
+    if "text" in cells:
+        out += [
+            Setting(PrefillSettings(SIZE, rho, score, keep_text=True))
+            for rho in (0.5, 0.2)
+            for score in Score
+        ]
+    if "still" in cells:
+        out += [Setting(PrefillSettings(SIZE, 1.0), True)]
+        out += [Setting(PrefillSettings(SIZE, rho, score), True) for rho in (0.5, 0.2) for score in Score]
+    return out
 
 
 @dataclass
@@ -167,10 +177,10 @@ def right(p: np.ndarray, truth: np.ndarray) -> float:
     return float(((p > 0.5) == (truth > 0.5))[known].mean())
 
 
-def quality(count: int, first: int, quick: bool) -> dict[str, object]:
+def quality(count: int, first: int, cells: Sequence[str]) -> dict[str, object]:
     """The whole grid."""
     analyzer = Analyzer(models.TINY)
-    settings = grid(quick)
+    settings = grid(cells)
     found = {setting: Quality([], [], [], []) for setting in settings}
     base: list[float] = []
     with tqdm(total=count * len(settings), unit="prefill", smoothing=0) as bar:
@@ -195,7 +205,7 @@ def quality(count: int, first: int, quick: bool) -> dict[str, object]:
             f"{setting.name:58}{line['dp']:8.4f}  {span:18}{line['changed']:8.3f}{line['right']:8.3f}"
             f"{line['kv']:7.2f}"
         )
-    contests = {f"{rho:g}": contest(found, rho) for rho in RHOS}
+    contests = {f"{rho:g}": contest(found, rho) for rho in RHOS} if "main" in cells else {}
     for rho, each in contests.items():
         print(f"rho {rho}: {each}")
     main = {
@@ -425,7 +435,7 @@ def main() -> int:
     )
     parser.add_argument("--clips", type=int, default=48, help="rendered clips")
     parser.add_argument("--first", type=int, default=HELD_BACK, help="seed of the first clip")
-    parser.add_argument("--quick", action="store_true", help="the main table only")
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="parts of the grid")
     parser.add_argument("--only", choices=("quality", "overlap"), help="half of it")
     parser.add_argument("--seconds", type=int, default=300, help="length of the recording")
     parser.add_argument("--group", type=int, default=16, help="frames of a group")
@@ -440,7 +450,7 @@ def main() -> int:
     torch.set_num_threads(1)
     out: dict[str, object] = {"formulas": formulas()}
     if options.only != "overlap":
-        out |= quality(options.clips, options.first, options.quick)
+        out |= quality(options.clips, options.first, options.cells)
         if options.plot is not None:
             draw(options.plot, out)
     footage = find_footage()

@@ -45,6 +45,8 @@ from lookout.windows import EncodedFrame
 
 QUESTION_ROOM = 512
 """Positions kept free for a question and its answer."""
+PART_FRAMES = 768
+"""Samples of a part at most, unless more are asked for: what Qwen's own processors read at once."""
 
 
 class AnalysisError(LookoutError, ValueError):
@@ -60,7 +62,8 @@ class AnalysisSettings:
         start_s: Begin of the time range, in seconds since the first frame.
         end_s: End of the time range, excluded; None: to the end.
         prefill: Groups, and which KV entries stay.
-        part_frames: Samples of a part; None: as many as the model was trained for, or can count.
+        part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
+            than `PART_FRAMES`.
         prune: Encode only the patches that changed since they were last encoded; False: all.
         stride_frames: With `prune`, every so many samples one is encoded whole.
         mode: How decoding and prefill share the time.
@@ -305,7 +308,7 @@ class Analyzer:
             each = (rows - grid.tokens + max(grid.group_rows, grid.group_cols)) / grid.temporal
         if room < each:
             raise AnalysisError(f"{self.folder} counts only to {rule.limit}: too little for one frame")
-        return int(room / each)
+        return min(PART_FRAMES, int(room / each))
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
         """The planner of a part of at most so many frames."""

@@ -288,6 +288,7 @@ def show(row: Row) -> None:
     for name, each in row.modes.items():
         if len(each) > 2:
             tqdm.write(f"{'':12}{name}: " + "; ".join(f"{mode} {took:.2f} s" for mode, took in each.items()))
+    sys.stdout.flush()
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from lookout.codec.container import Video
+from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.geometry import Fit
 from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work
 from lookout.codec.picture import orientation
@@ -59,6 +59,7 @@ class RecordingFacts:
         fps: Nominal frames a second.
         duration_us: From the first frame to the end of the last.
         damage: Why the packets end early, if they do.
+        promised_us: Length that the container claims, 0 where it claims none.
     """
 
     name: str
@@ -71,6 +72,7 @@ class RecordingFacts:
     fps: float
     duration_us: int
     damage: str = ""
+    promised_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +428,8 @@ def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFact
     if begun:
         gaps.append(Gap(begun[0].time_us, facts.duration_us, len(begun), lost[begun[0].pts]))
     if facts.damage:
-        gaps.append(Gap(facts.duration_us, facts.duration_us, 0, f"the file breaks off: {facts.damage}"))
+        end = max(facts.duration_us, facts.promised_us)
+        gaps.append(Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"))
     return tuple(gaps)
 
 
@@ -436,6 +439,9 @@ def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))
     step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
+    damage, listed = scan.damage, int(video.stream.frames or 0)
+    if not damage and listed > len(table) + 2:
+        damage = f"the container lists {listed} frames, but {len(table)} are there"
     return RecordingFacts(
         name=name,
         container=video.container,
@@ -446,5 +452,6 @@ def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
         keyframes=int(table.clean.sum()),
         fps=round(float(table.fps), 3),
         duration_us=times[-1] + step if times else 0,
-        damage=scan.damage,
+        damage=damage,
+        promised_us=ticks_to_us(video.stream.duration or 0, video.time_base),
     )

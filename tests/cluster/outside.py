@@ -15,8 +15,6 @@ from watchbench.cameras import DEMO, camera
 from watchbench.questions import BY_NAME
 
 QUESTIONS = {"person": BY_NAME["person"].text, "lying": BY_NAME["lying"].text}
-#: batches of other cameras move the last digits of a float32 sum
-_SAME = 1e-3
 
 
 @dataclass(frozen=True)
@@ -117,12 +115,16 @@ def films(folder: Path) -> list[Film]:
 
 
 def differences(calm: Outcomes, calm_prefix: str, stormy: Outcomes, stormy_prefix: str) -> list[str]:
-    """Return a line for each window whose outcome is missing, new or different in the disturbed run."""
+    """Return a line for each window whose outcome is missing, new or of another kind in the disturbed run.
+
+    Answers may differ a little: a window after a takeover is computed whole, others reuse KV. Tests of the
+    fleet on one machine compare the answers.
+    """
     before, after = calm.answers(calm_prefix), stormy.answers(stormy_prefix)
     lines = []
     for key in sorted({*before, *after}):
         one, other = before.get(key), after.get(key)
-        if one is None or other is None or one[0] != other[0] or abs(one[1] - other[1]) > _SAME:
+        if one is None or other is None or one[0] != other[0]:
             lines.append(f"{key[0]} window {key[2]} {key[1]}: {one} undisturbed, {other} disturbed")
     return lines
 

@@ -23,6 +23,8 @@ _PATIENCE_S = 900.0
 #: certificates of --all live about six minutes, so that some are replaced while it runs
 _SHORT_DAYS = 0.004
 _SETTLED_S = 12.0
+#: silence after which a camera's last window closes: decode's default, and a longer one for --all
+_SILENCE_S, _LONG_SILENCE_S = 30.0, 150.0
 
 
 @dataclass
@@ -103,6 +105,7 @@ def _play(
         for name, value in {"size": "5Gi", "className": storage.CLASS}.items():
             options += ["--set", f"tryout.kafka.storage.{name}={value}"]
         options += ["--set", f"grpc.days={_SHORT_DAYS}"]
+        options += ["--set", f"decode.settings.silence_s={_LONG_SILENCE_S}"]
     install(cluster, tell, *options)
     wrong = [*chart.check(), *chart.dry_run(cluster, NAMESPACE)]
     tell(cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s").splitlines()[-1])
@@ -112,8 +115,9 @@ def _play(
         stranger.ask(watch, question, "*")
     cast = films(CACHE / "films")
     time.sleep(2.0)
-    calm = undisturbed(stranger, cast, score, tell)
-    stormy = disturbed(cluster, stranger, cast, calm, chance, tell)
+    quiet_s = _SETTLED_S + (_LONG_SILENCE_S if everything else _SILENCE_S)
+    calm = undisturbed(stranger, cast, score, tell, quiet_s)
+    stormy = disturbed(cluster, stranger, cast, calm, chance, tell, quiet_s)
     wrong += differences(calm, "calm-", stormy, "storm-")
     score.expected, score.committed = calm.committed, stormy.committed
     score.doubled = calm.doubled + stormy.doubled
@@ -151,6 +155,7 @@ def three_brokers(
     tell("three brokers with TLS and SCRAM, a Redis with a password")
     _namespace(cluster)
     values = brokers.start(cluster, NAMESPACE, image_name("tryout"))
+    values += ["--set", f"decode.settings.silence_s={_LONG_SILENCE_S}"]
     _helm_install(cluster, [*values, "--set", "topics.partitions=4"])
     tell("installed over three brokers")
 
@@ -172,7 +177,7 @@ def three_brokers(
                 "-n", NAMESPACE, "rollout", "status", f"statefulset/{brokers.NAME}", "--timeout=300s"
             )
         time.sleep(0.3)
-    found = _settle(stranger(), "three-", calm.committed)
+    found = _settle(stranger(), "three-", calm.committed, _LONG_SILENCE_S + _SETTLED_S)
     tell(f"three brokers, each killed once: {found.committed} verdicts, {len(found.alerts)} alerts")
     return found
 
@@ -200,7 +205,7 @@ def further(
         beyond.roll_back,
     )
     beyond.play(release, stranger, cast, steps, tell)
-    found = _settle(stranger, "all-", calm.committed)
+    found = _settle(stranger, "all-", calm.committed, _LONG_SILENCE_S + _SETTLED_S)
     if beyond.certificate_serial(release) == serial:
         raise ToolError(f"the certificate of {_SHORT_DAYS} days was not replaced")
     tell(f"certificates were replaced meanwhile; {found.committed} verdicts, {len(found.alerts)} alerts")
@@ -259,7 +264,9 @@ def _helm_install(cluster: Cluster, options: Sequence[str]) -> None:
     cluster.helm("install", RELEASE, CHART, "--namespace", NAMESPACE, *values, "--wait", "--timeout", "600s")
 
 
-def undisturbed(stranger: Stranger, cast: list[Film], score: Score, tell: Callable[[str], None]) -> Outcomes:
+def undisturbed(
+    stranger: Stranger, cast: list[Film], score: Score, tell: Callable[[str], None], quiet_s: float
+) -> Outcomes:
     """Publish every film under ``calm-`` ids and return what was committed once nothing more comes."""
     begun = time.monotonic()
     for film in cast:
@@ -271,7 +278,7 @@ def undisturbed(stranger: Stranger, cast: list[Film], score: Score, tell: Callab
         time.sleep(0.5)
     score.alert_s = round(time.monotonic() - begun, 1)
     tell(f"the first alert after {score.alert_s} s")
-    found = _settle(stranger, "calm-", 1)
+    found = _settle(stranger, "calm-", 1, quiet_s)
     tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
     return found
 
@@ -283,6 +290,7 @@ def disturbed(  # noqa: PLR0917
     calm: Outcomes,
     chance: random.Random,
     tell: Callable[[str], None],
+    quiet_s: float,
 ) -> Outcomes:
     """Publish the films again under ``storm-`` ids, slowly, while pods are killed; return the outcomes."""
     pieces = max(len(film.segments) for film in cast)
@@ -295,7 +303,7 @@ def disturbed(  # noqa: PLR0917
             tell(kill_pod(cluster, chance))
             kills += 1
         time.sleep(chance.uniform(0.2, 1.5))
-    found = _settle(stranger, "storm-", calm.committed)
+    found = _settle(stranger, "storm-", calm.committed, quiet_s)
     tell(f"disturbed by {kills} kills: {found.committed} verdicts, {len(found.alerts)} alerts")
     return found
 
@@ -314,7 +322,7 @@ def kill_pod(cluster: Cluster, chance: random.Random, stages: tuple[str, ...] = 
     return f"killed {pod}"
 
 
-def _settle(stranger: Stranger, prefix: str, least: int) -> Outcomes:
+def _settle(stranger: Stranger, prefix: str, least: int, quiet_s: float) -> Outcomes:
     """Wait until nothing more is committed for a while and at least ``least`` verdicts are there."""
     deadline = time.monotonic() + _PATIENCE_S
     seen, since = -1, time.monotonic()
@@ -323,15 +331,10 @@ def _settle(stranger: Stranger, prefix: str, least: int) -> Outcomes:
         now = time.monotonic()
         if (size := len(found.verdicts) + len(found.alerts)) != seen:
             seen, since = size, now
-        quiet = now - since > _quiet_s()
+        quiet = now - since > quiet_s
         if (quiet and found.committed >= least) or now > deadline:
             return found
         time.sleep(2.0)
-
-
-def _quiet_s() -> float:
-    """A camera's silence closes its last window after `silence_s`, 30 seconds unless set."""
-    return 30.0 + _SETTLED_S
 
 
 def objects(cluster: Cluster) -> set[str]:

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak
+.PHONY: help setup lock lock-images chart images sbom test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak
 .DEFAULT_GOAL := help
 
 help:  ## what can be made

@@ -217,7 +217,8 @@ def _publish(
 def _watch(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     rule = Rule(threshold=0.5, k=1, n=1)
-    watch = Watch(id="watch-0", version=1, question="Is a person in view?", active_from_ms=1, rule=rule)
+    watch = Watch(id="watch-0", version=1, question="Is a person in view?", rule=rule)
+    watch.active_from.FromMilliseconds(1)
     producer.produce(WATCHES.name, to_json(watch), key=watch.id)
     assert producer.flush(30.0) == 0
     time.sleep(2.0)  # the table is followed, not asked

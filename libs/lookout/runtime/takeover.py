@@ -22,8 +22,10 @@ from lookout.v1.state_pb2 import Checkpoint
 
 #: partitions that are read at the same time
 CONCURRENT = 4
-#: one try waits so long for Kafka; then other partitions have their turn
+#: one try waits so long for an open transaction; then other partitions have their turn
 PATIENCE_S = 1.5
+#: a call that waits for nobody's transaction: longer, so that a busy broker gets through
+CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
 
 
@@ -82,7 +84,7 @@ class StateReader:
             if code in (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT):
                 raise NotYetError("its last owner's transaction is open, or Kafka does not answer") from error
             raise
-        end = self._reader.ends(self._state, [partition], PATIENCE_S)[partition]
+        end = self._reader.ends(self._state, [partition], CALL_S)[partition]
         checkpoints, unreadable = self._read(partition, end)
         return Takeover(partition, offsets.get(partition), checkpoints, frozenset(unreadable))
 

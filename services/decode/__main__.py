@@ -3,6 +3,7 @@
 from lookout.codec import SandboxPool, SandboxSettings
 from lookout.codec.confine import hide_memory
 from lookout.runtime import Context, main, traced
+from lookout.services.decode.backend import choose_decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.metrics import Numbers
 from lookout.services.decode.settings import DecodeSettings
@@ -24,9 +25,10 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
+    decoder, backend = choose_decoder(settings.backend, pool)
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
     context.on_close(node.close)
-    handler = DecodeHandler(settings, pool, node.store, context.rereader)
+    handler = DecodeHandler(settings, decoder, node.store, context.rereader, backend=backend)
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
     node.join(STAGE_FRAMES, settings.instance, context.address)

@@ -25,6 +25,7 @@ from lookout.runtime import (
     TransientError,
     digest,
 )
+from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
 from lookout.services.decode.fetch import UriFetcher, uri_of
 from lookout.services.decode.quota import Usage
@@ -48,14 +49,6 @@ _WATCHED_S = 2.0
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
 _log = structlog.get_logger(__name__)
-
-
-class Decoder(Protocol):
-    """What decodes a segment (`lookout.codec.SandboxPool`)."""
-
-    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Errors: CodecError."""
-        ...
 
 
 class RecordSource(Protocol):
@@ -94,7 +87,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         decoder: Decoder,
         store: TensorStore,
         records: RecordSource,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        backend: str = "software",
     ) -> None:
         self._settings, self._decoder, self._store = settings, decoder, store
         self._records, self._clock = records, clock
@@ -106,7 +101,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             settings.segment_bytes,
             settings.uri_timeout_s,
         )
-        self._pixels_digest = digest(settings.input.width, settings.input.height, settings.fit.value)
+        self._pixels_digest = digest(settings.input.width, settings.input.height, settings.fit.value, backend)
         self.config_digest = digest(
             STATE_VERSION,
             self._pixels_digest,

@@ -9,6 +9,7 @@ from lookout.codec import Fit, Limits, SamplingGrid
 from lookout.models import ModelInput, model_input
 from lookout.pruning import GatherSettings, PruningSettings
 from lookout.runtime import ServiceSettings
+from lookout.services.decode.backend import Backend
 from lookout.services.decode.quota import Limits as QuotaLimits
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
@@ -40,6 +41,9 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     )
     patch: int | None = Field(
         None, ge=1, le=256, description="pixels of a patch of the model; unset: as model_dir says"
+    )
+    backend: Backend = Field(
+        "software", description="what decodes: software, nvdec (an NVIDIA GPU), auto (nvdec where it works)"
     )
     fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
     silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from google.protobuf.message import Message
 
+from lookout.codec import unpack_mask
 from lookout.runtime import BadRecordError
 from lookout.store import Array, TensorClient
 from lookout.v1 import tokens_pb2
@@ -49,12 +50,11 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
 
 
 def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
-    """bool [group_rows, group_cols] of a patch. Raises BadRecordError where the bits do not suffice."""
-    cells = block.group_rows * block.group_cols
-    bits = np.unpackbits(np.frombuffer(patch.keep, np.uint8), bitorder="little")
-    if len(bits) < cells:
-        raise BadRecordError("bad-tokens", f"a keep mask of {len(bits)} bits for {cells} groups")
-    return bits[:cells].astype(bool).reshape(block.group_rows, block.group_cols)
+    """bool [group_rows, group_cols] of a patch. Raises BadRecordError where the bits do not fit."""
+    try:
+        return unpack_mask(patch.keep, block.group_rows, block.group_cols)
+    except ValueError as error:
+        raise BadRecordError("bad-tokens", f"a keep mask: {error}") from error
 
 
 def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lookout import engines
+from lookout.codec import pack_mask
 from lookout.runtime import Output
 from lookout.services.prefill.blocks import keep_mask
 from lookout.services.prefill.chain import AnsweredWindow
@@ -98,7 +99,7 @@ def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.StrideBlock) 
     for patch in block.patches:
         if not patch.anchor:
             moved |= keep_mask(block, patch)
-    verdict.activity = np.packbits(moved.reshape(-1), bitorder="little").tobytes()
+    verdict.activity = pack_mask(moved)
     verdict.activity_rows, verdict.activity_cols = block.group_rows, block.group_cols
 
 

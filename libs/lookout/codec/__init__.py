@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lookout.codec.grids import pack_mask, unpack_mask
 from lookout.codec.inspection import Inspection
 from lookout.codec.sandbox import SandboxError, SandboxPool, SandboxSettings
 from lookout.codec.survey import inspect, inspect_all
@@ -106,6 +107,8 @@ __all__ = [
     "inspect_all",
     "joined",
     "open_recording",
+    "pack_mask",
+    "unpack_mask",
 ]
 
 

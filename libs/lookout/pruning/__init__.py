@@ -4,14 +4,7 @@ In decode: `MotionGather` turns block maps into one motion grid per sampled fram
 `prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
 """
 
-from lookout.pruning.gather import (
-    DEFAULT_GATHER_METHOD,
-    GatherMethod,
-    GatherSettings,
-    MotionGather,
-    with_method,
-)
-from lookout.pruning.grid import (
+from lookout.codec.grids import (
     GroupedPatches,
     PatchGrid,
     bilinear_taps,
@@ -19,6 +12,13 @@ from lookout.pruning.grid import (
     pack_mask,
     spread,
     unpack_mask,
+)
+from lookout.pruning.gather import (
+    DEFAULT_GATHER_METHOD,
+    GatherMethod,
+    GatherSettings,
+    MotionGather,
+    with_method,
 )
 from lookout.pruning.luma import luma, patch_difference, patch_luma
 from lookout.pruning.masks import (

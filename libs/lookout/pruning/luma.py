@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from lookout.pruning.grid import GroupedPatches
+from lookout.codec.grids import GroupedPatches
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.codec import Basis
+from lookout.codec.grids import GroupedPatches, Mask, complete, pack_mask, spread, unpack_mask
 from lookout.pruning.gather import DEFAULT_GATHER_METHOD, GatherMethod
-from lookout.pruning.grid import GroupedPatches, Mask, complete, spread
 from lookout.pruning.luma import luma, patch_difference, patch_luma
 from lookout.pruning.noise import NoiseThreshold, learnt, noise_of
 
@@ -151,7 +151,7 @@ class Carry:
         beyond.
         """
         rows, cols = self.active.shape
-        body = np.packbits(self.active.ravel(), bitorder="little").tobytes() + self.content.tobytes()
+        body = pack_mask(self.active) + self.content.tobytes()
         noise = float("nan") if self.noise is None else self.noise
         return _HEAD.pack(_VERSION, rows, cols, noise) + zlib.compress(body, 9)
 
@@ -170,11 +170,9 @@ class Carry:
             raise ValueError(
                 f"carry-over of version {version} with {len(body)} bytes for {rows}x{cols} patches"
             )
-        active = np.unpackbits(np.frombuffer(body, np.uint8, bits), count=rows * cols, bitorder="little")
+        active = unpack_mask(body[:bits], rows, cols)
         content = np.frombuffer(body, np.uint8, rows * cols, bits).reshape(rows, cols).copy()
-        return cls(
-            active.reshape(rows, cols).astype(np.bool_), content, None if np.isnan(noise) else float(noise)
-        )
+        return cls(active, content, None if np.isnan(noise) else float(noise))
 
 
 _HEAD: Final = struct.Struct("<BHHe")

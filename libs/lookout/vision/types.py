@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lookout.codec.grids import complete, spread
 from lookout.errors import LookoutError
 
 Pixels = NDArray[np.uint8]
@@ -75,19 +76,12 @@ class Grid:
 
     def patches(self, keep: Mask) -> Mask:
         """The patches to encode, bool [rows, cols], for kept groups, bool [group_rows, group_cols]."""
-        down = np.zeros((self.rows, self.group_cols), dtype=np.bool_)
-        for row, taps in enumerate(self.row_taps):
-            down[list(taps)] |= keep[row]
-        out = np.zeros((self.rows, self.cols), dtype=np.bool_)
-        for col, taps in enumerate(self.col_taps):
-            out[:, list(taps)] |= down[:, col, None]
-        return out
+        return spread(keep, self)
 
     def groups(self, dynamic: Mask) -> Mask:
         """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
         cols]."""
-        rows = np.stack([dynamic[list(taps)].any(0) for taps in self.row_taps])
-        return np.stack([rows[:, list(taps)].any(1) for taps in self.col_taps], axis=1)
+        return complete(dynamic, self)
 
 
 @dataclass(frozen=True, slots=True)

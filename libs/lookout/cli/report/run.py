@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from lookout.codec import unpack_mask
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent
@@ -266,8 +267,7 @@ def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
     rows, cols = block.group_rows, block.group_cols
     found = []
     for patch in block.patches:
-        bits = np.frombuffer(patch.keep, np.uint8)
-        keep = np.unpackbits(bits, count=rows * cols, bitorder="little").astype(bool).reshape(rows, cols)
+        keep = unpack_mask(patch.keep, rows, cols)
         for index in sorted(set(patch.frames)):
             frame = block.frames[index]
             found.append(

@@ -1,4 +1,6 @@
-"""The model's patch grid and its merge groups, as pruning needs them."""
+"""Patch grids, the groups of patches behind visual tokens, and masks over both: the one home of their
+arithmetic and of their bits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class GroupedPatches(Protocol):
-    """What pruning asks of a grid. `lookout.vision.Grid` has it; so has `PatchGrid`.
+    """What masks ask of a grid. `lookout.vision.Grid` has it; so has `PatchGrid`.
 
     `row_taps[r]` are the patch rows that feed row r of the token grid, `col_taps[c]` the patch columns of
     column c.

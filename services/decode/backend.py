@@ -1,0 +1,73 @@
+"""What decodes segments: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import structlog
+
+from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason
+from lookout.runtime import StartupError
+
+__all__ = ["Backend", "Decoder", "NvdecOrSoftware", "choose_decoder"]
+
+Backend = Literal["software", "nvdec", "auto"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Decoder(Protocol):
+    """What decodes a segment (`lookout.codec.SandboxPool`, `lookout.codec.nvdec.NvdecDecoder`)."""
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Errors: CodecError."""
+        ...
+
+
+class NvdecOrSoftware:
+    """NVDEC, and software for the codecs that this GPU does not decode."""
+
+    def __init__(self, nvdec: Decoder, software: Decoder) -> None:
+        self._nvdec, self._software = nvdec, software
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Errors: CodecError."""
+        try:
+            return self._nvdec.decode(segment, request)
+        except CodecError as error:
+            if error.reason is not Reason.NO_DECODER:
+                raise
+            _log.info("a segment is decoded in software", reason=error.detail)
+            return self._software.decode(segment, request)
+
+
+def _nvdec() -> Decoder:
+    from lookout.codec.nvdec import NvdecDecoder
+
+    return NvdecDecoder()
+
+
+def choose_decoder(
+    wanted: Backend, software: Decoder, nvdec: Callable[[], Decoder] = _nvdec
+) -> tuple[Decoder, str]:
+    """The decoder of a setting, and the name of the back end that was chosen; the log says which and why.
+
+    Args:
+        wanted: `software`; `nvdec`, which must work here; or `auto`: NVDEC where it works.
+        software: the sandboxed decoder.
+        nvdec: makes the other one. Raises CodecError where it cannot run.
+
+    Raises:
+        StartupError: `nvdec` is wanted and cannot run here; the reason is in the message.
+    """
+    if wanted == "software":
+        _log.info("decoding in software", reason="LOOKOUT_BACKEND=software")
+        return software, "software"
+    try:
+        made = nvdec()
+    except CodecError as error:
+        if wanted == "nvdec":
+            raise StartupError(f"LOOKOUT_BACKEND=nvdec: {error.detail}") from error
+        _log.warning("decoding in software", reason=error.detail)
+        return software, "software"
+    _log.info("decoding with NVDEC", reason=f"LOOKOUT_BACKEND={wanted}")
+    return (made if wanted == "nvdec" else NvdecOrSoftware(made, software)), "nvdec"

@@ -18,6 +18,7 @@ from rich.table import Table
 from lookout.cli.connect import CliError
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
+from lookout.cli.report.recording_text import clock, cost_line
 from lookout.cli.signals import ending_quietly
 
 if TYPE_CHECKING:
@@ -132,13 +133,6 @@ def seconds(text: str) -> float:
     return total
 
 
-def clock(at: float) -> str:
-    """Seconds as h:mm:ss, or m:ss.s below an hour."""
-    minutes, rest = divmod(round(at, 1), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}:{minutes:02d}:{int(rest):02d}" if hours else f"{minutes}:{rest:04.1f}"
-
-
 def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
     """Where finished parts of a request are remembered."""
     import platformdirs
@@ -221,22 +215,3 @@ def show(found: Analysis) -> None:
             f"[yellow]gap[/] {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}", highlight=False
         )
     console.print(cost_line(found), style="dim", highlight=False)
-
-
-def cost_line(found: Analysis) -> str:
-    """What the answers cost, in one line."""
-    rows, kept = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
-    flops = sum(sum(part.flops.values()) for part in found.parts)
-    memory = max((part.kv_bytes for part in found.parts), default=0)
-    told = (
-        f"{rows} prompt rows, {kept / max(1, rows):.0%} of the KV kept, {memory / 1e6:.1f} MB of KV at most, "
-        f"{flops / 1e9:.0f} GFLOP"
-    )
-    if found.timings is None:
-        return f"{told}; answered by an earlier run (--fresh to repeat)"
-    run = found.timings
-    length = found.seconds / max(1e-9, run.total_s + run.answer_s)
-    return (
-        f"{told}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
-        f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"
-    )

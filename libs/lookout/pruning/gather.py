@@ -1,4 +1,4 @@
-"""Motion between two sampled frames, gathered from every inter frame in between (DESIGN 3, CodecSight 3.3.1).
+"""Motion between two sampled frames, gathered from every inter frame in between (CodecSight, section 3.3.1).
 
 Two rules. `union` (the paper) takes the largest displacement any frame showed; `signed-sum` adds the
 displacements along the P chain, so that noise around zero cancels and steady motion adds up. Both need an

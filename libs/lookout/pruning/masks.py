@@ -1,4 +1,4 @@
-"""Motion grids -> keep masks of one stride block (DESIGN 4, CodecSight 3.3.2).
+"""Motion grids -> keep masks of one stride block (CodecSight, section 3.3.2).
 
 A block is decided as a whole from its sampled frames and the carry-over of the block before it: no clock, no
 hidden state, so a replay gives the same masks.

@@ -16,7 +16,7 @@ def stable_id(*parts: str | int) -> str:
 
 
 def verdict_id(camera: str, epoch: int, watch: str, version: int, window: int) -> str:
-    """The id of the one outcome of a camera, epoch, watch, version and window (DESIGN: exactly once)."""
+    """The id of the one outcome of a camera, epoch, watch, version and window."""
     return stable_id("verdict", camera, epoch, watch, version, window)
 
 

@@ -1,4 +1,4 @@
-"""The version-expanded oracle: any policy over any number of windows as one dense pass (DESIGN 6).
+"""The version-expanded oracle: any policy over any number of windows as one dense pass.
 
 Every (token, computation) pair is a row of its own. A row sees, in its window's prompt order, the versions
 that were current when it ran, placed at the positions of that window. Nothing is cached, moved or shared;

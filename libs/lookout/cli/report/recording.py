@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lookout.cli.analyze import clock, cost_line
+from lookout.cli.report.recording_text import clock, cost_line
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis

@@ -110,7 +110,7 @@ class FrameTokens:
 
 @runtime_checkable
 class Tower(Protocol):
-    """A vision tower with its projector, run on kept patches only (CodecSight, section 3.2; oracle: docs/vision.md)."""
+    """A vision tower with its projector, run on kept patches only (CodecSight, section 3.2)."""
 
     @property
     def family(self) -> str:

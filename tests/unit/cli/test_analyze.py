@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lookout import models
-from lookout.cli.analyze import clock, recordings, seconds
+from lookout.cli.analyze import recordings, seconds
 from lookout.cli.app import app
 from lookout.cli.connect import CliError
+from lookout.cli.report.recording_text import clock
 from tests.unit.codec.clips import encode
 
 QUESTION = models.DEMO_QUESTIONS["person"]

@@ -15,7 +15,7 @@ from lookout.engines import (
 from lookout.runtime import digest
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
-__all__ = ["AnsweredWindow", "Answers", "Audit", "Chain", "ChainRunner"]
+__all__ = ["AnsweredWindow", "Answers", "Audit", "Chain", "ChainRunner", "plan_digest"]
 
 TRIES = 2  # of a window: as planned, then as a key window
 
@@ -92,8 +92,7 @@ class ChainRunner:
     @property
     def digest(self) -> str:
         """Names the settings that windows are planned with: an answer is recomputed under the same."""
-        settings = self._planner.settings
-        return digest(*(getattr(settings, each.name) for each in fields(settings)), self._reuse)
+        return plan_digest(self._planner, self._reuse)
 
     @property
     def longest(self) -> int:
@@ -174,6 +173,12 @@ class ChainRunner:
         if audit.difference < self._audit_limit / 4:
             return min(self.longest, every * 2)
         return every
+
+
+def plan_digest(planner: Planner, reuse: bool) -> str:
+    """Names the settings that windows are planned with."""
+    settings = planner.settings
+    return digest(*(getattr(settings, each.name) for each in fields(settings)), reuse)
 
 
 def _audit(trial: WindowAnswer, full: WindowAnswer) -> Audit:

@@ -20,6 +20,7 @@ from lookout.cli import inspect as inspect_command
 from lookout.cli import model_command, report_command, watches
 from lookout.cli import publish as publish_command
 from lookout.cli import up as up_command
+from lookout.cli import verify as verify_command
 from lookout.errors import LookoutError
 
 _EXPECTED = (LookoutError, OSError)
@@ -55,6 +56,7 @@ app.command("coverage")(coverage_command.coverage)
 app.command("analyze")(analyze_command.analyze)
 app.command("ask")(ask_command.ask)
 app.add_typer(ask_command.app, name="memory")
+app.command("verify")(verify_command.verify)
 app.command("inspect")(inspect_command.inspect)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)

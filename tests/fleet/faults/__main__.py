@@ -34,15 +34,14 @@ def main() -> int:
         folder = given.keep or Path(scratch)
         tell(f"filming {plan.cameras} cameras, {plan.seconds} s each")
         segments = run.film(plan)
-        calm = run.calm(plan, segments, folder / "calm", tell)
-        stormy = run.stormy(plan, segments, EVERY, folder / "stormy", tell)
-    score, differences = outcomes.compare(plan.expected, calm, stormy)
-    for line in differences[:40]:
+        committed, tally = run.stormy(plan, segments, EVERY, folder, tell)
+    score, faults = outcomes.score(plan.expected, committed, tally)
+    for line in faults[:40]:
         tell(line)
-    tell(f"undisturbed: {outcomes.kinds(calm)}, {len(calm.alerts)} alerts")
-    tell(f"disturbed: {outcomes.kinds(stormy)}, {len(stormy.alerts)} alerts; {len(EVERY)} faults")
+    tell(f"{outcomes.kinds(committed)}, {len(committed.alerts)} alerts; {len(EVERY)} faults")
+    tell(f"computed again: {tally.to_dict()}; {outcomes.bases(committed)}")
     sys.stdout.write(json.dumps(score.to_dict()) + "\n")
-    return 0 if score.clean and calm.outcomes == plan.expected else 1
+    return 0 if score.clean else 1
 
 
 if __name__ == "__main__":

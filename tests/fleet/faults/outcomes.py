@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.verification import Kind, Tally
 from lookout.wire import ALERTS, VERDICTS, from_json
 
 #: camera, number of the epoch, watch, its version, window (or kind of alert)
@@ -34,21 +35,38 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`expected` outcomes by the plan of the run; `doubled` and `changed` should be nought."""
+    """Outcomes of a disturbed run. `expected`: by the plan of the run. `doubled`: ids that were committed
+    twice. `unverified`: outcomes that are no answer, or that a replay out of Kafka does not confirm."""
 
     expected: int
     committed: int
     doubled: int
-    changed: int
+    unverified: int
 
     @property
     def clean(self) -> bool:
-        """One committed outcome each, equal to the undisturbed run's."""
-        return self.expected == self.committed and self.doubled == self.changed == 0
+        """One committed outcome each, every one computed again with the same p(yes)."""
+        return self.expected == self.committed and self.doubled == self.unverified == 0
 
     def to_dict(self) -> dict[str, int]:
         """For JSON."""
         return asdict(self)
+
+
+def score(expected: int, committed: Committed, tally: Tally) -> tuple[Score, list[str]]:
+    """The score of a disturbed run, and a line for each fault."""
+    everything = (*committed.verdicts.items(), *committed.alerts.items())
+    twice = [f"{key}: {len(each)} times" for key, each in everything if len(each) > 1]
+    doubled = sum(len(each) - 1 for _, each in everything)
+    wrong = [f"{_name([finding.verdict])}: {finding.reason}" for finding in tally.unverified]
+    wrong += [
+        f"{_name(each)}: no answer"
+        for each in committed.verdicts.values()
+        if each[0].outcome != Verdict.OUTCOME_ANSWERED
+    ]
+    checked = tally.counts[Kind.VERIFIED.value]
+    missing = sum(map(len, committed.verdicts.values())) - checked
+    return Score(expected, committed.outcomes, doubled, missing), [*twice, *wrong]
 
 
 def read(bootstrap: str) -> Committed:
@@ -64,28 +82,21 @@ def read(bootstrap: str) -> Committed:
     return Committed(verdicts, alerts)
 
 
-def compare(expected: int, calm: Committed, stormy: Committed) -> tuple[Score, list[str]]:
-    """The score of the disturbed run, and a line for each difference."""
+def compare(one: Committed, other: Committed) -> list[str]:
+    """A line for each difference between two undisturbed runs."""
     differences = []
-    doubled = sum(len(each) - 1 for each in stormy.verdicts.values())
-    differences += [
-        f"verdict {key}: {len(each)} times" for key, each in stormy.verdicts.items() if len(each) > 1
-    ]
-    changed = 0
-    first, second = _by_place(calm), _by_place(stormy)
+    first, second = _by_place(one), _by_place(other)
     for key in {*first, *second}:
         before, after = first.get(key), second.get(key)
         if before is None or after is None or not _same(before[0], after[0]):
-            changed += 1
             differences.append(f"{_name(before)} became {_name(after)}")
-    doubled += sum(len(each) - 1 for each in stormy.alerts.values())
-    raised, again = _alerts_by_place(calm), _alerts_by_place(stormy)
-    for place in sorted({*raised, *again}):
-        if raised[place] != again[place]:
-            changed += 1
-            counts = f"{raised[place]} in the calm run, {again[place]} in the disturbed one"
-            differences.append(f"alerts of {place}: {counts}")
-    return Score(expected, stormy.outcomes, doubled, changed), differences
+    raised, again = _alerts_by_place(one), _alerts_by_place(other)
+    differences += [
+        f"alerts of {place}: {raised[place]} in one run, {again[place]} in the other"
+        for place in sorted({*raised, *again})
+        if raised[place] != again[place]
+    ]
+    return differences
 
 
 def _by_place(committed: Committed) -> dict[Place, list[Verdict]]:
@@ -117,6 +128,11 @@ def _epoch_order(epochs: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int
 def kinds(committed: Committed) -> dict[str, int]:
     """Outcomes by kind."""
     return dict(Counter(Verdict.Outcome.Name(each[0].outcome) for each in committed.verdicts.values()))
+
+
+def bases(committed: Committed) -> dict[str, int]:
+    """Answers by how they were computed."""
+    return dict(Counter(each[0].basis for each in committed.verdicts.values()))
 
 
 def _same(before: Verdict, after: Verdict) -> bool:

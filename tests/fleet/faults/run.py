@@ -1,4 +1,4 @@
-"""Two runs over the same cameras, one left alone, one disturbed; outcomes are counted and compared."""
+"""Fleets that play cameras, left alone or disturbed; the outcomes of a disturbed run are computed again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from lookout.local import Fleet
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.verification import Tally, verify
 from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
 from tests.fleet.faults import outcomes
 from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, tended
@@ -146,8 +147,9 @@ def calm(
 
 def stormy(
     plan: Plan, segments: Sequence[Piece], faults: Sequence[Fault], folder: Path, tell: Tell
-) -> outcomes.Committed:
-    """The outcomes of a fleet that meets `faults` in an order drawn from the seed, while the cameras play."""
+) -> tuple[outcomes.Committed, Tally]:
+    """The outcomes of a fleet that meets `faults` in an order drawn from the seed while the cameras play, and
+    what became of each when it was computed again out of Kafka."""
     chance = random.Random(plan.seed)
     with fleet(folder) as running:
         tell("the other fleet is up")
@@ -160,7 +162,10 @@ def stormy(
             tell(fault(running, chance))
             for news in running.supervise():
                 tell(f"  {news}")
-        return _await(running, publisher, plan, tell)
+        committed = _await(running, publisher, plan, tell)
+        tell("computing every outcome again")
+        common = {"stride_s": STRIDE_S, "window_s": WINDOW_S}
+        return committed, verify(folder / "model", running.bootstrap, common=common, tolerance=outcomes.SAME)
 
 
 def watch(bootstrap: str) -> None:

@@ -40,6 +40,7 @@ def run(*words: str) -> tuple[int, str]:
         ["up"],
         ["demo"],
         ["inspect"],
+        ["verify"],
         ["report"],
         ["analyze"],
         ["model", "check"],

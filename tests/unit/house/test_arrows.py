@@ -28,13 +28,16 @@ ALLOWED: dict[str, set[str]] = {
     "rules": set(),
     "analysis": {"codec", "pruning", "vision", "windows", "recordings", "engines", "models"},
     "pipeline": {"codec", "pruning", "vision", "windows", "memory", "engines", "models"},
+    "verification": {
+        "v1", "wire", "codec", "vision", "windows", "engines", "runtime", "store", "services",
+    },
     "evaluation": {"codec", "pruning", "vision", "windows", "engines"},
     "runtime": {"v1", "wire"},
     "store": {"v1", "wire", "runtime"},
     "local": {"v1", "wire", "runtime"},
     "cli": {
         "v1", "wire", "codec", "rules", "runtime", "store", "local", "models", "pipeline", "analysis",
-        "recordings", "memory", "evaluation", "watchbench",
+        "recordings", "memory", "evaluation", "verification", "watchbench",
     },
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {

@@ -1,0 +1,59 @@
+"""`lookout verify`: committed verdicts computed again out of Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from lookout.cli.alerts import parse_since
+from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap
+from lookout.cli.model import ModelOption, find_model
+from lookout.cli.up import SettingOption, parse_settings
+from lookout.wire import VERDICTS
+
+_SHOWN = 20
+
+
+def verify(
+    camera: Annotated[str, typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').")] = "*",
+    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
+    tolerance: Annotated[
+        float, typer.Option(help="Largest difference of p(yes) that counts as equal.", min=0.0)
+    ] = 1e-4,
+    model: ModelOption = None,
+    setting: SettingOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Compute committed verdicts again from the records in Kafka, and compare p(yes).
+
+    Each chain of windows is replayed from its key window. Give the settings of the fleet with --set. Verdicts
+    whose records are past their retention count as expired. Exit code 1 if a verdict differs.
+    """
+    from lookout import verification
+
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, VERDICTS.name)
+    common, own = parse_settings(setting or [])
+    scope = verification.Scope(camera, parse_since(since).at_ms or 0)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("computing verdicts again", total=None)
+        tally = verification.verify(
+            find_model(model),
+            address,
+            scope,
+            common=common,
+            own={stage.value: values for stage, values in own.items()},
+            tolerance=tolerance,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    for finding in tally.unverified[:_SHOWN]:
+        one = finding.verdict
+        where = f"{one.camera}, epoch {one.epoch}, window {one.window}, watch {one.watch}"
+        typer.echo(f"{where}: {finding.reason}", err=True)
+    typer.echo(json.dumps(tally.to_dict()))
+    if tally.unverified:
+        raise typer.Exit(1)

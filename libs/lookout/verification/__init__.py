@@ -1,0 +1,7 @@
+"""Committed verdicts computed again, out of the records in Kafka."""
+
+from lookout.verification.replay import Finding, Kind, Replayer
+from lookout.verification.tokens import TokensFromKafka
+from lookout.verification.verify import Scope, Tally, verify
+
+__all__ = ["Finding", "Kind", "Replayer", "Scope", "Tally", "TokensFromKafka", "verify"]

@@ -1,0 +1,160 @@
+"""Every committed verdict in scope, read from Kafka and computed again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message
+
+from lookout.engines import load_engine
+from lookout.runtime import folder_digest, load_settings
+from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
+from lookout.services.prefill.chain import plan_digest
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.verification.replay import Finding, Kind, Replayer
+from lookout.verification.tokens import TokensFromKafka
+from lookout.windows import Planner
+from lookout.wire import TOKENS, VERDICTS, from_bytes, from_json
+
+__all__ = ["Scope", "Tally", "verify"]
+
+_READ_S = 60.0
+Epoch = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which verdicts: cameras that match a glob, windows that end at `since_ms` (Unix) or later."""
+
+    camera: str = "*"
+    since_ms: int = 0
+
+    def has(self, verdict: Verdict) -> bool:
+        """Whether the verdict is one of them."""
+        return fnmatchcase(verdict.camera, self.camera) and verdict.end.ToMilliseconds() >= self.since_ms
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many verdicts became what, and those that differ."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    largest: float = 0.0
+    unverified: list[Finding] = field(default_factory=list)
+
+    def add(self, finding: Finding) -> None:
+        """Count one."""
+        self.counts[finding.kind.value] += 1
+        if finding.p_yes is not None:
+            self.largest = max(self.largest, abs(finding.p_yes - finding.verdict.p_yes))
+        if finding.kind is Kind.UNVERIFIED:
+            self.unverified.append(finding)
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {**{kind.value: self.counts[kind.value] for kind in Kind}, "largest_difference": self.largest}
+
+
+def verify(
+    model: Path,
+    bootstrap: str,
+    scope: Scope | None = None,
+    *,
+    common: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    tolerance: float = 1e-4,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Tally:
+    """Compute the verdicts in scope again and compare p(yes).
+
+    Args:
+        model: Folder of the fleet's model.
+        bootstrap: Kafka.
+        scope: Which verdicts; None: all.
+        common: Settings of the fleet that are not the defaults.
+        own: Settings of one service, by its name.
+        tolerance: Largest difference of a verified verdict: 1e-4 covers float32 in other batches.
+        progress: Called with the verdicts done and their number.
+    """
+    scope = scope or Scope()
+    given = {"bootstrap": bootstrap, **(common or {})}
+    theirs = {name: dict(values) for name, values in (own or {}).items()}
+    settings = load_settings(
+        PrefillSettings,
+        {},
+        **{"mode": "local", "model_dir": model, **given, **theirs.get("prefill", {})},
+    )
+    digest = folder_digest(model)
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
+    planner = Planner(engine.layout, settings.windows)
+    tally = Tally()
+    with TokensFromKafka(model, digest, given, theirs) as tokens:
+        verdicts, records = _verdicts(settings, scope), _records(settings, scope)
+        total = sum(len(group) for windows in verdicts.values() for group in windows.values())
+        replayer = Replayer(
+            planner,
+            engine,
+            tokens.load,
+            model_digest=digest,
+            plan_digest=plan_digest(planner, settings.reuse),
+            tolerance=tolerance,
+        )
+        done = 0
+        for epoch in sorted(verdicts):
+            for finding in replayer.replay(records.get(epoch, {}), verdicts[epoch]):
+                if scope.has(finding.verdict):
+                    tally.add(finding)
+                done += 1
+                progress(done, total)
+    engine.close()
+    return tally
+
+
+def _verdicts(settings: PrefillSettings, scope: Scope) -> dict[Epoch, dict[int, list[Verdict]]]:
+    """Verdicts of the cameras in scope by epoch and window; earlier ones too, since chains start there."""
+    found: dict[Epoch, dict[int, list[Verdict]]] = defaultdict(lambda: defaultdict(list))
+    for message in _read(settings, VERDICTS.name):
+        verdict = from_json(message.value() or b"", Verdict)
+        if fnmatchcase(verdict.camera, scope.camera):
+            found[verdict.camera, verdict.epoch][verdict.window].append(verdict)
+    newest = {
+        epoch
+        for epoch, windows in found.items()
+        if any(map(scope.has, chain.from_iterable(windows.values())))
+    }
+    return {epoch: windows for epoch, windows in found.items() if epoch in newest}
+
+
+def _records(settings: PrefillSettings, scope: Scope) -> dict[Epoch, dict[int, TokensRecord]]:
+    found: dict[Epoch, dict[int, TokensRecord]] = defaultdict(dict)
+    for message in _read(settings, TOKENS.name):
+        record = from_bytes(message.value() or b"", TokensRecord)
+        if record.HasField("block") and fnmatchcase(record.camera, scope.camera):
+            found[record.camera, record.epoch].setdefault(record.block.index, record)
+    return found
+
+
+def _read(settings: PrefillSettings, topic: str) -> Iterator[Message]:
+    """All committed records of a topic, up to its end now."""
+    reader = TopicReader(settings, "verify", options={"auto.offset.reset": "earliest"})
+    try:
+        waiting = set(reader.partitions(topic, _READ_S))
+        reader.read_from(topic, dict.fromkeys(waiting, BEGINNING))
+        while waiting:
+            message = reader.next(_READ_S)
+            if message is None:
+                raise TimeoutError(f"{topic} cannot be read to its end")
+            if isinstance(message, End):
+                waiting.discard(message.partition)
+            else:
+                yield message
+    finally:
+        reader.close()

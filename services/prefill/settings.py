@@ -34,7 +34,7 @@ class PrefillSettings(ServiceSettings):
         16384, ge=256, description="most rows (tokens) computed in one pass; a larger batch takes several"
     )
     window_rows: int = Field(
-        16384, ge=256, description="vllm: most rows (tokens) of one window with a question"
+        32768, ge=256, description="vllm: most rows (tokens) of one window with a question"
     )
     kv_bytes: int = Field(
         1 << 30, ge=1, description="bytes of KV kept between windows on the device, all cameras together"
@@ -43,8 +43,11 @@ class PrefillSettings(ServiceSettings):
         None,
         description="transformers: folder for KV beyond kv_bytes; unset: it is dropped",
     )
-    block_table_bytes: int = Field(
-        1 << 30, ge=1, description="vllm: bytes of its own block table, in which windows are computed"
+    block_table_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="vllm: bytes of its own block table, in which windows are computed; unset: 1 GiB, or "
+        "what window_rows needs",
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 

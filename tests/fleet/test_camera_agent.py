@@ -198,7 +198,9 @@ def spans(message: Message) -> tuple[float, float, bool, int]:
     return times[0], times[-1], packets[0].is_keyframe, pictures
 
 
-@pytest.mark.parametrize("transport", [Camera.TRANSPORT_TCP, Camera.TRANSPORT_UDP])
+@pytest.mark.parametrize(
+    "transport", [Camera.TRANSPORT_TCP, pytest.param(Camera.TRANSPORT_UDP, marks=pytest.mark.long)]
+)
 def test_a_stream_becomes_segments_that_follow_each_other(
     agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, transport: int
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_stream_becomes_segments_that_follow_each_other(
         assert 0 < after[0] - before[1] < 0.5, "time stamps go on from segment to segment"
 
 
+@pytest.mark.long
 def test_a_camera_that_reboots_is_pulled_again(
     agents: Agents, rtsp: Callable[..., RtspCamera], broker: str
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_camera_that_reboots_is_pulled_again(
     assert min(begin for begin, *_ in found[1:]) < found[-1][1], "its clock began again"
 
 
+@pytest.mark.long
 def test_a_camera_moves_when_its_agent_dies(
     agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, redis_url: str
 ) -> None:
@@ -258,6 +262,7 @@ def test_a_camera_moves_when_its_agent_dies(
     segments(broker, cameras[0], before + 2)
 
 
+@pytest.mark.long
 def test_a_camera_that_is_removed_is_no_longer_pulled(
     agents: Agents, rtsp: Callable[..., RtspCamera], broker: str, redis_url: str
 ) -> None:

@@ -437,6 +437,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=HELD_BACK, help="seed of the first clip")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="parts of the grid")
     parser.add_argument("--only", choices=("quality", "overlap"), help="half of it")
+    parser.add_argument("--recording", type=Path, help="a file (default: 1080p made of real footage)")
     parser.add_argument("--seconds", type=int, default=300, help="length of the recording")
     parser.add_argument("--group", type=int, default=16, help="frames of a group")
     parser.add_argument("--rho", type=float, default=0.5, help="share of entries kept")
@@ -454,11 +455,13 @@ def main() -> int:
         if options.plot is not None:
             draw(options.plot, out)
     footage = find_footage()
-    if options.only != "quality" and footage is not None:
+    if options.only != "quality" and (footage is not None or options.recording is not None):
         with tempfile.TemporaryDirectory(prefix="lookout-recordings-") as scratch:
             folder = options.keep or Path(scratch)
             folder.mkdir(parents=True, exist_ok=True)
-            path = repeated(base_clip(footage / SOURCE, folder, "b250"), options.seconds)
+            path = options.recording
+            if path is None and footage is not None:
+                path = repeated(base_clip(footage / SOURCE, folder, "b250"), options.seconds)
             how = PrefillSettings(options.group, options.rho)
             fake = overlap(path, options.seconds, how, options.tflops, options.threads)
             out["fake_accelerator"] = fake

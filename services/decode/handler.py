@@ -25,9 +25,9 @@ from lookout.runtime import (
     TransientError,
     digest,
 )
+from lookout.runtime.fetch import UriFetcher, uri_of
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
-from lookout.services.decode.fetch import UriFetcher, uri_of
 from lookout.services.decode.quota import Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings

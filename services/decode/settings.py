@@ -92,7 +92,7 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     uri_networks: Listed = Field(
         (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
     )
-    uri_timeout_s: float = Field(20.0, gt=0, description="for one fetch")
+    uri_timeout_s: float = Field(30.0, gt=0, description="seconds for one fetch in all")
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lookout.runtime import BadRecordError
-from lookout.services.decode.fetch import UriFetcher, uri_of
+from lookout.runtime import BadRecordError, TransientError
+from lookout.runtime.fetch import UriFetcher, uri_of
 
 
 class Site(BaseHTTPRequestHandler):
@@ -28,6 +29,25 @@ class Site(BaseHTTPRequestHandler):
             return
         if self.path == "/busy":
             self.send_error(503)
+            return
+        if self.path == "/slow":
+            self.send_response(200)
+            self.end_headers()
+            try:
+                for _ in range(600):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+            except OSError:
+                pass
+            return
+        if self.path == "/slow-headers":
+            try:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+                for _ in range(600):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+            except OSError:
+                pass
             return
         if self.path == "/missing":
             self.send_error(404)
@@ -92,14 +112,23 @@ def test_redirects_sizes_and_failures() -> None:
         assert reason(fetcher(limit=50), f"{base}/segment") == "too-many-bytes"
         assert [path for path, _ in seen] == ["/redirect", "/missing", "/large", "/segment"]
         seen.clear()
-        assert reason(fetcher(), f"{base}/busy") == "uri-unavailable"
-        assert len(seen) == 3
+        with pytest.raises(TransientError, match="503"):
+            fetcher().fetch(f"{base}/busy")
+        assert len(seen) == 1  # the worker tries again
+
+
+@pytest.mark.parametrize("path", ["/slow", "/slow-headers"])
+def test_a_fetch_ends_in_time_however_slowly_bytes_come(path: str) -> None:
+    with site() as (port, _), pytest.raises(TransientError, match="ReadTimeout"):
+        fetcher(timeout_s=0.5).fetch(f"http://cam.example:{port}{path}")
 
 
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
-     "224.0.0.1", "::1", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"],
+     "224.0.0.1", "::1", "::", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1",
+     "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "2002:7f00:1::", "2002:a9fe:a9fe::1",
+     "2001:0:53aa:64c:0:fbff:80ff:fffe"],
 )  # fmt: skip
 def test_no_private_address_is_reached(address: str) -> None:
     assert reason(fetcher(address, networks=()), "http://cam.example/segment") == "uri-refused"
@@ -133,7 +162,25 @@ def test_a_host_that_does_not_resolve_is_away() -> None:
         raise OSError("no such host")
 
     away = UriFetcher(("http",), ("*.example",), resolver=nowhere)
-    assert reason(away, "http://cam.example/a") == "uri-unavailable"
+    with pytest.raises(TransientError, match="does not resolve"):
+        away.fetch("http://cam.example/a")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.1", "0x7f.1", "0177.0.0.1", "2130706433", "[::1]", "[::ffff:127.0.0.1]", "8.8.8.8"],
+)
+def test_an_address_is_no_host_unless_it_is_named(host: str) -> None:
+    anything = UriFetcher(("http",), ("*",), ("127.0.0.0/8",), resolver=lambda *_: ["127.0.0.1"])
+    assert reason(anything, f"http://{host}/a") == "uri-refused"
+    with site() as (port, _):
+        named = UriFetcher(("http",), ("127.0.0.1",), ("127.0.0.0/8",))
+        assert named.fetch(f"http://127.0.0.1:{port}/a") == b"x" * 100
+
+
+def test_an_address_in_disguise_may_be_allowed_by_its_network() -> None:
+    with site() as (port, _):
+        assert fetcher("127.0.0.1", "::ffff:127.0.0.1").fetch(f"http://cam.example:{port}/a") == b"x" * 100
 
 
 def test_uri_lists() -> None:

@@ -293,7 +293,9 @@ class PrefillHandler(Handler[CameraState]):
         """Why a window is not even tried."""
         block = newest.record.block
         if not block.patches:
-            return _NoAnswer(Verdict.OUTCOME_GAP, "no frames")
+            over_quota = block.missing.startswith("quota")
+            kind = Verdict.OUTCOME_SKIPPED if over_quota else Verdict.OUTCOME_GAP
+            return _NoAnswer(kind, block.missing or "no frames")
         if (why := self._overload.skips(record, span.window)) is not None:
             return _NoAnswer(Verdict.OUTCOME_SKIPPED, why)
         if (why := self._foreign(newest.record)) is not None:

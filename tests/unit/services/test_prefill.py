@@ -232,6 +232,13 @@ class TestOutcomes:
         ]  # fmt: skip
         assert [round(each.coverage, 3) for each in found[:5]] == [1, 1, 0.667, 0.667, 0.667]
 
+    def test_a_hole_made_by_a_quota_says_so(self, batcher: Batcher) -> None:
+        records = stream("cam", 4, holes=[2])
+        records[2].block.missing = "quota: 9 bytes in 60 s, the limit is 8"
+        found = World(batcher, FALL).tell(*records)
+        assert brief(found)[2][2] == "SKIPPED"
+        assert found[2].reason.startswith("quota: 9 bytes")
+
     def test_a_new_epoch_starts_anew(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
         first = world.tell(*stream("cam", 4))

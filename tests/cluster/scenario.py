@@ -106,9 +106,11 @@ def _play(
             options += ["--set", f"tryout.kafka.storage.{name}={value}"]
         options += ["--set", f"grpc.days={_SHORT_DAYS}"]
         options += ["--set", f"decode.settings.silence_s={_LONG_SILENCE_S}"]
-    install(cluster, tell, *options)
+    _namespace(cluster)
     wrong = [*chart.check(), *chart.dry_run(cluster, NAMESPACE)]
-    tell(cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s").splitlines()[-1])
+    install(cluster, tell, *options)
+    cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s")
+    tell("helm test passed")
     stranger = Stranger(cluster, f"{API}:30094")
     await_topics(stranger, [topic.name for topic in all_topics()])
     for watch, question in QUESTIONS.items():
@@ -249,7 +251,6 @@ def _apply(cluster: Cluster, kind: str, name: str, spec: dict[str, object]) -> s
 def install(cluster: Cluster, tell: Callable[[str], None], *options: str) -> None:
     """Install the release as a stranger would, and wait until every pod is ready."""
     tell("helm install")
-    _namespace(cluster)
     _helm_install(cluster, ["--set", f"tryout.kafka.outside.host={API}", *options])
     tell("installed, every pod is ready")
 

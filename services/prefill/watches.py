@@ -1,6 +1,7 @@
 """The standing questions, with their versions."""
 
 import fnmatch
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,25 @@ __all__ = ["Active", "Watches"]
 _log = structlog.get_logger(__name__)
 
 
+#: most cameras whose watches are remembered; beyond, all are resolved again
+CAMERAS = 16384
+
+
 @dataclass(frozen=True, slots=True)
 class Active:
     """The watches of one window, by id, and how far their topic was read for that."""
 
     watches: tuple[Watch, ...]
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """The watches of one camera for windows that start in [since_ms, until_ms)."""
+
+    since_ms: float
+    until_ms: float
+    watches: tuple[Watch, ...]
 
 
 class Watches:
@@ -36,6 +50,7 @@ class Watches:
         self._lock = threading.Lock()
         self._history: Mapping[str, tuple[bytes, ...]] = {}
         self._versions: dict[str, list[Watch]] = {}
+        self._resolved: dict[str, _Resolved] = {}
 
     def active(self, camera: str, start_wall_ms: int) -> Active:
         """The watches of `camera` for a window that starts then: of each the highest version active by
@@ -44,9 +59,26 @@ class Watches:
         with self._lock:
             if view.history is not self._history:
                 self._take(view.history)
-            found = [_in_force(versions, start_wall_ms) for versions in self._versions.values()]
-        chosen = [each for each in found if each is not None and not each.disabled and _covers(each, camera)]
-        return Active(tuple(sorted(chosen, key=lambda watch: watch.id)), view.offset)
+            known = self._resolved.get(camera)
+            if known is None or not known.since_ms <= start_wall_ms < known.until_ms:
+                known = self._resolve(camera, start_wall_ms)
+                if len(self._resolved) >= CAMERAS:
+                    self._resolved.clear()
+                self._resolved[camera] = known
+        return Active(known.watches, view.offset)
+
+    def _resolve(self, camera: str, start_wall_ms: int) -> "_Resolved":
+        """The watches of a camera, and the span of starts for which they are the same."""
+        chosen: list[Watch] = []
+        since, until = -math.inf, math.inf
+        for versions in self._versions.values():
+            begins = [each.active_from.ToMilliseconds() for each in versions]
+            since = max(since, *(at for at in begins if at <= start_wall_ms), -math.inf)
+            until = min(until, *(at for at in begins if at > start_wall_ms), math.inf)
+            found = _in_force(versions, start_wall_ms)
+            if found is not None and not found.disabled and _covers(found, camera):
+                chosen.append(found)
+        return _Resolved(since, until, tuple(sorted(chosen, key=lambda watch: watch.id)))
 
     def _take(self, history: Mapping[str, tuple[bytes, ...]]) -> None:
         for gone in self._versions.keys() - history.keys():
@@ -56,6 +88,7 @@ class Watches:
                 read = [_read(name, value) for value in values]
                 self._versions[name] = [watch for watch in read if watch is not None]
         self._history = history
+        self._resolved.clear()
 
 
 def _read(name: str, value: bytes) -> Watch | None:

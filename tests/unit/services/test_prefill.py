@@ -320,6 +320,44 @@ class TestWatches:
         world.publish(Watch(id="fall", version=1, question="later?", active_from=at(WALL_MS + 4000)))
         assert [each.window for each in world.tell(*[block_record("cam", k) for k in range(6)])] == [4, 5]
 
+    def test_they_are_resolved_once_until_a_version_begins(
+        self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The oracle: all versions looked at for every window."""
+        world = World(batcher)
+        draw = np.random.default_rng(2)
+        for number in range(200):
+            watch = Watch(
+                id=f"w{number % 40}",
+                version=number // 40 + 1,
+                question="?",
+                disabled=bool(draw.random() < 0.1),
+                cameras=[] if number % 3 else ["gate-*"],
+            )
+            watch.active_from.FromMilliseconds(WALL_MS + int(draw.integers(0, 60)) * 1000)
+            world.publish(watch)
+        watches = Watches(lambda: world.view)
+        resolved: list[tuple[str, int]] = []
+        resolve = watches._resolve
+
+        def counted(camera: str, start_ms: int) -> object:
+            resolved.append((camera, start_ms))
+            return resolve(camera, start_ms)
+
+        monkeypatch.setattr(watches, "_resolve", counted)
+        oracle = Watches(lambda: world.view)
+        starts = [WALL_MS + step * 250 for step in range(-4, 260)]
+        for camera in ("gate-1", "hall"):
+            for start in [*starts, *starts[::-7]]:
+                oracle._resolved.clear()
+                want = [(each.id, each.version) for each in oracle.active(camera, start).watches]
+                assert [(each.id, each.version) for each in watches.active(camera, start).watches] == want
+        assert len(resolved) < len(starts)
+        before = len(resolved)
+        for _ in range(50):
+            watches.active("hall", starts[-1])
+        assert len(resolved) <= before + 1
+
     def test_cameras_are_globs(self, batcher: Batcher) -> None:
         world = World(batcher, Watch(id="a", version=1, question="?", cameras=["gate-*", "hall"]))
         assert len(world.tell(block_record("gate-1", 0), block_record("hall", 0))) == 2
@@ -911,6 +949,9 @@ class TestIdle:
         state = again.load("cam", StoredCheckpoint(result.checkpoint, 0))
         record = world.append(block_record("cam", 12, still=True))
         assert asked_or_idle(verdicts(again.handle(state, record))) == ["asked", "asked"]
+        world.log.pop()
+        stayed = world.handle(block_record("cam", 12, still=True))  # without the takeover it repeats
+        assert asked_or_idle(verdicts(stayed)) == ["idle", "idle"]
         world.handle(event_record("cam", StreamEvent.KIND_GAP, at=12))
         begun = world.tell(*[block_record("cam", k, epoch=1, still=True) for k in range(4)])
         assert asked_or_idle(begun[::2]) == ["asked", "asked", "asked", "idle"]

@@ -55,7 +55,9 @@ class SandboxedReader(RecordingReader):
         self.workers = workers or os.cpu_count() or 1
         if not self.path.is_file():
             raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read (no such file)")
-        self._pool = SandboxPool(self.workers, settings or SandboxSettings(wall_s=600.0, cpu_s=600.0))
+        self._pool = SandboxPool(
+            self.workers, settings or SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0)
+        )
         try:
             found = self._pool.recording_table(str(self.path))
             _check(found)

@@ -27,6 +27,7 @@ PATIENCE_S = 1.5
 #: a call that waits for nobody's transaction: longer, so that a busy broker gets through
 CALL_S = 5.0
 LONGEST_PAUSE_S = 2.0
+IDLE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +186,12 @@ class Takeovers:
             self._changed.notify()
 
     def _get(self) -> _Request | None:
+        """The next request that is due; None: there was none for a while, or it is closed."""
         with self._changed:
             while not self._closed:
                 if not self._queue:
-                    self._changed.wait()
+                    if not self._changed.wait(IDLE_S):
+                        return None
                 elif (left := self._queue[0][0] - time.monotonic()) > 0:
                     self._changed.wait(left)
                 else:
@@ -198,8 +201,11 @@ class Takeovers:
     def _work(self) -> None:
         reader = self._reader()
         try:
-            while (request := self._get()) is not None:
-                if not request.partition.dead:
+            while not self._closed:
+                request = self._get()
+                if request is None:
+                    reader.close()  # no connections are kept for what happens once in hours
+                elif not request.partition.dead:
                     self._try(reader, request)
         except Exception as error:
             self._done(None, None, error)

@@ -135,6 +135,7 @@ def test_partitions_move_between_two_workers(bench: Bench) -> None:
         send(bench, 1, 30, sleep=0.01)
         eventually(lambda: first.count("records_total") > 20)
         with running(bench.settings("toy-b", static_member=False)) as second:
+            eventually(lambda: second.count("takeovers_total") > 0)
             send(bench, 31, 60, sleep=0.01)
             eventually(lambda: second.count("records_total") > 20)
             eventually(lambda: bench.counted(CAMERAS, 60))

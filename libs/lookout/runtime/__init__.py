@@ -50,7 +50,7 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
   process ends with exit code 4; nothing is committed for the record. Anything else -> state dropped, tried
   `attempts` times, then a dead letter `internal-error`. Raise BadRecordError and TransientError before
   changing state. A `Result` may also carry `dead_letter` itself beside outputs.
-- `shared_settings` ({**settings.shared, "grid": "16x16"}): what all running instances of the stage must share;
+- `shared_settings` ({**settings.shared, "grid": "16x16"}): what all running instances of the stage share;
   an instance with other values refuses to start. `Result.counts` are added to `lookout_events_total` at the
   commit. `forget(state)`: what to write when a camera is forgotten.
 - `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and

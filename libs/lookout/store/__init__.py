@@ -4,6 +4,7 @@ again."""
 from lookout.store.client import Fetched, TensorClient
 from lookout.store.directory import Announcer, Directory, Holder
 from lookout.store.errors import (
+    CameraQuotaError,
     DirectoryDownError,
     LineageBrokenError,
     StoreError,
@@ -24,6 +25,7 @@ from lookout.store.unread import Pressure, Unread
 __all__ = [
     "Announcer",
     "Array",
+    "CameraQuotaError",
     "Directory",
     "DirectoryDownError",
     "Fetched",

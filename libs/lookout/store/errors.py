@@ -3,6 +3,7 @@
 from lookout.errors import LookoutError
 
 __all__ = [
+    "CameraQuotaError",
     "DirectoryDownError",
     "LineageBrokenError",
     "StoreError",
@@ -18,6 +19,10 @@ class StoreError(LookoutError):
 
 class StoreFullError(StoreError):
     """Every byte is held by tensors nobody has read yet: pause the partition and put again (transient)."""
+
+
+class CameraQuotaError(StoreFullError):
+    """One camera's unread tensors fill its share of the store: others go on (transient, or an outcome)."""
 
 
 class TensorCorruptError(StoreError):

@@ -25,6 +25,9 @@ class StoreSettings(BaseModel):
     unread_seconds: float = Field(
         default=120.0, gt=0, description="unread stream time of a camera before producing pauses"
     )
+    camera_bytes: int = Field(
+        default=128 * MIB, gt=0, description="unread tensors of one camera before it must wait"
+    )
     redis_timeout_s: float = Field(default=0.5, gt=0, description="an answer from the directory")
     redis_retry_s: float = Field(
         default=1.0, gt=0, description="a pause before a failed directory is asked again"

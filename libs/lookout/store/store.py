@@ -12,11 +12,11 @@ import structlog
 from google.protobuf.message import Message
 
 from lookout.store.accounting import TierAccounting
-from lookout.store.errors import StoreError, StoreFullError, TensorCorruptError
+from lookout.store.errors import CameraQuotaError, StoreError, StoreFullError, TensorCorruptError
 from lookout.store.settings import StoreSettings
 from lookout.store.spool import Label, Spool
 from lookout.store.tensors import Array, Rows, checksum, numpy_dtype, select
-from lookout.store.unread import Gauge, Pressure, Unread, Waiting
+from lookout.store.unread import Gauge, Pressure, Unread, UnreadIndex
 from lookout.v1.lineage_pb2 import TensorRef
 
 __all__ = ["Holdings", "Materializer", "StoreStats", "TensorStore", "entry_of"]
@@ -66,7 +66,6 @@ class _Entry:
     place: _Place
     array: Array | None
     unread: Unread | None = None
-    offset: int | None = None  # of the record that announced it; unknown until its transaction commits
 
 
 @dataclass(slots=True)
@@ -105,6 +104,8 @@ class TensorStore:
         self._reserve = TierAccounting(settings.reserve_bytes)
         self._spool = Spool(settings.spool) if settings.spool else None
         self._counts = _Counts()
+        self._unread = UnreadIndex()
+        self._pressure: tuple[int, Pressure] | None = None  # at which change of the index it was read
         self._gauge = Gauge(settings.unread_bytes, settings.unread_seconds)
         self._materializers: dict[int, Materializer] = {}
         self._making: dict[str, Future[Array]] = {}
@@ -120,8 +121,8 @@ class TensorStore:
 
         The array must not be written to afterwards. `dtype="bfloat16"` takes its bits in uint16. A tensor
         already held stays; its pin is renewed. Without `unread` a full store forgets the newcomer rather
-        than something unread. Raises StoreFullError where unread tensors leave no room, and
-        TensorCorruptError for a dtype that cannot travel.
+        than something unread. Raises StoreFullError where unread tensors leave no room, CameraQuotaError
+        where those of this camera do, and TensorCorruptError for a dtype that cannot travel.
         """
         label, array = _labelled(ref, array, dtype)
         spilling: list[_Entry] = []
@@ -130,10 +131,13 @@ class TensorStore:
             if entry is not None and entry.place is _Place.RESERVE:
                 self._forget(label.key)  # made on request before; now the pipeline's own
                 entry = None
+            if unread is not None and label.key not in self._unread:
+                self._check_quota(ref.camera, label)
             if entry is None:
                 spilling = self._admit(_Entry(label, ref.camera, _Place.MEMORY, array, unread))
             elif unread is not None:
-                entry.unread, entry.offset = unread, None
+                entry.unread = unread
+                self._unread.add(label.key, ref.camera, label.length, unread)
                 self._ledger(entry.place).pin(label.key)
         self._write(spilling)
         self._tell(label)
@@ -180,14 +184,12 @@ class TensorStore:
         """The record at `offset` of the output topic carries these references: they are read when it is."""
         with self._lock:
             for ref in refs:
-                entry = self._entries.get(ref.id)
-                if entry is not None and entry.unread is not None:
-                    entry.unread = Unread(partition, entry.unread.seconds)
-                    entry.offset = offset
+                self._unread.published(ref.id, partition, offset)
 
     def consumed(self, partition: int, committed: int) -> None:
         """The consumer's committed offset (the next it will read) in the output topic."""
-        self._unpin(partition, lambda entry: entry.offset is not None and entry.offset < committed)
+        with self._lock:
+            self._unpin(self._unread.before(partition, committed))
 
     def consumed_all(self, committed: Mapping[int, int]) -> None:
         """`consumed` for every partition."""
@@ -196,34 +198,38 @@ class TensorStore:
 
     def release(self, refs: Iterable[TensorRef]) -> None:
         """Nobody will read these: their transaction was aborted. They stay as long as there is room."""
-        keys = {ref.id for ref in refs}
-        self._unpin(None, lambda entry: entry.label.key in keys)
+        with self._lock:
+            self._unpin(ref.id for ref in refs)
 
     def release_partition(self, partition: int) -> None:
         """The partition was given away; what it holds stays as long as there is room."""
-        self._unpin(partition, lambda entry: True)
+        with self._lock:
+            self._unpin(self._unread.of_partition(partition))
 
     def release_camera(self, camera: str) -> None:
         """The camera was given away; what it holds stays as long as there is room."""
-        self._unpin(None, lambda entry: entry.camera == camera)
+        with self._lock:
+            self._unpin(self._unread.of_camera(camera))
+
+    def unread_bytes(self, camera: str) -> int:
+        """Bytes of a camera that nobody has read yet."""
+        with self._lock:
+            return self._unread.bytes_of(camera)
 
     def pressure(self) -> Pressure:
         """What waits to be read, and which partitions should pause."""
         with self._lock:
-            return self._gauge.read(
-                Waiting(entry.unread.partition, entry.camera, entry.label.length, entry.unread.seconds)
-                for entry in self._entries.values()
-                if entry.unread is not None
-            )
+            if self._pressure is None or self._pressure[0] != self._unread.changes:
+                self._pressure = self._unread.changes, self._gauge.read(self._unread)
+            return self._pressure[1]
 
-    def _unpin(self, partition: int | None, which: Callable[[_Entry], bool]) -> None:
-        with self._lock:
-            for key, entry in self._entries.items():
-                if entry.unread is None or partition not in (None, entry.unread.partition):
-                    continue
-                if which(entry):
-                    entry.unread = entry.offset = None
-                    self._ledger(entry.place).unpin(key)
+    def _unpin(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None and entry.unread is not None:
+                entry.unread = None
+                self._unread.remove(key)
+                self._ledger(entry.place).unpin(key)
 
     # -- making again
 
@@ -408,11 +414,22 @@ class TensorStore:
             return self._memory
         return self._reserve if place is _Place.RESERVE else self._disk
 
+    def _check_quota(self, camera: str, label: Label) -> None:
+        held, limit = self._unread.bytes_of(camera), self.settings.camera_bytes
+        if held and held + label.length > limit:
+            raise CameraQuotaError(
+                f"no room for {label.key} ({label.length} bytes): {held} bytes of camera {camera} wait for "
+                f"their consumer, camera_bytes is {limit}"
+            )
+
     def _keep(self, entry: _Entry) -> None:
+        if entry.unread is not None:
+            self._unread.add(entry.label.key, entry.camera, entry.label.length, entry.unread)
         self._entries[entry.label.key] = entry
         self._lines[entry.label.entry] = self._lines.get(entry.label.entry, 0) + 1
 
     def _unkeep(self, entry: _Entry) -> None:
+        self._unread.remove(entry.label.key)
         del self._entries[entry.label.key]
         line = entry.label.entry
         self._lines[line] -= 1

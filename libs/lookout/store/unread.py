@@ -1,10 +1,9 @@
 """What waits to be read: pins, and the pressure that pauses producing."""
 
-from collections import defaultdict
-from collections.abc import Iterable
+import heapq
 from dataclasses import dataclass, field
 
-__all__ = ["Gauge", "Pressure", "Unread", "Waiting"]
+__all__ = ["Gauge", "Pressure", "Unread", "UnreadIndex"]
 
 _EASE = 0.75
 
@@ -16,16 +15,6 @@ class Unread:
 
     partition: int
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """One unread tensor."""
-
-    partition: int
-    camera: str
-    length: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +36,14 @@ class Gauge:
     unread_seconds: float
     paused: set[int] = field(default_factory=set)
 
-    def read(self, waiting: Iterable[Waiting]) -> Pressure:
-        lengths: defaultdict[int, int] = defaultdict(int)
-        seconds: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for item in waiting:
-            lengths[item.partition] += item.length
-            seconds[item.partition][item.camera] += item.seconds
+    def read(self, unread: "UnreadIndex") -> Pressure:
+        """Decide anew. Costs as much as there are cameras with something unread, whatever that is."""
+        lengths = unread.bytes_by_partition
         total = sum(lengths.values())
-        longest = {partition: max(cameras.values()) for partition, cameras in seconds.items()}
+        longest = {
+            partition: max(each.seconds for each in cameras.values())
+            for partition, cameras in unread.cameras.items()
+        }
         share = total / max(len(lengths), 1)
         self.paused = {
             partition
@@ -66,3 +55,107 @@ class Gauge:
 
     def _mark(self, partition: int, limit: float) -> float:
         return limit * _EASE if partition in self.paused else limit
+
+
+@dataclass(slots=True)
+class _Item:
+    unread: Unread
+    camera: str
+    length: int
+    offset: int | None = None  # of the record that announced it; unknown until its transaction commits
+
+
+@dataclass(slots=True)
+class _Camera:
+    """What is unread of one camera in one partition."""
+
+    keys: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+
+class UnreadIndex:
+    """Which tensors wait to be read, found by partition, camera and offset without looking at the others. Not
+    locked: its owner is.
+    """
+
+    def __init__(self) -> None:
+        self.cameras: dict[int, dict[str, _Camera]] = {}  # partition -> camera
+        self.bytes_by_partition: dict[int, int] = {}
+        self.changes = 0
+        self._items: dict[str, _Item] = {}
+        self._partitions: dict[str, set[int]] = {}  # camera -> where it has something unread
+        self._bytes: dict[str, int] = {}  # by camera
+        self._offsets: dict[int, list[tuple[int, str]]] = {}  # partition -> heap; entries may be out of date
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def bytes_of(self, camera: str) -> int:
+        """Unread bytes of a camera."""
+        return self._bytes.get(camera, 0)
+
+    def add(self, key: str, camera: str, length: int, unread: Unread) -> None:
+        """A tensor waits; one that waits already waits anew."""
+        self.remove(key)
+        self.changes += 1
+        self._items[key] = _Item(unread, camera, length)
+        held = self.cameras.setdefault(unread.partition, {}).setdefault(camera, _Camera())
+        held.keys.add(key)
+        held.seconds += unread.seconds
+        self._partitions.setdefault(camera, set()).add(unread.partition)
+        self._bytes[camera] = self._bytes.get(camera, 0) + length
+        self.bytes_by_partition[unread.partition] = self.bytes_by_partition.get(unread.partition, 0) + length
+
+    def remove(self, key: str) -> None:
+        """It waits no more."""
+        item = self._items.pop(key, None)
+        if item is None:
+            return
+        self.changes += 1
+        partition, camera = item.unread.partition, item.camera
+        self._bytes[camera] -= item.length
+        self.bytes_by_partition[partition] -= item.length
+        held = self.cameras[partition][camera]
+        held.keys.discard(key)
+        held.seconds -= item.unread.seconds
+        if held.keys:
+            return
+        del self.cameras[partition][camera]
+        self._partitions[camera].discard(partition)
+        if not self._partitions[camera]:
+            del self._partitions[camera], self._bytes[camera]
+        if not self.cameras[partition]:
+            del self.cameras[partition], self.bytes_by_partition[partition]
+            self._offsets.pop(partition, None)
+
+    def published(self, key: str, partition: int, offset: int) -> None:
+        """The record at an offset of the output topic carries it."""
+        item = self._items.get(key)
+        if item is None:
+            return
+        if item.unread.partition != partition:
+            self.add(key, item.camera, item.length, Unread(partition, item.unread.seconds))
+        self._items[key].offset = offset
+        heapq.heappush(self._offsets.setdefault(partition, []), (offset, key))
+
+    def before(self, partition: int, committed: int) -> list[str]:
+        """Those whose record lies before an offset."""
+        heap, found = self._offsets.get(partition, []), []
+        while heap and heap[0][0] < committed:
+            offset, key = heapq.heappop(heap)
+            item = self._items.get(key)
+            if item is not None and (item.unread.partition, item.offset) == (partition, offset):
+                found.append(key)
+        return found
+
+    def of_partition(self, partition: int) -> list[str]:
+        """Those that travel in a partition."""
+        return [key for held in self.cameras.get(partition, {}).values() for key in held.keys]
+
+    def of_camera(self, camera: str) -> list[str]:
+        """Those of a camera."""
+        partitions = self._partitions.get(camera, ())
+        return [key for partition in partitions for key in self.cameras[partition][camera].keys]

@@ -3,9 +3,9 @@
 Keys (the part in braces is the hash tag, so that every script touches one slot):
 
 - `lookout:{camera}:stage:topic/partition/offset`: hash of pod -> epoch, one for each input record and stage,
-with a TTL - `lookout:{pods:stage}:lease:pod`: JSON of epoch, address, owner and start, with a TTL; a holder
-counts only while its
-  lease lives with the epoch of its entry
+  with a TTL
+- `lookout:{pods:stage}:lease:pod`: JSON of epoch, address, owner and start, with a TTL; a holder counts only
+  while its lease lives with the epoch of its entry
 - `lookout:{pods:stage}:epoch:pod`: the last epoch given out
 - `lookout:{pods:stage}:roster`: hash of pod -> address
 """
@@ -19,6 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, TypeVar
 
 import redis
@@ -38,56 +39,15 @@ _DAY_MS = 86_400_000
 _BATCH = 256
 _REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
 
-# One lease for each pod. The same owner renews; a later start supersedes an earlier one of the same name;
-# epochs grow, across wipes too, because they never fall behind the server's clock. Answers {epoch, 1 new / 0
-# renewed}, or {0, epoch of the pod that superseded this one}.
-_CLAIM = """
-local pod, owner, address, started, epoch, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]),
-tonumber(ARGV[5]), ARGV[6] redis.call('HSET', KEYS[3], pod, address)
-local held = redis.call('GET', KEYS[1])
-if held then
-  local lease = cjson.decode(held)
-  if lease.owner == owner and lease.epoch == epoch then
-    redis.call('PEXPIRE', KEYS[1], ttl)
-    return {epoch, 0}
-  end
-  if lease.owner ~= owner and lease.started > started then
-    return {0, lease.epoch}
-  end
-end
-local now = redis.call('TIME')
-local clock = now[1] * 1000 + math.floor(now[2] / 1000)
-local last = tonumber(redis.call('GET', KEYS[2]) or '0')
-local new = math.max(clock, last + 1, epoch + 1)
-redis.call('SET', KEYS[2], string.format('%.0f', new), 'PX', ARGV[7])
-redis.call('SET', KEYS[1],
-  cjson.encode({epoch = new, address = address, owner = owner, started = started}), 'PX', ttl)
-return {new, 1}
-"""
 
-# A holder's line, unless a later epoch of the same pod wrote it.
-_ANNOUNCE = """
-local seen = redis.call('HGET', KEYS[1], ARGV[1])
-if seen and tonumber(seen) > tonumber(ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 1
-"""
+def _script(name: str) -> str:
+    return resources.files("lookout.store").joinpath("scripts", f"{name}.lua").read_text()
 
-# Take a line back, only where it is still the one that was meant.
-_WITHDRAW = """
-if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end
-return 0
-"""
 
-_RELEASE = """
-local held = redis.call('GET', KEYS[1])
-if held and cjson.decode(held).owner == ARGV[2] then
-  redis.call('DEL', KEYS[1])
-  redis.call('HDEL', KEYS[2], ARGV[1])
-end
-return 1
-"""
+_CLAIM = _script("claim")
+_ANNOUNCE = _script("announce")
+_WITHDRAW = _script("withdraw")
+_RELEASE = _script("release")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Backpressure:
             for number, each in partitions.items()
             if self._source.reads(number) and self._must_wait(each, share)
         }
-        self.paused &= set(partitions)
+        self.paused = (self.paused & set(partitions)) - placed
         stopped, resumed = held - self.paused, self.paused - held
         if stopped:
             self._source.pause(stopped)

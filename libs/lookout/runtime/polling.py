@@ -125,9 +125,11 @@ class Source:
         where = TopicPartition(self._topic, number, offset)
         try:
             if number in self._reading:
-                self._consumer.seek(where)
-            else:
-                self._consumer.incremental_assign([where])
+                # A seek in the middle of a rebalance was seen to be forgotten; a new start is not.
+                self._consumer.incremental_unassign([where])
+                self._reading.discard(number)
+            self._consumer.incremental_assign([where])
+            self._consumer.resume([where])
         except KafkaException as error:
             self._log.warning("cannot go there yet", partition=number, offset=offset, why=str(error.args[0]))
             return False

@@ -34,6 +34,7 @@ class FakeSource:
         if not self.busy:
             self.placed.append((number, offset))
             self.reading.add(number)
+            self.paused.discard(number)
         return not self.busy
 
 

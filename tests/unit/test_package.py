@@ -26,7 +26,17 @@ def run(*command: str) -> str:
 
 
 def test_exported_names() -> None:
-    assert sorted(lookout.__all__) == ["LookoutError", "Pipeline", "PipelineError", "Verdict", "__version__"]
+    assert sorted(lookout.__all__) == [
+        "Analysis",
+        "AnalysisError",
+        "AnalysisSettings",
+        "LookoutError",
+        "Pipeline",
+        "PipelineError",
+        "Verdict",
+        "__version__",
+        "analyze",
+    ]
     assert all(hasattr(lookout, name) for name in lookout.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         lookout.no_such_name  # noqa: B018

@@ -88,9 +88,13 @@ class Readers:
             self.sources[fetched.source + ("/degraded" if fetched.degraded else "")] += 1
             time.sleep(0.01)
 
-    def until(self, *sources: str) -> None:
-        """Wait for a few more of each of these."""
-        before, end = dict(self.sources), time.monotonic() + 60
+    def counted(self) -> dict[str, int]:
+        """Fetches so far, by source."""
+        return dict(self.sources)
+
+    def until(self, *sources: str, since: dict[str, int] | None = None) -> None:
+        """Wait for a few more of each of these than there were before a fault (`since`), or are now."""
+        before, end = since if since is not None else self.counted(), time.monotonic() + 60
         while any(self.sources[each] < before.get(each, 0) + 5 for each in sources):
             assert time.monotonic() < end, (sources, before, self.sources, self.errors)
             time.sleep(0.02)
@@ -107,8 +111,9 @@ def test_no_wrong_byte_whatever_dies(own_redis: RedisServer, tmp_path: Path) -> 
             readers.until("peer")
             node.directory.client.flushall()
             readers.until("peer")  # announced again
+            before = readers.counted()
             holders[0].kill()
-            readers.until("peer", "made")  # the other makes what died, then holds it
+            readers.until("peer", "made", since=before)  # the other makes what died once, then holds it
             holders[0].start()
             readers.until("peer")
             own_redis.kill()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lookout.models import TINY
 from watchbench.questions import QUESTIONS
 
 SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
@@ -371,22 +372,27 @@ def inherited(folder: Path) -> dict[str, Tensor]:
     return dict(fresh)
 
 
+def _folder(name: str) -> Path:
+    """Where committed weights lie: those that come with the product beside it, others here."""
+    return TINY if name == "tolerant" else Path(__file__).parent / "weights" / name
+
+
 def weights(name: str = "tolerant") -> Path:
-    """The folder of committed weights ``dense`` or ``tolerant``. Raises FileNotFoundError naming what is
-    there."""
-    root = Path(__file__).parent / "weights"
-    folder = root / name
+    """The folder of committed weights ``dense`` or ``tolerant``.
+
+    Raises:
+        FileNotFoundError: There are none of that name; the message says which there are.
+    """
+    folder = _folder(name)
     if not (folder / "model.safetensors").is_file():
-        found = sorted(p.parent.name for p in root.glob("*/model.safetensors"))
-        raise FileNotFoundError(
-            f"no weights called {name!r} in {root}; there are: {', '.join(found) or 'none'}"
-        )
+        known = [each for each in ("dense", "tolerant") if (_folder(each) / "model.safetensors").is_file()]
+        raise FileNotFoundError(f"no weights called {name!r}; there are: {', '.join(known) or 'none'}")
     return folder
 
 
 def replace_weights(model: Any, name: str, card: dict[str, object]) -> Path:
     """Install a trained model as committed weights ``name``."""
-    folder = Path(__file__).parent / "weights" / name
+    folder = _folder(name)
     fresh = folder.with_name(f".{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     save(model, fresh, card | {"shape": asdict(shape_of(model))})

@@ -547,7 +547,7 @@ class TestAudits:
         assert last.prefill.key_every == 1
         easy = World(batcher, FALL, key_every=8, audit_limit=1.0)
         easy.log = strict.log
-        easy.states["cam"] = easy.handler.load("cam", StoredCheckpoint(last, 2, 0))
+        easy.states["cam"] = easy.handler.load("cam", StoredCheckpoint(last, 0))
         found = easy.tell(*[block_record("cam", k) for k in range(24, 48)])
         assert found[0].key_every == 1
         assert found[-1].key_every == 8

@@ -57,10 +57,12 @@ class AlertsHandler(Handler[CameraState]):
         tick_every: float = 2.0,
         offline: Callable[[], Watch | None] = lambda: None,
     ) -> None:
-        """Args:
-        is_watched: Whether a watch of this id exists.
-        tick_every: Seconds between looks for removed watches.
-        offline: The watch `camera-offline`, if there is one.
+        """Makes the handler.
+
+        Args:
+            is_watched: Whether a watch of this id exists.
+            tick_every: Seconds between looks for removed watches.
+            offline: The watch `camera-offline`, if there is one.
         """
         self._is_watched = is_watched
         self._offline = offline

@@ -19,7 +19,7 @@ from lookout.verification import Kind, Replayer
 from lookout.windows import Planner
 from tests.prefill_world import block_record, event_record
 from tests.tiny_models import checkpoint
-from tests.unit.services.test_prefill import CROWD, FALL, World, verdicts
+from tests.unit.services.prefill_case import CROWD, FALL, World, verdicts
 
 
 @pytest.fixture(scope="module")

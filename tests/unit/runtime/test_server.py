@@ -1,12 +1,6 @@
-"""Health, metrics, gRPC, traces and logs of a service."""
+"""The gRPC server of a service: health, reflection, its port, traces that go through it."""
 
 from __future__ import annotations
-
-import json
-import logging
-import time
-import urllib.error
-import urllib.request
 
 import grpc
 import pytest
@@ -17,74 +11,13 @@ from opentelemetry import trace
 from lookout.runtime import (
     GrpcSecurity,
     GrpcServer,
-    Health,
-    Metrics,
-    Probes,
     StartupError,
     load_connections,
-    logs,
     traced,
     tracing,
 )
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import headers
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def test_ready_when_nothing_stands_in_the_way() -> None:
-    health = Health()
-    assert health.alive()
-    assert not health.ready()
-    health.block("kafka", "no broker answers")
-    health.clear("worker")
-    assert health.blockers() == {"kafka": "no broker answers"}
-    health.clear("kafka")
-    assert health.ready()
-
-
-def test_a_polling_thread_that_hangs_is_dead() -> None:
-    health = Health(stall_s=0.0)
-    health.clear("worker")
-    time.sleep(0.001)
-    assert not health.alive()
-    assert not health.ready()
-
-
-def test_a_process_that_loads_its_model_is_alive_and_not_ready() -> None:
-    health = Health(stall_s=0.0)
-    health.allow(600.0)
-    assert health.alive()
-    assert not health.ready()
-    health.beat()
-    health.clear("worker")
-    time.sleep(0.001)
-    assert not health.alive()
-
-
-def test_probes_and_metrics() -> None:
-    health, metrics = Health(), Metrics("decode")
-    metrics.records.labels("decode").inc(3)
-    probes = Probes(metrics, health, 0, "127.0.0.1")
-    probes.start()
-    try:
-        assert get(probes.port, "/livez")[0] == 200
-        code, text = get(probes.port, "/readyz")
-        assert (code, json.loads(text)["waiting_for"]) == (503, {"worker": "starting"})
-        health.clear("worker")
-        assert get(probes.port, "/readyz")[0] == 200
-        text = get(probes.port, "/metrics")[1]
-        assert 'lookout_records_total{stage="decode"} 3.0' in text
-        assert 'lookout_ready{stage="decode"} 1.0' in text
-        assert get(probes.port, "/other")[0] == 404
-    finally:
-        probes.stop()
 
 
 class Tensors(tensors_pb2_grpc.TensorServiceServicer):
@@ -156,10 +89,3 @@ def test_a_trace_goes_through_kafka_headers_and_grpc(
         assert second.get_span_context().trace_id == wanted
         list(stub.GetTensor(tensors_pb2.GetTensorRequest()))
     assert server[1].traces == [wanted]
-
-
-def test_a_client_that_repeats_itself_is_heard_once() -> None:
-    quiet = logs.Quiet(60.0)
-    said = [logging.LogRecord("kafka", 40, "", 0, "FAIL [%s] again", (n,), None) for n in range(5)]
-    assert [quiet.filter(each) for each in said] == [True, False, False, False, False]
-    assert quiet.filter(logging.LogRecord("kafka", 30, "", 0, "SESSTMOUT", None, None))

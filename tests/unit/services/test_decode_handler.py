@@ -1,92 +1,16 @@
-"""Decode without Kafka: epochs, gaps, late and rejected segments, pixels made again, checkpoints."""
+"""Decode's records: epochs, gaps, late and rejected segments, pixels made again, checkpoints."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
 
-from lookout.codec import SoftwareDecoder
-from lookout.runtime import BadRecordError, DeadLetter, Record, RecordsGoneError, Result, StoredCheckpoint
-from lookout.services.decode.handler import CameraState, DecodeHandler
-from lookout.services.decode.settings import DecodeSettings
-from lookout.store import LineageBrokenError, StoreSettings, TensorStore
+from lookout.runtime import BadRecordError, DeadLetter, Record
+from lookout.store import LineageBrokenError
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import StreamEvent
-from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import FRAMES, SEGMENTS
-from tests.streams import segments
-
-START_MS = 1_700_000_000_000
-
-
-class Segments:
-    """What is in the topic, for reading again."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, Record] = {}
-
-    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
-        assert (topic, partition) == (SEGMENTS.name, 0)
-        missing = [each for each in offsets if each not in self.records]
-        if missing:
-            raise RecordsGoneError(f"no offset {missing}")
-        return [self.records[each] for each in offsets]
-
-
-class World:
-    """One camera and its handler; `send` is what the worker does."""
-
-    def __init__(self, **more: object) -> None:
-        given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
-        self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
-        self.topic = Segments()
-        self.store = TensorStore(StoreSettings())
-        self.now = START_MS / 1000
-        self.handler = DecodeHandler(self.settings, SoftwareDecoder(), self.store, self.topic)
-        self.state: CameraState = self.handler.load("yard", None)
-        self.checkpoint: Checkpoint | None = None
-
-    def send(self, value: bytes, after_ms: int = 2000, **headers: str) -> list[FramesRecord]:
-        """Handle one segment that Kafka got so long after the one before."""
-        offset = len(self.topic.records)
-        self.now += after_ms / 1000
-        pairs = tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())
-        record = Record(SEGMENTS.name, 0, offset, "yard", value, pairs, round(self.now * 1000))
-        self.topic.records[offset] = record
-        return self.take(self.handler.handle(self.state, record))
-
-    def take(self, result: Result | None) -> list[FramesRecord]:
-        assert result is not None
-        if result.checkpoint is not None:
-            self.checkpoint = result.checkpoint
-        assert all(output.topic == FRAMES.name for output in result.outputs)
-        return [FramesRecord.FromString(output.value or b"") for output in result.outputs]
-
-    def wait(self, seconds: float) -> list[FramesRecord]:
-        """Let time pass, two ticks a second."""
-        found = []
-        for _ in range(round(2 * seconds)):
-            self.now += 0.5
-            result = self.handler.tick(self.state, self.now)
-            found += self.take(result) if result is not None else []
-        return found
-
-    def takeover(self, *, changed: bool = False) -> None:
-        """Another worker begins with the checkpoint."""
-        assert self.checkpoint is not None
-        assert self.checkpoint.ByteSize() < 1024
-        again = Checkpoint.FromString(self.checkpoint.SerializeToString())
-        self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
-
-
-PIECES = segments(8.0)
-
-
-def samples(records: Sequence[FramesRecord]) -> list[int]:
-    """Grid points in order."""
-    return [frame.sample for record in records for frame in record.segment.frames]
+from lookout.wire import SEGMENTS
+from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 
 
 def test_segments_of_one_stream_are_one_epoch() -> None:
@@ -124,34 +48,11 @@ def test_a_takeover_goes_on_where_the_checkpoint_stands() -> None:
     assert found == expected
 
 
-def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
-    record = World().send(PIECES[0], captured_at="1600000000123")[0]
-    assert record.wall_offset_us == 1_600_000_000_123_000
-
-
 def test_a_lost_segment_leaves_a_hole() -> None:
     world = World()
     records = [*world.send(PIECES[0]), *world.send(PIECES[2])]
     assert records[0].epoch == records[1].epoch
     assert samples(records) == [0, 1, 2, 3, 8, 9, 10, 11]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "reason", "settings"),
-    [(0, 3, "clock-jump", {"window_s": 2.0}), (3, 0, "clock-reset", {"overlap_s": 1.0})],
-)
-def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
-    first: int, second: int, reason: str, settings: dict[str, float]
-) -> None:
-    world = World(**settings)
-    records = [*world.send(PIECES[first]), *world.send(PIECES[second])]
-    assert [r.WhichOneof("body") for r in records] == ["segment", "event", "segment"]
-    gap = records[1]
-    assert (gap.epoch, gap.event.kind, gap.event.reason) == (records[0].epoch, StreamEvent.KIND_GAP, reason)
-    assert gap.event.start_us == records[0].segment.end_us
-    assert records[2].epoch == records[0].epoch + 2000
-    assert samples(records[2:]) == [0, 1, 2, 3]
-    assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
 
 
 def test_a_segment_twice_is_late() -> None:
@@ -242,35 +143,6 @@ def test_a_longer_stride_is_another_configuration() -> None:
     assert len(digests) == 3
 
 
-def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
-    first, second = World(), World()
-    a = first.send(PIECES[0])[0].epoch
-    b = second.send(PIECES[0], after_ms=3000)[0].epoch  # the same camera id in another partition
-    first.state = first.handler.load("yard", None)  # the state topic was lost
-    c = first.send(PIECES[1])[0].epoch
-    assert len({a, b, c}) == 3
-    assert c > a
-
-
-def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
-    world = World()
-    before = world.send(PIECES[3])[0].epoch
-    records = world.send(PIECES[0], after_ms=-5000)
-    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
-    assert records[1].epoch == before + 1
-
-
-def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
-    """The camera's clock runs slow: 2 s of video come every 2.1 s; one segment comes late by itself."""
-    world = World(wall_anchor_s=4.0)
-    delays = [2100, 2100, 5000, -800]
-    records = [r for piece, after in zip(PIECES, delays, strict=True) for r in world.send(piece, after)]
-    walls = [r.wall_offset_us - START_MS * 1000 for r in records]
-    # Anchored at 0 s, then at 4 s with the smallest offset since (not with that of the late segment).
-    assert walls == [2_100_000, 2_100_000, 2_200_000, 2_200_000]
-    assert len({r.epoch for r in records}) == 1
-
-
 def test_a_neighbours_records_show_that_a_camera_is_silent() -> None:
     world = World(silence_s=10.0)
     record = world.send(PIECES[0])[0]
@@ -298,40 +170,6 @@ def test_a_camera_that_stays_away_is_forgotten() -> None:
     assert not result.outputs
 
 
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [
-        ({"quota_bytes": len(PIECES[0]) + 1}, "bytes"),
-        ({"quota_work_s": 0.001}, "s of decoding"),
-    ],
-)
-def test_a_camera_over_its_quota_is_skipped_by_name(limits: dict[str, float], reason: str) -> None:
-    world = World(quota_interval_s=60.0, **limits)
-    sent = []
-    while not (sent and sent[-1].HasField("event")):
-        sent = world.send(PIECES[len(world.topic.records)])
-        assert len(world.topic.records) < 4
-    event = sent[0].event
-    assert event.kind == StreamEvent.KIND_SKIPPED
-    assert event.reason.startswith("quota: ")
-    assert reason in event.reason
-    assert event.segment.offset == len(world.topic.records) - 1
-    world.takeover()
-    assert world.send(PIECES[0])[0].HasField("event")  # the checkpoint keeps what was used
-    assert world.send(PIECES[1], after_ms=60_000)[-1].HasField("segment")  # another interval
-
-
-def test_failures_count_in_the_quota() -> None:
-    world = World(quota_failures=2)
-    world.send(PIECES[0])
-    record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), round(world.now * 1000))
-    for _ in range(2):
-        with pytest.raises(BadRecordError):
-            world.handler.handle(world.state, record)
-        world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
-    assert "2 failed segments" in world.send(PIECES[1])[0].event.reason
-
-
 def test_rubbish_is_no_sign_of_life() -> None:
     world = World(silence_s=10.0)
     world.send(PIECES[0])
@@ -350,17 +188,6 @@ def test_a_late_segment_of_a_camera_that_tells_its_clock_is_late_however_late() 
     late = world.send(PIECES[0], captured_at=str(START_MS))
     assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
     assert (late[0].event.start_us, late[0].event.end_us) == (0, 2_000_000)
-
-
-def test_a_camera_id_in_two_partitions_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    world = World()
-    for partition in (0, 1, 0, 1):
-        record = Record(SEGMENTS.name, partition, 0, "yard", PIECES[0], (), START_MS)
-        world.handler.handle(world.handler.load("yard", None), record)
-    said = capsys.readouterr().out
-    assert said.count("two partitions") == 1
-    assert "yard" in said
-    assert world.handler.counts["in two partitions"] == 1
 
 
 @pytest.mark.parametrize(
@@ -386,25 +213,6 @@ def test_limits_are_those_of_the_settings() -> None:
     with pytest.raises(BadRecordError) as caught:
         World(segment_bytes=1000).send(PIECES[0])
     assert caught.value.reason == "too-many-bytes"
-
-
-def test_codecs_without_vectors_rest_on_luma() -> None:
-    record = World().send(segments(2.0, codec="libx265")[0])[0]
-    assert not record.segment.facts.has_vectors
-    assert [f.basis for f in record.segment.frames] == [Frame.BASIS_NEW] + [Frame.BASIS_LUMA] * 3
-    assert not any(f.motion for f in record.segment.frames)
-
-
-def test_no_vectors_are_exported_where_pixels_decide() -> None:
-    world = World(change="luma")
-    records = [record for piece in PIECES for record in world.send(piece)]
-    assert samples(records) == list(range(16))
-    frames = [frame for record in records for frame in record.segment.frames]
-    assert {frame.basis for frame in frames[1:]} == {Frame.BASIS_LUMA}
-    assert not any(frame.motion for frame in frames)
-    assert not any(record.segment.facts.has_vectors or record.segment.facts.gather for record in records)
-    # The cell a segment ends in is the next one's: what follows its last sample is not decoded.
-    assert [record.segment.facts.decoded for record in records] == [16] * 4  # of 20
 
 
 @pytest.mark.parametrize("change", ["luma", "vectors"])

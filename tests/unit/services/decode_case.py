@@ -1,0 +1,85 @@
+"""Decode without Kafka: one camera's segments in, frames records out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lookout.codec import SoftwareDecoder
+from lookout.runtime import Record, RecordsGoneError, Result, StoredCheckpoint
+from lookout.services.decode.handler import CameraState, DecodeHandler
+from lookout.services.decode.settings import DecodeSettings
+from lookout.store import StoreSettings, TensorStore
+from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import FRAMES, SEGMENTS
+from tests.streams import segments
+
+START_MS = 1_700_000_000_000
+
+
+class Segments:
+    """What is in the topic, for reading again."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        assert (topic, partition) == (SEGMENTS.name, 0)
+        missing = [each for each in offsets if each not in self.records]
+        if missing:
+            raise RecordsGoneError(f"no offset {missing}")
+        return [self.records[each] for each in offsets]
+
+
+class World:
+    """One camera and its handler; `send` is what the worker does."""
+
+    def __init__(self, **more: object) -> None:
+        given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
+        self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
+        self.topic = Segments()
+        self.store = TensorStore(StoreSettings())
+        self.now = START_MS / 1000
+        self.handler = DecodeHandler(self.settings, SoftwareDecoder(), self.store, self.topic)
+        self.state: CameraState = self.handler.load("yard", None)
+        self.checkpoint: Checkpoint | None = None
+
+    def send(self, value: bytes, after_ms: int = 2000, **headers: str) -> list[FramesRecord]:
+        """Handle one segment that Kafka got so long after the one before."""
+        offset = len(self.topic.records)
+        self.now += after_ms / 1000
+        pairs = tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())
+        record = Record(SEGMENTS.name, 0, offset, "yard", value, pairs, round(self.now * 1000))
+        self.topic.records[offset] = record
+        return self.take(self.handler.handle(self.state, record))
+
+    def take(self, result: Result | None) -> list[FramesRecord]:
+        assert result is not None
+        if result.checkpoint is not None:
+            self.checkpoint = result.checkpoint
+        assert all(output.topic == FRAMES.name for output in result.outputs)
+        return [FramesRecord.FromString(output.value or b"") for output in result.outputs]
+
+    def wait(self, seconds: float) -> list[FramesRecord]:
+        """Let time pass, two ticks a second."""
+        found = []
+        for _ in range(round(2 * seconds)):
+            self.now += 0.5
+            result = self.handler.tick(self.state, self.now)
+            found += self.take(result) if result is not None else []
+        return found
+
+    def takeover(self, *, changed: bool = False) -> None:
+        """Another worker begins with the checkpoint."""
+        assert self.checkpoint is not None
+        assert self.checkpoint.ByteSize() < 1024
+        again = Checkpoint.FromString(self.checkpoint.SerializeToString())
+        self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
+
+
+PIECES = segments(8.0)
+
+
+def samples(records: Sequence[FramesRecord]) -> list[int]:
+    """Grid points in order."""
+    return [frame.sample for record in records for frame in record.segment.frames]

@@ -1,0 +1,27 @@
+"""What a watch's status tells of its verdicts and incidents."""
+
+from __future__ import annotations
+
+from lookout.services.controller.activity import WatchActivity
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.verdicts_pb2 import Verdict
+
+
+def test_activity_tells_the_last_verdict_the_open_incident_and_the_coverage() -> None:
+    activity = WatchActivity()
+    for second, outcome in (
+        (1, Verdict.OUTCOME_ANSWERED),
+        (3, Verdict.OUTCOME_ANSWERED),
+        (2, Verdict.OUTCOME_GAP),
+    ):
+        verdict = Verdict(camera="gate-3", outcome=outcome, p_yes=0.9)
+        verdict.end.FromSeconds(second)
+        activity.take_verdict(verdict)
+    activity.take_alert(Alert(incident="i1", camera="gate-3", kind=Alert.KIND_OPENED))
+    activity.take_alert(Alert(incident="i2", camera="gate-4", kind=Alert.KIND_OPENED))
+    activity.take_alert(Alert(incident="i2", camera="gate-4", kind=Alert.KIND_CLOSED))
+    status = activity.status()
+    assert status["lastVerdict"]["summary"] == "yes 0.90 gate-3"
+    assert status["lastVerdict"]["time"] == "1970-01-01T00:00:03Z"
+    assert (status["incident"], status["openIncidents"]) == ("i1 (gate-3)", 1)
+    assert status["coverage"] == "67 %"

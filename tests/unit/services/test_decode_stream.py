@@ -1,0 +1,61 @@
+"""Stream time and epochs of a camera."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookout.v1.frames_pb2 import Frame
+from lookout.v1.lineage_pb2 import StreamEvent
+from tests.unit.services.decode_case import PIECES, START_MS, World, samples
+
+
+def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
+    record = World().send(PIECES[0], captured_at="1600000000123")[0]
+    assert record.wall_offset_us == 1_600_000_000_123_000
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason", "settings"),
+    [(0, 3, "clock-jump", {"window_s": 2.0}), (3, 0, "clock-reset", {"overlap_s": 1.0})],
+)
+def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
+    first: int, second: int, reason: str, settings: dict[str, float]
+) -> None:
+    world = World(**settings)
+    records = [*world.send(PIECES[first]), *world.send(PIECES[second])]
+    assert [r.WhichOneof("body") for r in records] == ["segment", "event", "segment"]
+    gap = records[1]
+    assert (gap.epoch, gap.event.kind, gap.event.reason) == (records[0].epoch, StreamEvent.KIND_GAP, reason)
+    assert gap.event.start_us == records[0].segment.end_us
+    assert records[2].epoch == records[0].epoch + 2000
+    assert samples(records[2:]) == [0, 1, 2, 3]
+    assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
+
+
+def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
+    first, second = World(), World()
+    a = first.send(PIECES[0])[0].epoch
+    b = second.send(PIECES[0], after_ms=3000)[0].epoch  # the same camera id in another partition
+    first.state = first.handler.load("yard", None)  # the state topic was lost
+    c = first.send(PIECES[1])[0].epoch
+    assert len({a, b, c}) == 3
+    assert c > a
+
+
+def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
+    world = World()
+    before = world.send(PIECES[3])[0].epoch
+    records = world.send(PIECES[0], after_ms=-5000)
+    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
+    assert records[1].epoch == before + 1
+
+
+def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
+    """The camera's clock runs slow: 2 s of video come every 2.1 s; one segment comes late by itself."""
+    world = World(wall_anchor_s=4.0)
+    delays = [2100, 2100, 5000, -800]
+    records = [r for piece, after in zip(PIECES, delays, strict=True) for r in world.send(piece, after)]
+    walls = [r.wall_offset_us - START_MS * 1000 for r in records]
+    # Anchored at 0 s, then at 4 s with the smallest offset since (not with that of the late segment).
+    assert walls == [2_100_000, 2_100_000, 2_200_000, 2_200_000]
+    assert len({r.epoch for r in records}) == 1

@@ -1,0 +1,35 @@
+"""Prefill's settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookout.runtime import (
+    StartupError,
+    load_settings,
+)
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.settings import PrefillSettings
+from tests.unit.services.prefill_case import (
+    World,
+)
+
+
+class TestOrder:
+    def test_what_costs_users_least_goes_first(self, batcher: Batcher) -> None:
+        with pytest.raises(StartupError, match="LOOKOUT_THIN_AFTER_S"):
+            World(batcher, thin_after_s=9.0, skip_after_s=5.0)
+
+
+def test_settings_come_from_the_environment() -> None:
+    environment = {
+        "LOOKOUT_MODE": "local",
+        "LOOKOUT_WINDOW_S": "40",
+        "LOOKOUT_STRIDE_S": "8",
+        "LOOKOUT_TOKEN_REPLICAS": "prune-0:7000, prune-1:7000",
+        "LOOKOUT_STORE__FETCH_S": "3",
+    }
+    settings = load_settings(PrefillSettings, environment)
+    assert (settings.window_blocks, settings.block_samples) == (5, 16)
+    assert settings.token_replicas == ("prune-0:7000", "prune-1:7000")
+    assert settings.store.fetch_s == 3.0

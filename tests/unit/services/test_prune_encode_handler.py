@@ -1,0 +1,261 @@
+"""Prune-encode's blocks: holes, gaps, lost pixels, tokens made again, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lookout.pruning import Anchors
+from lookout.runtime import BadRecordError, Record, TransientError
+from lookout.store import (
+    LineageBrokenError,
+    StoreFullError,
+)
+from lookout.v1.lineage_pb2 import Sampling, StreamEvent, TensorRef
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.wire import FRAMES
+from tests.tiny_models import SIZE
+from tests.unit.services.prune_encode_case import WALL, World, indices
+
+
+def test_segments_become_blocks_whatever_their_length() -> None:
+    world = World()
+    batches = [world.send(record) for record in world.stream()]
+    assert [indices(batch) for batch in batches] == [[0], [1, 2], [3]]
+    records = [record for batch in batches for record in batch]
+    for record in records:
+        block = record.block
+        assert (record.camera, record.epoch, record.wall_offset_us) == ("yard", 1, WALL)
+        assert (block.start_us, block.end_us) == (block.index * 2_000_000, (block.index + 1) * 2_000_000)
+        assert [f.sample for f in block.frames] == list(range(block.index * 4, block.index * 4 + 4))
+        assert [p.anchor for p in block.patches] == [True, False, False, False]
+        assert block.patches_total == 4 * 64
+        assert block.model_digest == "m0"
+    assert [(i.topic, i.offset) for i in records[1].block.inputs] == [(FRAMES.name, 0), (FRAMES.name, 1)]
+    assert [(f.input, f.row) for f in records[1].block.frames] == [(0, 4), (0, 5), (1, 0), (1, 1)]
+    assert [s.offset for s in records[1].block.embeddings.segments] == [1000, 1001]
+
+
+def test_a_takeover_anywhere_changes_nothing() -> None:
+    undisturbed, world = World(), World()
+    expected = [r for record in undisturbed.stream() for r in undisturbed.send(record)]
+    found = []
+    for record in world.stream():
+        found += world.send(record)
+        world.takeover()
+    assert found == expected
+
+
+def test_damaged_first_frames_lean_on_the_block_before_also_after_a_takeover() -> None:
+    runs = []
+    for takeover in (False, True):
+        world = World()
+        world.send(world.frames([0, 1, 2, 3], 0, 2))
+        world.send(world.frames([4, 5], 2, 3, corrupt=[4]))
+        if takeover:
+            world.takeover()
+        runs.append(world.send(world.frames([6, 7], 3, 4))[0])
+    assert runs[0] == runs[1]
+    patches = runs[0].block.patches
+    assert [p.anchor for p in patches] == [False, True, False, False]
+    assert 0 < patches[0].kept < 16
+
+
+def test_holes_are_blocks_without_frames_but_no_more_than_a_window() -> None:
+    world = World()
+    world.send(world.frames([0, 1, 2, 3], 0, 2))
+    records = world.send(world.frames([13, 14], 6.5, 7.5))
+    assert indices(records) == [1, 2]
+    assert not records[0].block.frames
+    assert not records[0].block.embeddings.id
+    records = world.send(world.frames([80, 81, 82, 83], 40, 42))
+    assert indices(records) == [3, 4, 5, 6, 20]
+    assert [len(r.block.frames) for r in records] == [2, 0, 0, 0, 4]
+
+
+def test_a_gap_closes_the_block_and_is_passed_on() -> None:
+    world = World()
+    world.send(world.frames([0, 1, 2, 3, 4], 0, 2.5))
+    records = world.send(world.event(StreamEvent.KIND_GAP, 2.5))
+    assert [r.WhichOneof("body") for r in records] == ["block", "event"]
+    assert [f.sample for f in records[0].block.frames] == [4]
+    assert records[1].event.reason == "silence"
+    assert world.checkpoint.prune.offsets == []
+    assert not world.checkpoint.prune.active
+    world.takeover()
+    assert world.send(world.frames([5], 2.5, 3)) == []  # nothing comes after an epoch's end
+    assert world.send(world.event(StreamEvent.KIND_GAP, 3)) == []
+    after = world.send(world.frames([0, 1, 2, 3], 0, 2, epoch=2))
+    assert [(r.epoch, r.block.index) for r in after] == [(2, 0)]
+
+
+def test_a_gap_without_an_open_block_is_passed_on_alone() -> None:
+    world = World()
+    world.send(world.frames([0, 1, 2, 3], 0, 2))
+    records = world.send(world.event(StreamEvent.KIND_GAP, 2))
+    assert [r.WhichOneof("body") for r in records] == ["event"]
+
+
+def test_late_events_are_passed_on_and_old_epochs_ignored() -> None:
+    world = World()
+    world.send(world.frames([0], 0, 0.5, epoch=2))
+    late = world.send(world.event(StreamEvent.KIND_LATE, 0, epoch=2))
+    assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
+    assert world.send(world.frames([0, 1, 2, 3], 0, 2, epoch=1)) == []
+    assert indices(world.send(world.frames([1, 2, 3], 0.5, 2, epoch=2))) == [0]
+
+
+def test_pixels_that_are_away_are_waited_for_and_lost_ones_left_out() -> None:
+    world = World()
+    world.send(world.frames([0, 1], 0, 1))
+    before = world.state.open
+    world.pixels.away = True
+    message = world.frames([2, 3], 1, 2)
+    with pytest.raises(TransientError):
+        world.send(message)
+    assert world.state.open == before
+    world.pixels.away = False
+    world.pixels.lost.add("pixels/1/0")
+    block = world.send(message)[0].block
+    assert [f.sample for f in block.frames] == [2, 3]
+
+
+def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
+    world = World(pixels_wait_s=60.0)
+    world.send(world.frames([0, 1], 0, 1))
+    world.pixels.away = True
+    message = world.frames([2, 3], 1, 2)
+    for seconds in (0.0, 30.0, 59.0):
+        world.now = seconds
+        with pytest.raises(TransientError):
+            world.send(message)
+    world.now = 60.0
+    block = world.send(message)[0].block
+    assert not block.frames
+    assert block.missing.startswith("pixels could not be had for 60 s")
+    world.pixels.away = False
+    after = world.send(world.frames([4, 5, 6, 7], 2, 4))[0].block
+    assert (len(after.frames), after.missing) == (4, "")
+
+
+def test_a_record_that_fails_in_a_later_block_leaves_no_pin_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    put, calls = world.store.put, []
+
+    def full_at_the_second(*given: Any, **named: Any) -> TensorRef:
+        calls.append(given)
+        if len(calls) == 2:
+            raise StoreFullError("no room")
+        return put(*given, **named)
+
+    monkeypatch.setattr(world.store, "put", full_at_the_second)
+    message = world.frames(list(range(12)), 0, 6)
+    with pytest.raises(TransientError):
+        world.send(message)
+    assert len(calls) == 2
+    assert world.store.stats().pinned_bytes == 0
+    assert indices(world.send(message)) == [0, 1, 2]
+    assert world.store.stats().pinned_bytes > 0
+
+
+def test_blocks_are_as_long_as_the_records_say() -> None:
+    """Decode alone decides; another stride comes with another epoch, also over a restart."""
+    world = World()
+    world.send(world.frames([0, 1, 2, 3, 4], 0, 2.5))
+    long = World(stride_s=3.0)
+    long.topic, long.checkpoint = world.topic, world.checkpoint
+    long.handler._records = world.topic
+    long.takeover(changed=True)
+    records = long.send(world.frames([5, 6, 7, 8], 2.5, 4.5))  # decode has not been restarted yet
+    assert [(r.block.index, len(r.block.frames)) for r in records] == [(1, 4)]
+    assert records[0].sampling == world.settings.sampling
+    long.takeover(changed=True)
+    assert [len(r.block.frames) for r in long.send(world.event(StreamEvent.KIND_GAP, 4.5))[:1]] == [1]
+    records = long.send(long.frames(list(range(6)), 0, 3, epoch=2))
+    assert [(r.epoch, r.block.index, len(r.block.frames)) for r in records] == [(2, 0, 6)]
+    assert (records[0].sampling.block_samples, records[0].block.end_us) == (6, 3_000_000)
+
+
+def test_two_samplings_in_one_epoch_contradict_each_other() -> None:
+    world = World()
+    world.send(world.frames([0], 0, 0.5))
+    other = Sampling(step_us=250_000, block_samples=8, window_blocks=3)
+    with pytest.raises(BadRecordError, match="4 FPS, blocks of 8 samples"):
+        world.send(world.frames([1], 0.5, 1, sampling=other))
+
+
+def test_a_block_says_why_its_frames_are_missing() -> None:
+    world = World()
+    world.send(world.frames([0, 1, 2, 3], 0, 2))
+    skipped = world.event(StreamEvent.KIND_SKIPPED, 2)
+    skipped.event.reason = "quota: 9 bytes in 60 s, the limit is 8"
+    assert [r.event.kind for r in world.send(skipped)] == [StreamEvent.KIND_SKIPPED]
+    world.takeover()
+    records = world.send(world.frames([9, 10, 11], 4.5, 6))
+    assert [(r.block.index, r.block.missing[:6]) for r in records] == [(1, "quota:"), (2, "quota:")]
+    assert not world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block.missing
+    assert not world.send(world.frames([16, 17, 19], 8, 10))[0].block.missing
+
+
+def test_the_wall_clock_of_a_block_is_that_of_its_newest_frames() -> None:
+    world = World()
+    world.send(world.frames([0, 1], 0, 1))
+    later = world.frames([2, 3, 4, 5], 1, 3)
+    later.wall_offset_us = WALL + 7
+    assert world.send(later)[0].wall_offset_us == WALL + 7
+
+
+def test_a_camera_that_stays_away_is_forgotten() -> None:
+    world = World(forget_days=2.0)
+    message = world.frames([0, 1], 0, 1).SerializeToString()
+    heard_ms = 1_700_000_000_000
+    world.handler.handle(world.state, Record(FRAMES.name, 0, 0, "yard", message, (), heard_ms))
+    assert world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400) is None
+    result = world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400 + 1)
+    assert result is not None
+    assert result.forget
+
+
+def test_tokens_are_made_again_to_the_bit() -> None:
+    world = World()
+    records = [r for record in world.stream() for r in world.send(record)]
+    for record in records:
+        held = world.store.get(record.block.embeddings)
+        assert held is not None
+        assert np.array_equal(world.handler.materialize(record.block.embeddings, record), held)
+    other = TokensRecord.FromString(records[0].SerializeToString())
+    other.block.model_digest = "m1"
+    with pytest.raises(LineageBrokenError, match="m1"):
+        world.handler.materialize(other.block.embeddings, other)
+    world.topic.records.clear()
+    with pytest.raises(LineageBrokenError, match="no offset"):
+        world.handler.materialize(records[0].block.embeddings, records[0])
+
+
+def test_qwen_takes_pairs_of_frames_and_stores_deepstack_beside() -> None:
+    assert SIZE["qwen3_vl"] == 128
+    world = World("qwen3_vl")
+    records = world.send(world.frames([0, 1, 2, 3, 4], 0, 2.5))
+    records += world.send(world.event(StreamEvent.KIND_GAP, 2.5))
+    first, last = records[0].block, records[1].block
+    assert [list(p.frames) for p in first.patches] == [[0, 1], [2, 3]]
+    assert [list(p.frames) for p in last.patches] == [[0, 0]]
+    kept = sum(p.kept for p in first.patches)
+    assert first.embeddings.shape[0] == kept
+    assert list(first.deepstack.shape)[1:] == list(first.embeddings.shape)
+    deep = world.store.get(first.deepstack)
+    assert deep is not None
+    assert np.array_equal(world.handler.materialize(first.deepstack, records[0]), deep)
+
+
+def test_policies_come_from_the_settings() -> None:
+    gop = World(anchors=Anchors.GOP)
+    block = gop.send(gop.frames([0, 1], 0, 1))
+    block = gop.send(gop.frames([2, 3], 1, 2))[0].block
+    assert [p.anchor for p in block.patches] == [True, False, True, False]
+    dense = World(prune=False)
+    assert all(p.kept == 16 for p in dense.send(dense.frames([0, 1, 2, 3], 0, 2))[0].block.patches)
+    digests = {w.handler.config_digest for w in (World(), World(tau=1.0), World(alpha=0.1), gop, dense)}
+    assert len(digests) == 5

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lookout.runtime import (
-    Health,
-)
+from lookout.runtime import Health
 
 
 def test_ready_when_nothing_stands_in_the_way() -> None:

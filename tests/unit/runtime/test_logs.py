@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lookout.runtime import (
-    logs,
-)
+from lookout.runtime import logs
 
 
 def test_a_client_that_repeats_itself_is_heard_once() -> None:

@@ -18,9 +18,7 @@ from lookout.runtime import (
 from lookout.services.prefill.batcher import Batcher
 from lookout.windows import Planner
 from lookout.wire import TOKENS
-from tests.prefill_world import (
-    block_record,
-)
+from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
     FALL,
     World,

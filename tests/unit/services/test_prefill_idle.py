@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lookout.runtime import (
-    StoredCheckpoint,
-)
+from lookout.runtime import StoredCheckpoint
 from lookout.services.prefill.batcher import Batcher
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import verdict_id

@@ -8,9 +8,7 @@ from lookout.engines import WindowAnswer, WindowRequest
 from lookout.services.prefill.batcher import Batcher
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from tests.prefill_world import (
-    block_record,
-)
+from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
     FALL,
     WALL_MS,

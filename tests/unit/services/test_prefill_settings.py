@@ -10,9 +10,7 @@ from lookout.runtime import (
 )
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.settings import PrefillSettings
-from tests.unit.services.prefill_case import (
-    World,
-)
+from tests.unit.services.prefill_case import World
 
 
 class TestOrder:

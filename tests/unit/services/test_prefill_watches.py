@@ -9,9 +9,7 @@ from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from tests.clock import at
-from tests.prefill_world import (
-    block_record,
-)
+from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
     CROWD,
     FALL,

@@ -1,0 +1,237 @@
+"""Answers over a snapshot of a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lookout.engines.transformers.engine import TransformersEngine
+from lookout.engines.transformers.memory.attention import AskPass, run_pass
+from lookout.engines.transformers.memory.clock import clock
+from lookout.engines.transformers.memory.layout import ask_layout
+from lookout.engines.transformers.memory.moving import mover
+from lookout.engines.transformers.memory.reading import (
+    ClusterReader,
+    LayerTrace,
+    Observer,
+    Reader,
+)
+from lookout.engines.transformers.model import LanguageModel
+from lookout.engines.types import EngineError, PositionError
+from lookout.memory import (
+    HistoryError,
+    Predictor,
+    Prefetcher,
+    RetrievalSettings,
+    Snapshot,
+    Span,
+)
+from lookout.memory.types import Ints
+
+EVIDENCE = 8
+"""Frames named as evidence at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A frame the answer rests on: its stream time, and the share of attention it got."""
+
+    time_us: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskCost:
+    """What an answer cost: rows of the question; the mean over layers of tokens and representatives read;
+    bytes and copies moved to the device in all layers; FLOPs; wall seconds to the first token by stage."""
+
+    question_tokens: int
+    memory_tokens: float
+    representatives: float
+    window_tokens: int
+    bytes_moved: int
+    copies: int
+    flops: int
+    first_token_s: float
+    retrieve_s: float
+    move_s: float
+    attend_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """The answer to a question about the past.
+
+    `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us` that of
+    the newest frame. `evidence` names the frames with most attention, in order of time. `traces` say what
+    each layer read.
+    """
+
+    question: str
+    p_yes: float
+    yes_logit: float
+    no_logit: float
+    text: str | None
+    evidence: tuple[Evidence, ...]
+    covered_from_us: int | None
+    covered_to_us: int
+    cost: AskCost
+    traces: tuple[LayerTrace, ...]
+
+    @property
+    def fetched(self) -> Mapping[int, tuple[int, ...]]:
+        """Clusters that each layer's verified retrieval read."""
+        return {layer: trace.ids for layer, trace in enumerate(self.traces) if trace.ids}
+
+
+def ask(
+    engine: TransformersEngine,
+    snapshot: Snapshot,
+    question: str,
+    *,
+    retrieval: RetrievalSettings | None = None,
+    predictor: Predictor | None = None,
+    resident: Callable[[int], bool] = lambda cluster: False,
+    since_us: int | None = None,
+    until_us: int | None = None,
+    describe: int = 0,
+    on_text: Callable[[str], None] | None = None,
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None = None,
+    gathered: bool = True,
+    observer: Observer | None = None,
+) -> MemoryAnswer:
+    """Answer a question over a snapshot of a camera's memory.
+
+    Args:
+        engine: gives the model, its prompt layout and tokenizer; its streams are not touched.
+        snapshot: of the memory; what it shows does not change meanwhile.
+        question: text; the checkpoint's question head and tail are put around it.
+        retrieval: budgets.
+        predictor: how clusters are fetched ahead; None: `RESIDUAL` where the device is not the host, else
+            nothing is.
+        resident: which clusters are on the device already.
+        since_us: only frames from here on (stream time); `until_us` only frames before.
+        describe: tokens of text to write at most; 0 for p(yes) alone.
+        on_text: called with each piece of the text as it is written.
+        reader: makes what replaces two-stage retrieval (for comparisons).
+        gathered: one attention call over everything; else partial softmaxes that are merged.
+        observer: sees every layer's attention (for measurements).
+
+    Raises:
+        PositionError: the question would stand beyond the model's positions.
+        HistoryError: nothing of the memory lies in the given time range.
+    """
+    model, settings = engine.model, retrieval or RetrievalSettings()
+    if predictor is None:
+        predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
+    ids = engine.suffix(question)
+    allowed = Span.of_times(snapshot.times_us, since_us, until_us)
+    if not allowed.whole and not allowed.holds(_held_frames(snapshot)).any():
+        raise HistoryError(
+            f"nothing is remembered between {since_us} and {until_us} us: the memory covers "
+            f"{snapshot.covered_from_us} to {int(snapshot.times_us[-1])} us"
+        )
+    layout = ask_layout(snapshot, settings.span, allowed)
+    if layout.question + len(ids) + describe > model.limit:
+        raise PositionError(
+            f"the question reaches position {layout.question + len(ids) + describe}, but {model.family} "
+            f"counts to {model.limit - 1}: lower span, or the blocks of the window"
+        )
+    traces = [LayerTrace() for _ in model.layers]
+    moving = Prefetcher(mover(model.device), resident, ahead=predictor is not Predictor.NONE)
+    with torch.inference_mode(), moving:
+        begun = clock()
+        told: Reader = ClusterReader(
+            snapshot, settings, moving, traces, predictor=predictor, span=allowed, device=model.device
+        )
+        if reader is not None:
+            told = reader(traces)
+        state = AskPass(model, snapshot, layout, told, traces, predictor, gathered, observer=observer)
+        last = run_pass(model, state, ids, layout.question)
+        rows = model.head.weight.index_select(0, engine._answer_rows)
+        pair = torch.nn.functional.linear(last, rows).cpu()
+        spent = clock() - begun
+        if not bool(torch.isfinite(pair).all()):
+            raise EngineError(f"the answer to {question!r} is not finite; check the weights")
+        text = None
+        if describe:
+            text = "".join(_write(engine, state, last, layout.question + len(ids), describe, on_text))
+    return MemoryAnswer(
+        question=question,
+        p_yes=float(pair.double().softmax(-1)[0]),
+        yes_logit=float(pair[0]),
+        no_logit=float(pair[1]),
+        text=text,
+        evidence=_evidence(state, snapshot),
+        covered_from_us=snapshot.covered_from_us,
+        covered_to_us=int(snapshot.times_us[-1]),
+        cost=_cost(model, state, len(ids), spent),
+        traces=tuple(traces),
+    )
+
+
+def _held_frames(snapshot: Snapshot) -> Ints:
+    """The frames whose KV is held, ascending."""
+    parts = [part for part in snapshot.layers[0].partitions if part is not None]
+    tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
+    frames = [np.unique(one.block.frame) + one.first_frame for one in snapshot.window]
+    frames += [snapshot.lookup(np.concatenate(tokens))[0]] if tokens else []
+    out: Ints = np.unique(np.concatenate(frames))
+    return out
+
+
+def _write(  # noqa: PLR0917
+    engine: TransformersEngine,
+    state: AskPass,
+    last: torch.Tensor,
+    position: int,
+    count: int,
+    on_text: Callable[[str], None] | None,
+) -> Iterator[str]:
+    """Greedy text over what the question has read, token by token."""
+    ids: list[int] = []
+    shown = ""
+    for _ in range(count):
+        token = int(engine.model.head(last).argmax())
+        if token in engine.layout.stop:
+            return
+        ids.append(token)
+        whole = str(engine._tokenizer.decode(ids, skip_special_tokens=True))
+        piece, shown = whole[len(shown) :], whole
+        if on_text is not None and piece:
+            on_text(piece)
+        yield piece
+        last = run_pass(engine.model, state, [token], position)
+        position += 1
+
+
+def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
+    total = sum(state.weight_of_frame.values()) or 1.0
+    best = sorted(state.weight_of_frame.items(), key=lambda item: (-item[1], item[0]))[:EVIDENCE]
+    return tuple(
+        Evidence(int(snapshot.times_us[frame]), round(weight / total, 4)) for frame, weight in sorted(best)
+    )
+
+
+def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskCost:
+    traces, layers = state.traces, len(model.layers)
+    seen = sum(held.keys.shape[1] for held in state.states if held is not None)
+    moved = [trace.transfer for trace in traces]
+    scored = sum(trace.scored for trace in traces)
+    flops = layers * 2 * model.linear * rows + 4 * model.heads * model.head_dim * rows * seen
+    return AskCost(
+        question_tokens=rows,
+        memory_tokens=sum(trace.tokens for trace in traces) / layers,
+        representatives=sum(trace.representatives for trace in traces) / layers,
+        window_tokens=len(state.layout.window_rows),
+        bytes_moved=sum(m.early_bytes + m.late_bytes + m.wasted_bytes for m in moved),
+        copies=sum(m.early_copies + m.late_copies + m.wasted_copies for m in moved),
+        flops=flops + 2 * model.kv_heads * model.head_dim * scored,
+        first_token_s=spent,
+        retrieve_s=sum(trace.retrieve_s for trace in traces),
+        move_s=sum(trace.move_s for trace in traces),
+        attend_s=sum(trace.attend_s for trace in traces),
+    )

@@ -1,0 +1,173 @@
+"""What a layer of an answer reads of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from lookout.engines.transformers.memory.clock import clock
+from lookout.memory import (
+    LayerWork,
+    Predictor,
+    Prefetcher,
+    RetrievalSettings,
+    Retrieved,
+    Snapshot,
+    Span,
+    Transfer,
+    retrieve,
+    token_budget,
+)
+from lookout.memory.types import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerContext:
+    """Memory rows of one layer: `keys` and `values` [kv_heads, n, d] (keys un-rotated), where they stand
+    (`frames` int64 [n], `places` int64 [axes, n]), and `weights` [n], the log of how many tokens a row
+    stands for, or None where each is one token. `parts` are the sizes of contiguous slabs among the rows."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    frames: Ints
+    places: Ints
+    weights: torch.Tensor | None = None
+    parts: tuple[int, ...] = ()
+
+
+Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+"""Sees each layer's rotated queries [heads, rows, d], rotated keys [kv_heads, n, d] (prefix, window, memory,
+question), additive mask [rows, n] and scaling; for measurements."""
+
+
+class Reader(Protocol):
+    """Chooses what each layer of an answer reads of the past."""
+
+    def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
+        """The rows for one layer, given its mean query [width]; None for nothing."""
+        ...
+
+    def foresee(self, layer: int, query: torch.Tensor) -> None:
+        """A guess of a coming layer's mean query [width], to fetch ahead."""
+        ...
+
+
+@dataclass(slots=True)
+class LayerTrace:
+    """One layer of one answer: what was read and moved, and how long it took (wall seconds; `compute_s` is
+    everything but choosing and moving)."""
+
+    tokens: int = 0
+    clusters: int = 0
+    representatives: int = 0
+    scored: int = 0
+    retrieve_s: float = 0.0
+    move_s: float = 0.0
+    attend_s: float = 0.0
+    compute_s: float = 0.0
+    ids: tuple[int, ...] = ()
+    transfer: Transfer = field(default_factory=Transfer)
+
+    @property
+    def work(self) -> LayerWork:
+        """For the link model."""
+        moved = self.transfer
+        return LayerWork(
+            self.compute_s + self.retrieve_s,
+            moved.early_bytes,
+            moved.early_copies,
+            moved.late_bytes,
+            moved.late_copies,
+            moved.wasted_bytes,
+            moved.wasted_copies,
+        )
+
+
+class ClusterReader:
+    """Two-stage retrieval over a snapshot, with clusters moved to the device, ahead where foreseen."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        settings: RetrievalSettings,
+        prefetcher: Prefetcher,
+        traces: Sequence[LayerTrace],
+        *,
+        predictor: Predictor = Predictor.NONE,
+        span: Span | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.snapshot, self.settings, self.prefetcher = snapshot, settings, prefetcher
+        self.traces, self.predictor = traces, predictor
+        self.span = span or Span()
+        self.device = device or torch.device("cpu")
+        self.budget = token_budget(snapshot, settings)
+
+    def foresee(self, layer: int, query: torch.Tensor) -> None:
+        """Begin to move what a coming layer will probably need."""
+        self.prefetcher.foresee(layer, self._choose(layer, query).clusters)
+
+    def _choose(self, layer: int, query: torch.Tensor) -> Retrieved:
+        return retrieve(
+            self.snapshot, layer, query.cpu(), self.budget, settings=self.settings, span=self.span
+        )
+
+    def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
+        """Choose with the layer's own query, complete what was moved, and put it into temporal order."""
+        trace, begun = self.traces[layer], clock()
+        found = self._choose(layer, query)
+        chosen = clock()
+        data, moved = self.prefetcher.complete(layer, found.clusters, max(1, found.scored))
+        trace.retrieve_s, trace.move_s = chosen - begun, clock() - chosen
+        trace.tokens, trace.clusters, trace.scored = found.tokens, len(found.clusters), found.scored
+        trace.representatives, trace.transfer = len(found.representatives), moved
+        trace.ids = tuple(cluster.id for cluster in found.clusters)
+        return context_of(self.snapshot, found, data, self.span, self.device, self.settings.weighted)
+
+
+def context_of(  # noqa: PLR0917
+    snapshot: Snapshot,
+    found: Retrieved,
+    data: Sequence[torch.Tensor],
+    span: Span,
+    device: torch.device,
+    weighted: bool = True,
+) -> LayerContext | None:
+    """Retrieved slabs and representatives as one layer's memory rows."""
+    stands = found.representatives
+    if not data and not len(stands):
+        return None
+    axes = snapshot.token_place.shape[0]
+    tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
+    frames, places = snapshot.lookup(tokens)
+    rows = torch.cat(list(data)) if data else None
+    parts = tuple(cluster.count for cluster in found.clusters)
+    if rows is not None and not span.whole:
+        inside = np.flatnonzero(span.holds(frames))
+        rows, frames, places = (
+            rows[torch.from_numpy(inside).to(rows.device)],
+            frames[inside],
+            places[:, inside],
+        )
+        parts = (len(inside),)
+    heads, size = snapshot.prefix.keys.shape[1], snapshot.prefix.keys.shape[3]
+    dtype = snapshot.prefix.keys.dtype
+    shaped = [x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values)]
+    if rows is not None:
+        shaped = [torch.cat([rows[:, half], shaped[half]]) for half in (0, 1)]
+    weights = None
+    if len(stands) and weighted:
+        weights = torch.zeros(shaped[0].shape[0], dtype=dtype, device=device)
+        weights[len(tokens) if span.whole else len(frames) :] = stands.counts.to(device).log().to(dtype)
+    return LayerContext(
+        keys=shaped[0].transpose(0, 1),
+        values=shaped[1].transpose(0, 1),
+        frames=np.concatenate([frames, stands.frames]),
+        places=np.concatenate([places.reshape(axes, -1), stands.places], 1),
+        weights=weights,
+        parts=parts,
+    )

@@ -5,6 +5,7 @@ Environment:
     LOOKOUT_BUILD_OPTIONS: more options for its ``build`` command.
     LOOKOUT_IMAGE_PREFIX: put before every image's name; ``localhost/`` if not given.
     LOOKOUT_IMAGE_TAG: the tag; the project's version if not given.
+    LOOKOUT_BUILD_LOGS: a folder for what the program prints, one file a target.
 """
 
 import json
@@ -63,6 +64,9 @@ def build(target: str, program: str) -> None:
         command += ["--label", f"org.opencontainers.image.{name}={value}"]
     command += ["--file", str(ROOT / "docker" / dockerfile), str(ROOT)]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if folder := os.environ.get("LOOKOUT_BUILD_LOGS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{target}.log").write_text(done.stdout)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-25:])
         raise SystemExit(f"docker/build.py: {image_name(target)} was not built:\n{tail}")

@@ -363,6 +363,7 @@ def build_images(images: tuple[str, ...], tag_name: str | None = None) -> None:
     command = ["nice", "-n", "10", sys.executable, str(workshop.ROOT / "docker" / "build.py"), *images]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise ToolError("the images were not built")
+    say(f"removed {workshop.prune():.1f} GB of layers that no image uses")
 
 
 def _tagged_again(target: str) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,6 +51,7 @@ def environment() -> dict[str, str]:
         "CONTAINERS_STORAGE_CONF": str(storage),
         "CONTAINERS_REGISTRIES_CONF": str(registries),
         "LOOKOUT_BUILDER": "buildah",
+        "LOOKOUT_BUILD_LOGS": str(home / "logs"),
         "LOOKOUT_BUILD_OPTIONS": " ".join(_build_options(policy)),
         "TMPDIR": str(home / "tmp"),
     }
@@ -82,6 +85,35 @@ def have_image(name: str) -> bool:
 def image_id(name: str) -> str:
     """Return the digest of an image's configuration."""
     return buildah("images", "--no-trunc", "--format", "{{.ID}}", name).strip()
+
+
+def prune() -> float:
+    """Remove containers and layers that no image and no stage of the latest builds uses; return GB freed.
+
+    A stage that is only copied from has no name: the logs of the builds tell which ones the next build
+    would take from the cache.
+    """
+    home = _HOME / "buildah"
+    used = set()
+    for log in (home / "logs").glob("*.log"):
+        used |= {
+            found[:11]
+            for found in re.findall(r"^--> (?:Using cache )?([0-9a-f]{11,64})", log.read_text(), re.M)
+        }
+    before = shutil.disk_usage(home).free
+    buildah("rm", "--all")
+    left = -1
+    while True:
+        listed = buildah(
+            "images", "--all", "--filter", "dangling=true", "--no-trunc", "--format", "{{.ID}}"
+        ).split()
+        unused = [each for each in (line.removeprefix("sha256:") for line in listed) if each[:11] not in used]
+        if not unused or len(unused) == left:
+            break
+        left = len(unused)
+        # A layer below another one is refused until that one is gone: hence the rounds.
+        subprocess.run(["buildah", "rmi", *unused], env=environment(), check=False, capture_output=True)
+    return (shutil.disk_usage(home).free - before) / 1e9
 
 
 def build_base() -> None:

@@ -49,6 +49,7 @@ from lookout.windows import (
     WindowSettings,
     load_layout,
 )
+from tests.bench.shapes import QWEN_7B, VIT_300M
 from tests.tiny_models import checkpoint
 
 FRAMES, BLOCKS, STRIDE_S = 16, 5, 8.0
@@ -59,9 +60,7 @@ PEERS = (Policy.REUSE_ALL, Policy.CACHEBLEND, Policy.VLCACHE, Policy.RANDOM_K)
 PERIOD = 15  # one window in so many is a key window
 TARGETS = {"low": (6.0, 0.92), "high": (3.0, 0.80)}  # speed-up, FLOPs saved at full size
 OVERHEAD = 0.01  # of a window's time for planning
-# Qwen2.5-7B, the language half of InternVL3-8B, and InternViT-300M: for FLOPs at full size.
-QWEN_7B = {"layers": 28, "heads": 28, "kv_heads": 4, "head_dim": 128, "hidden": 3584, "linear": 233_046_016}
-VIT_LAYERS, VIT_HIDDEN, VIT_LINEAR, VIT_PATCHES = 24, 1024, 12 * 1024**2, 4
+VIT_PATCHES = 4  # behind one visual token of InternViT-300M
 QUESTION = Question("q", "Is anyone lying?")
 
 
@@ -225,9 +224,7 @@ def full_size(
     layout: Layout, keep: list[float], policy: Policy, settings: WindowSettings, windows: int
 ) -> tuple[float, float]:
     """Mean FLOPs of the same steady windows at full size, language model and vision tower."""
-    planner = Planner(
-        replace(labelled(layout, 6), layers=QWEN_7B["layers"]), replace(settings, policy=policy)
-    )
+    planner = Planner(replace(labelled(layout, 6), layers=QWEN_7B.layers), replace(settings, policy=policy))
     blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + windows)]
     plan = planner.plan(blocks[:BLOCKS], key=True)
     language, vision = [], []
@@ -236,8 +233,8 @@ def full_size(
         plan = planner.plan(window, plan, key=False)
         seen = window if policy in WHOLE_WINDOWS else window[-1:]
         patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
-        vision.append(sum(VIT_LAYERS * (2 * VIT_LINEAR * n + 4 * VIT_HIDDEN * n * n) for n in patches))
-        language.append(window_cost(plan, [12], kv_bytes=0, **QWEN_7B).total_flops)
+        vision.append(sum(VIT_300M.flops(rows, rows * rows) for rows in patches))
+        language.append(window_cost(plan, [12], QWEN_7B, kv_bytes=0).total_flops)
     return statistics.fmean(language), statistics.fmean(vision)
 
 

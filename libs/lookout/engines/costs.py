@@ -7,31 +7,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from lookout.engines.types import Cost
+from lookout.flops import DecoderShape, causal_pairs, products
 from lookout.windows import WindowPlan, rows_in
 
 
 def window_cost(
     plan: WindowPlan,
     questions: Sequence[int],
+    shape: DecoderShape,
     *,
-    layers: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    linear: int,
-    hidden: int,
     kv_bytes: int,
 ) -> Cost:
-    """The cost of one window with questions of the given lengths in tokens.
+    """The cost of one window.
 
-    `linear` is the weights of one layer's projections and MLP. FLOPs are 2 per multiply-add; attention
-    counts the rows each row sees (4 * heads * head_dim per pair). Rows that an engine selects by itself are
-    counted at the mean cost of the reused rows.
+    Args:
+        plan: The window. Rows that the engine selects by itself are counted at the mean cost of its reused
+            rows.
+        questions: Lengths of the questions in tokens.
+        shape: Of the language model.
+        kv_bytes: Bytes of KV that the engine keeps of the window.
     """
+    layers, kv_width = shape.layers, shape.kv_heads * shape.head_dim
     rows = rows_in(plan.compute)
     old = plan.source[rows] >= 0
     fresh = int(np.count_nonzero(~old))
-    pair = 4 * heads * head_dim
     if plan.select is not None:
         early, late = plan.select.layer, layers - plan.select.layer
         reused = rows[old]
@@ -41,20 +40,21 @@ def window_cost(
         token_layers = early * len(rows) + late * late_rows
         seen = early * float(np.sum(rows + 1)) + late * late_seen
         refreshed = plan.select.rows
-        select = 2 * hidden * 2 * kv_heads * head_dim * len(rows)
+        select = products(len(rows), shape.hidden * 2 * kv_width)
     else:
         per_layer = [rows_in(plan.runs(layer)) for layer in range(layers)] if plan.layers else [rows] * layers
         token_layers = sum(len(part) for part in per_layer)
         seen = float(sum(np.sum(part + 1) for part in per_layer))
         refreshed, select = int(np.count_nonzero(old)), 0
     asked = sum(questions)
-    asked_seen = sum(count * plan.rows + count * (count + 1) // 2 for count in questions)
+    asked_pairs = sum(causal_pairs(count, plan.rows) for count in questions)
+    place = layers * 3 * kv_width
     flops = {
-        "linear": 2 * linear * token_layers,
-        "attention": int(pair * seen),
-        "place": 3 * kv_heads * head_dim * plan.rows * layers,
+        "linear": products(token_layers, shape.linear),
+        "attention": int(shape.pair_flops * seen),
+        "place": place * plan.rows,
         "select": select,
-        "questions": layers * (2 * linear * asked + pair * asked_seen) + 4 * hidden * len(questions),
+        "questions": shape.flops(asked, asked_pairs) + products(len(questions), 2 * shape.hidden),
     }
     return Cost(
         tokens_kept=plan.rows,
@@ -65,6 +65,6 @@ def window_cost(
         token_layers=token_layers,
         kv_bytes=kv_bytes,
         flops={stage: count for stage, count in flops.items() if count},
-        row_flops=layers * (2 * linear + 3 * kv_heads * head_dim),
-        pair_flops=layers * pair,
+        row_flops=shape.flops(1, 0) + place,
+        pair_flops=shape.flops(0, 1),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from lookout.errors import LookoutError
+from lookout.flops import causal_pairs
 from lookout.windows.types import Layout, StrideBlock, WindowPlan
 
 
@@ -96,7 +97,7 @@ class Cost:
 
     def full_flops(self, rows: int) -> int:
         """FLOPs of a window of `rows` rows on the same model, all of them computed, questions apart."""
-        return rows * self.row_flops + rows * (rows + 1) // 2 * self.pair_flops
+        return rows * self.row_flops + causal_pairs(rows) * self.pair_flops
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,16 +35,6 @@ class Normalise:
 def disjoint(groups: int, merge: int) -> tuple[tuple[int, ...], ...]:
     """Taps of `groups` tokens of `merge` patches each that share nothing."""
     return tuple(tuple(range(g * merge, (g + 1) * merge)) for g in range(groups))
-
-
-def linear_flops(modules: Iterable[nn.Module]) -> int:
-    """Operations of one row through every linear layer inside `modules`."""
-    return sum(
-        2 * m.in_features * m.out_features
-        for module in modules
-        for m in module.modules()
-        if isinstance(m, nn.Linear)
-    )
 
 
 def patch_rows(pixels: Pixels, patch: int) -> NDArray[np.uint8]:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from lookout.vision.base import disjoint, linear_flops
+from lookout import flops
+from lookout.vision.base import disjoint
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask, VisionError
 from lookout.vision.vit import PlainTower
 
@@ -94,8 +95,8 @@ class InternVLTower(PlainTower):
         width, layers = int(self.vision.config.hidden_size), self.vision.encoder.layer
         rows = patches + 1
         return (
-            patches * 2 * 3 * grid.patch**2 * width
-            + rows * linear_flops(layers)
-            + len(layers) * 4 * width * rows * rows
-            + groups * linear_flops([self.model.multi_modal_projector])
+            flops.products(patches, 3 * grid.patch**2 * width)
+            + flops.products(rows, flops.linear_weights(layers))
+            + flops.attention(len(layers) * rows * rows, width)
+            + flops.products(groups, flops.linear_weights([self.model.multi_modal_projector]))
         )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lookout.vision.base import linear_flops
+from lookout import flops
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask, VisionError
 from lookout.vision.vit import PlainTower
 
@@ -104,8 +104,8 @@ class LlavaOnevisionTower(PlainTower):
         patches, groups = int(grid.patches(keep).sum()), int(keep.sum())
         width, layers = int(self.vision.config.hidden_size), self.vision.encoder.layers[: self._used_layers()]
         return (
-            patches * 2 * 3 * grid.patch**2 * width
-            + patches * linear_flops([layers, self.model.multi_modal_projector])
-            + len(layers) * 4 * width * patches * patches
-            + 2 * groups * patches * grid.hidden
+            flops.products(patches, 3 * grid.patch**2 * width)
+            + flops.products(patches, flops.linear_weights([layers, self.model.multi_modal_projector]))
+            + flops.attention(len(layers) * patches * patches, width)
+            + flops.products(groups, patches * grid.hidden)
         )

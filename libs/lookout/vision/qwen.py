@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers.vision_utils import get_vision_position_ids
 
-from lookout.vision.base import BaseTower, disjoint, linear_flops
+from lookout import flops
+from lookout.vision.base import BaseTower, disjoint
 from lookout.vision.sequences import Sequences, attending
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask
 
@@ -106,12 +107,12 @@ class QwenTower(BaseTower):
         groups = int(keep.sum())
         rows = groups * self._unit
         width = int(self.vision.config.hidden_size)
-        embed = 2 * 3 * grid.temporal * grid.patch**2 * width
         mergers = [self.vision.merger, *getattr(self.vision, "deepstack_merger_list", [])]
         return (
-            rows * (embed + linear_flops(self.vision.blocks))
-            + 4 * width * self._pairs(grid, keep)
-            + groups * linear_flops(mergers)
+            flops.products(rows, 3 * grid.temporal * grid.patch**2 * width)
+            + flops.products(rows, flops.linear_weights(self.vision.blocks))
+            + flops.attention(self._pairs(grid, keep), width)
+            + flops.products(groups, flops.linear_weights(mergers))
         )
 
     @abstractmethod

@@ -527,12 +527,7 @@ class TransformersEngine:
         return window_cost(
             work.plan,
             [len(suffix) for suffix in work.suffixes],
-            layers=len(self.model.layers),
-            heads=self.model.heads,
-            kv_heads=self.model.kv_heads,
-            head_dim=self.model.head_dim,
-            linear=self.model.linear,
-            hidden=self.model.hidden,
+            self.model.shape,
             kv_bytes=work.kv.device_bytes if work.request.keep else 0,
         )
 

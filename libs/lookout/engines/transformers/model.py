@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lookout.engines.types import UnsupportedModelError
+from lookout.flops import DecoderShape, linear_weights
 from lookout.windows import NEWLINE, Rotary, WindowError
 from lookout.windows.layout import read_config
 
@@ -18,8 +19,7 @@ TEXT_MODELS = ("qwen2", "qwen3", "llama", "qwen2_5_vl_text", "qwen3_vl_text")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageModel:
-    """The stock modules a window needs. `linear` is the weights of one layer's projections and MLP, so a
-    row costs 2 * linear FLOPs a layer."""
+    """The stock modules a window needs. `linear` is the weights of one layer's projections and MLP."""
 
     layers: nn.ModuleList
     embedding: nn.Embedding
@@ -46,6 +46,18 @@ class LanguageModel:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.embedding.weight.device
+
+    @property
+    def shape(self) -> DecoderShape:
+        """The numbers that costs depend on."""
+        return DecoderShape(
+            layers=len(self.layers),
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            hidden=self.hidden,
+            linear=self.linear,
+        )
 
     @property
     def row_bytes(self) -> int:
@@ -107,7 +119,7 @@ def take_language_model(whole: Any, family: str, device: torch.device) -> Langua
         kv_heads=int(config.num_key_value_heads),
         head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
         hidden=int(config.hidden_size),
-        linear=sum(part.weight.numel() for part in layer.modules() if isinstance(part, nn.Linear)),
+        linear=linear_weights([layer]),
         limit=int(config.max_position_embeddings),
         deepstack=len(getattr(visual, "deepstack_visual_indexes", ())) if family == "qwen3_vl" else 0,
         config=config,

@@ -19,6 +19,7 @@ from lookout.engines.transformers.attention import CHUNK, Chunk, Handle, additiv
 from lookout.engines.transformers.engine import TransformersEngine
 from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import Answer, EngineError, PlanError, PositionError, Question
+from lookout.flops import causal_pairs
 from lookout.recordings import GroupPlan, PrefillSettings, Score
 from lookout.windows import EncodedFrame
 from lookout.windows.rotary import Angles, Rotary
@@ -309,9 +310,9 @@ class GroupPrefill:
         self.kv.frame_of_row.append(_frames_of(plan, offset))
         self.kv.times_us += [frame.time_us for frame in shown]
         before, self._last = self.kv.rows - plan.kept, plan
-        seen = plan.rows * before + plan.rows * (plan.rows + 1) // 2
-        asked = sum(map(len, suffixes))
-        flops = self._flops(plan.rows, seen) + self._flops(asked, asked * (before + plan.rows + asked))
+        asked, shape = sum(map(len, suffixes)), self.model.shape
+        flops = shape.flops(plan.rows, causal_pairs(plan.rows, before))
+        flops += shape.flops(asked, asked * (before + plan.rows + asked))
         return GroupCost(plan.rows, self.kv.rows, self.kv.kv_bytes, flops)
 
     def ask(
@@ -346,8 +347,7 @@ class GroupPrefill:
             if not all(np.isfinite(each).all() for each in logits):
                 raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
             texts, spent = self._texts(questions, suffixes, both)
-        rows = sum(map(len, suffixes))
-        spent += self._flops(rows, sum(len(s) * (self.kv.rows + len(s)) for s in suffixes))
+        spent += self._flops(suffixes)
         answers = tuple(
             RecordingAnswer(
                 Answer(question.id, both[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])),
@@ -479,6 +479,11 @@ class GroupPrefill:
         order = np.argsort(-shares, kind="stable")[:count]
         return tuple(Evidence(self.kv.times_us[i], round(float(shares[i]), 4)) for i in order)
 
+    def _flops(self, tails: Sequence[Sequence[int]]) -> int:
+        """Of rows behind the kept KV, each tail seeing itself."""
+        pairs = sum(len(tail) * (self.kv.rows + len(tail)) for tail in tails)
+        return self.model.shape.flops(sum(map(len, tails)), pairs)
+
     def _texts(
         self, questions: Sequence[Question], suffixes: Sequence[Sequence[int]], yes: Sequence[float]
     ) -> tuple[dict[int, str], int]:
@@ -488,7 +493,7 @@ class GroupPrefill:
         while going:
             tails = [(*suffixes[i], *texts[i]) for i in going]
             last, _ = self._ask(tails, False)
-            spent += self._flops(sum(map(len, tails)), sum(len(t) * (self.kv.rows + len(t)) for t in tails))
+            spent += self._flops(tails)
             ids = self.model.head(last).argmax(-1).tolist()
             still = []
             for i, token in zip(going, ids, strict=True):
@@ -526,10 +531,6 @@ class GroupPrefill:
         levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(out)
         out.index_copy_(1, torch.from_numpy(_visual(plan)).to(out.device), levels)
         return out
-
-    def _flops(self, rows: int, seen: int) -> int:
-        model = self.model
-        return len(model.layers) * (2 * model.linear * rows + 4 * model.heads * model.head_dim * seen)
 
 
 def _visual(plan: GroupPlan) -> Ints:

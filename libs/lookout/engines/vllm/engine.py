@@ -31,6 +31,7 @@ from lookout.engines.types import (
 from lookout.engines.vllm import internals
 from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
 from lookout.engines.vllm.store import WindowInputs
+from lookout.flops import DecoderShape
 from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_in
 from lookout.windows.layout import read_config
 
@@ -39,17 +40,12 @@ GIB = 1 << 30
 MAX_ROWS = 32768
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """The language model's numbers; `linear` is the weights of one layer's projections and MLP."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape(DecoderShape):
+    """The language model's numbers. `limit` is its positions, `deepstack` the levels of visual tokens that
+    are added to its first layers, `itemsize` the bytes of one number of KV."""
 
     family: str
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    linear: int
     limit: int
     deepstack: int
     itemsize: int
@@ -534,19 +530,11 @@ class VllmEngine:
 
     def _cost(self, work: _Work) -> Cost:
         shape, plan = self.shape, work.plan
-        counted = {
-            "layers": shape.layers,
-            "heads": shape.heads,
-            "kv_heads": shape.kv_heads,
-            "head_dim": shape.head_dim,
-            "linear": shape.linear,
-            "hidden": shape.hidden,
-        }
         kept = plan.rows * shape.row_bytes if work.request.keep else 0
-        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], kv_bytes=kept, **counted)
+        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], shape, kv_bytes=kept)
         if not work.texts:
             return cost
         # Decoding keeps its KV: each row is computed once, the question's rows once more.
         tails = [len(work.suffixes[place]) + len(text) for place, text in work.texts.items()]
-        described = window_cost(plan, tails, kv_bytes=0, **counted).flops["questions"]
+        described = window_cost(plan, tails, shape, kv_bytes=0).flops["questions"]
         return replace(cost, flops={**cost.flops, "describe": described})

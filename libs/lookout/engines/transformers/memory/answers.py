@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from lookout import flops
 from lookout.engines.transformers.engine import TransformersEngine
 from lookout.engines.transformers.memory.attention import AskPass, run_pass
 from lookout.engines.transformers.memory.clock import clock
@@ -221,7 +222,9 @@ def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskC
     seen = sum(held.keys.shape[1] for held in state.states if held is not None)
     moved = [trace.transfer for trace in traces]
     scored = sum(trace.scored for trace in traces)
-    flops = layers * 2 * model.linear * rows + 4 * model.heads * model.head_dim * rows * seen
+    computed = flops.products(layers * rows, model.linear) + flops.attention(
+        rows * seen, model.heads * model.head_dim
+    )
     return AskCost(
         question_tokens=rows,
         memory_tokens=sum(trace.tokens for trace in traces) / layers,
@@ -229,7 +232,7 @@ def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskC
         window_tokens=len(state.layout.window_rows),
         bytes_moved=sum(m.early_bytes + m.late_bytes + m.wasted_bytes for m in moved),
         copies=sum(m.early_copies + m.late_copies + m.wasted_copies for m in moved),
-        flops=flops + 2 * model.kv_heads * model.head_dim * scored,
+        flops=computed + flops.products(scored, model.kv_heads * model.head_dim),
         first_token_s=spent,
         retrieve_s=sum(trace.retrieve_s for trace in traces),
         move_s=sum(trace.move_s for trace in traces),

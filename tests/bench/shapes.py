@@ -1,0 +1,10 @@
+"""Shapes of full-size models, for costs that the benches state beside what they measured."""
+
+from __future__ import annotations
+
+from lookout.flops import DecoderShape
+
+#: Qwen2.5-7B, the language half of InternVL3-8B and of Qwen2.5-VL-7B
+QWEN_7B = DecoderShape(layers=28, heads=28, kv_heads=4, head_dim=128, hidden=3584, linear=233_046_016)
+#: InternViT-300M, the vision tower of InternVL3-8B
+VIT_300M = DecoderShape(layers=24, heads=16, kv_heads=16, head_dim=64, hidden=1024, linear=12 * 1024**2)

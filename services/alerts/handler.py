@@ -9,6 +9,7 @@ import structlog
 
 from lookout import rules
 from lookout.rules import IncidentEvent, RuleError, Verdict, WatchState
+from lookout.rules.messages import verdict_of
 from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
 from lookout.runtime.settings import digest
 from lookout.services.alerts import convert
@@ -82,7 +83,7 @@ class AlertsHandler(Handler[CameraState]):
         """Step the watch that the verdict belongs to."""
         try:
             verdict = from_json(record.value, verdicts_pb2.Verdict)
-            answer = convert.answer(verdict)
+            answer = verdict_of(verdict)
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
         if (answer.epoch, answer.window) < (state.epoch, state.window):

@@ -6,7 +6,7 @@ import fnmatch
 from dataclasses import replace
 
 from lookout.rules import Outcome, Rule, Verdict
-from lookout.services.alerts import convert
+from lookout.rules.messages import rule_of
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import CAMERA_OFFLINE
 
@@ -36,7 +36,7 @@ def offline_answer(
     if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, each) for each in watch.cameras):
         return None
     silent = answer.outcome is Outcome.GAP and verdict.reason == SILENCE
-    rule: Rule = replace(convert.rule(watch.rule), zones=())
+    rule: Rule = replace(rule_of(watch.rule), zones=())
     return replace(
         answer,
         epoch=0,

@@ -18,9 +18,9 @@ from lookout import rules
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
 from lookout.rules import CoverageInterval, Outcome
+from lookout.rules.messages import verdict_of
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, WireError, from_json
-from lookout.wire.message_json import enum_name
 
 UNSEEN = "unseen"
 _COLUMNS = (*(outcome.value for outcome in Outcome), UNSEEN)
@@ -96,25 +96,9 @@ def _interval(camera: str, watch: str, outcome: str, start_ms: int, end_ms: int)
 def _read(values: Iterable[bytes]) -> Iterator[rules.Verdict]:
     for value in values:
         try:
-            verdict = from_json(value, Verdict)
-            name = enum_name("Outcome", Verdict.Outcome.Name(verdict.outcome))
-            outcome = Outcome(name)
-        except (WireError, ValueError):
+            yield verdict_of(from_json(value, Verdict), rules.Rule())
+        except (WireError, rules.RuleError):
             continue
-        if outcome is Outcome.ANSWERED and verdict.basis == "idle":
-            outcome = Outcome.IDLE
-        yield rules.Verdict(
-            camera=verdict.camera,
-            epoch=verdict.epoch,
-            window=verdict.window,
-            watch=verdict.watch,
-            version=verdict.watch_version,
-            outcome=outcome,
-            p_yes=verdict.p_yes,
-            start_ms=verdict.start.ToMilliseconds(),
-            end_ms=verdict.end.ToMilliseconds(),
-            rule=rules.Rule(),
-        )
 
 
 def _wanted(verdict: rules.Verdict, camera: str | None, watch: str | None) -> bool:

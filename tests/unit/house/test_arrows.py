@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "recordings": {"codec", "pruning", "vision", "windows"},
     "memory": {"codec", "pruning", "vision", "windows"},
     "engines": {"pruning", "vision", "windows", "recordings", "memory", "flops"},
-    "rules": set(),
+    "rules": {"v1"},
     "analysis": {"codec", "pruning", "vision", "windows", "recordings", "engines", "models"},
     "pipeline": {"codec", "pruning", "vision", "windows", "memory", "engines", "models"},
     "verification": {

@@ -1,14 +1,13 @@
-"""The alerts service's state survives its checkpoint, and what cannot be followed is refused by name."""
+"""The alerts service's state survives its checkpoint."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookout.rules import Coverage, Incident, Outcome, RuleError, WatchState
+from lookout.rules import Coverage, Incident, WatchState
 from lookout.services.alerts import convert
-from lookout.v1 import verdicts_pb2, watches_pb2
+from lookout.v1 import verdicts_pb2
 from tests.clock import at
 
 frames = st.builds(
@@ -44,40 +43,3 @@ states = st.builds(
 @given(states)
 def test_state_survives_the_checkpoint(state: WatchState) -> None:
     assert convert.unpack(convert.pack("fall", "Is anyone lying?", state)) == state
-
-
-def test_a_rule_from_the_wire_has_defaults() -> None:
-    rule = convert.rule(watches_pb2.Rule())
-    assert (rule.threshold, rule.clear, rule.k, rule.n) == (0.5, 0.5, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("bad", "named"),
-    [
-        ({"threshold": 1.5}, "threshold"),
-        ({"k": 3, "n": 2}, "k of n"),
-        ({"schedule": [watches_pb2.ScheduleEntry(start="25:00", end="03:00")]}, "25:00"),
-        ({"schedule": [watches_pb2.ScheduleEntry(start="01:00", end="03:00", time_zone="Mars/X")]}, "Mars/X"),
-        ({"zones": [watches_pb2.Zone(name="door")]}, "door"),
-    ],
-)
-def test_a_rule_that_cannot_be_followed_names_why(bad: dict[str, object], named: str) -> None:
-    with pytest.raises(RuleError, match=named):
-        convert.rule(watches_pb2.Rule(**bad))  # type: ignore[arg-type]
-
-
-def test_an_idle_answer_is_told_apart() -> None:
-    verdict = verdicts_pb2.Verdict(outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED, basis="idle")
-    assert convert.answer(verdict).outcome is Outcome.IDLE
-
-
-def test_activity_bits() -> None:
-    verdict = verdicts_pb2.Verdict(
-        outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED,
-        activity=bytes([0b10, 0b1]),
-        activity_rows=3,
-        activity_cols=4,
-    )
-    activity = convert.answer(verdict).activity
-    assert activity is not None
-    assert activity.cells == {1, 8}

@@ -1,0 +1,82 @@
+"""Messages of the wire as the plain data that the rules work on."""
+
+from __future__ import annotations
+
+from datetime import time
+
+from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, Verdict, Zone
+from lookout.v1 import verdicts_pb2, watches_pb2
+
+__all__ = ["rule_of", "verdict_of"]
+
+_OUTCOMES = {
+    verdicts_pb2.Verdict.OUTCOME_ANSWERED: Outcome.ANSWERED,
+    verdicts_pb2.Verdict.OUTCOME_GAP: Outcome.GAP,
+    verdicts_pb2.Verdict.OUTCOME_SKIPPED: Outcome.SKIPPED,
+    verdicts_pb2.Verdict.OUTCOME_DEGRADED: Outcome.DEGRADED,
+}
+
+
+def rule_of(message: watches_pb2.Rule) -> Rule:
+    """The rule of a watch, with defaults for what is not set.
+
+    Raises:
+        RuleError: A field has a value that cannot be followed.
+    """
+    return Rule(
+        threshold=message.threshold or 0.5,
+        clear_threshold=message.clear_threshold or None,
+        k=message.k or 1,
+        n=message.n or message.k or 1,
+        cooldown_ms=round(message.cooldown_s * 1000),
+        schedule=tuple(_entry(span) for span in message.schedule),
+        zones=tuple(Zone(tuple((p.x, p.y) for p in zone.points), zone.name) for zone in message.zones),
+    )
+
+
+def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
+    try:
+        start, end = time.fromisoformat(message.start), time.fromisoformat(message.end)
+    except ValueError as error:
+        raise RuleError(f"schedule: {message.start!r} to {message.end!r} are not times like 22:00") from error
+    return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
+
+
+def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Verdict:
+    """A verdict as the rules see it.
+
+    Args:
+        verdict: The message.
+        rule: The rule to follow; None: the one that the message carries.
+
+    Raises:
+        RuleError: The outcome is unknown, or the rule cannot be followed.
+    """
+    outcome = _OUTCOMES.get(verdict.outcome)
+    if outcome is None:
+        raise RuleError(f"verdict {verdict.id}: outcome {verdict.outcome} is unknown")
+    if outcome is Outcome.ANSWERED and verdict.basis == "idle":
+        outcome = Outcome.IDLE
+    return Verdict(
+        camera=verdict.camera,
+        epoch=verdict.epoch,
+        window=verdict.window,
+        watch=verdict.watch,
+        version=verdict.watch_version,
+        outcome=outcome,
+        p_yes=verdict.p_yes,
+        start_ms=verdict.start.ToMilliseconds(),
+        end_ms=verdict.end.ToMilliseconds(),
+        rule=rule_of(verdict.rule) if rule is None else rule,
+        activity=_activity(verdict),
+        evidence=tuple(frame.SerializeToString(deterministic=True) for frame in verdict.evidence),
+    )
+
+
+def _activity(verdict: verdicts_pb2.Verdict) -> Activity | None:
+    cells = verdict.activity_rows * verdict.activity_cols
+    if not cells:
+        return None
+    bits = int.from_bytes(verdict.activity, "little")
+    active = frozenset(cell for cell in range(cells) if bits >> cell & 1)
+    return Activity(verdict.activity_rows, verdict.activity_cols, active)

@@ -1,0 +1,60 @@
+"""Messages of the wire as the rules see them; what cannot be followed is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookout.rules import Outcome, Rule, RuleError
+from lookout.rules.messages import rule_of, verdict_of
+from lookout.v1 import verdicts_pb2, watches_pb2
+
+
+def test_a_rule_from_the_wire_has_defaults() -> None:
+    rule = rule_of(watches_pb2.Rule())
+    assert (rule.threshold, rule.clear, rule.k, rule.n) == (0.5, 0.5, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({"threshold": 1.5}, "threshold"),
+        ({"k": 3, "n": 2}, "k of n"),
+        ({"schedule": [watches_pb2.ScheduleEntry(start="25:00", end="03:00")]}, "25:00"),
+        ({"schedule": [watches_pb2.ScheduleEntry(start="01:00", end="03:00", time_zone="Mars/X")]}, "Mars/X"),
+        ({"zones": [watches_pb2.Zone(name="door")]}, "door"),
+    ],
+)
+def test_a_rule_that_cannot_be_followed_names_why(bad: dict[str, object], named: str) -> None:
+    with pytest.raises(RuleError, match=named):
+        rule_of(watches_pb2.Rule(**bad))  # type: ignore[arg-type]
+
+
+def test_an_idle_answer_has_an_outcome_of_its_own() -> None:
+    verdict = verdicts_pb2.Verdict(outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED, basis="idle")
+    assert verdict_of(verdict).outcome is Outcome.IDLE
+
+
+def test_activity_bits_become_cells() -> None:
+    verdict = verdicts_pb2.Verdict(
+        outcome=verdicts_pb2.Verdict.OUTCOME_ANSWERED,
+        activity=bytes([0b10, 0b1]),
+        activity_rows=3,
+        activity_cols=4,
+    )
+    activity = verdict_of(verdict).activity
+    assert activity is not None
+    assert activity.cells == {1, 8}
+
+
+def test_a_rule_given_takes_the_place_of_the_message_s_own() -> None:
+    verdict = verdicts_pb2.Verdict(
+        outcome=verdicts_pb2.Verdict.OUTCOME_GAP, rule=watches_pb2.Rule(threshold=1.5)
+    )
+    assert verdict_of(verdict, Rule()).outcome is Outcome.GAP
+    with pytest.raises(RuleError, match="threshold"):
+        verdict_of(verdict)
+
+
+def test_an_unknown_outcome_is_refused_by_name() -> None:
+    with pytest.raises(RuleError, match="v-1: outcome 0"):
+        verdict_of(verdicts_pb2.Verdict(id="v-1"))

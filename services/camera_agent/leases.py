@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import redis
@@ -19,22 +19,9 @@ AGENTS = "lookout:{agents}:alive"
 LEASE = "lookout:{{{camera}}}:agent"
 REPORT = "lookout:{{{camera}}}:report"
 
-# KEYS: lease. ARGV: agent, milliseconds. 1: it is ours now.
-_TAKE = """
-local holder = redis.call('GET', KEYS[1])
-if not holder then return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') and 1 or 0 end
-if holder == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1 end
-return 0
-"""
-_GIVE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A lease and when it ends by this process's monotonic clock."""
-
-    camera: str
-    until: float
+def _script(name: str) -> str:
+    return resources.files("lookout.services.camera_agent").joinpath("scripts", f"{name}.lua").read_text()
 
 
 def preferred(camera: str, agents: Iterable[str]) -> str | None:
@@ -60,8 +47,8 @@ class Leases:
         self._agent = agent
         self._lease_s = lease_s
         self._held: dict[str, float] = {}
-        self._take = client.register_script(_TAKE)
-        self._give = client.register_script(_GIVE)
+        self._take = client.register_script(_script("take"))
+        self._give = client.register_script(_script("give_back"))
 
     def holds(self, camera: str) -> bool:
         """Return whether this agent may publish for a camera now."""

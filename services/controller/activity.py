@@ -85,7 +85,6 @@ class Activity:
         self._watches: defaultdict[str, WatchActivity] = defaultdict(WatchActivity)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="activity", daemon=True)
-        self.seen_at = 0.0
 
     def start(self) -> None:
         """Begin to follow."""
@@ -152,5 +151,4 @@ class Activity:
                     self._watches[alert.watch].take_alert(alert)
         except WireError:
             return
-        self.seen_at = time.monotonic()
         self._changed()

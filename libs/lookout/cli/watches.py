@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated
 
@@ -287,9 +286,3 @@ def _parse_of(text: str) -> tuple[int, int]:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise CliError(f"--of {text!r} is not like 2/3 (yes in 2 of the last 3 windows)")
     return int(match[1]), int(match[2])
-
-
-def as_dict(watch: Watch) -> dict[str, object]:
-    """A watch as plain data."""
-    data: dict[str, object] = json.loads(to_json(watch))
-    return data

@@ -37,7 +37,6 @@ MAX_JOB = 16 << 20
 @dataclass(frozen=True, slots=True)
 class _Channels:
     jobs: int
-    replies: int
     files: socket.socket
     shared_in: int
     shared_out: int
@@ -109,7 +108,7 @@ def _import_early(modules: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     """Give up what decoding does not need, then decode until the parent hangs up."""
     jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
-    channels = _Channels(jobs_fd, replies_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
+    channels = _Channels(jobs_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
     settings = json.loads(arguments[5])
     try:
         _import_early(settings["modules"])

@@ -37,11 +37,10 @@ from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.engines.transformers.prefill import GroupPrefill, RecordingAnswer
 from lookout.errors import LookoutError
-from lookout.pruning import PrunePolicy, Sample, prune_block
-from lookout.pruning.masks import Carry
+from lookout.pruning import Carry, PrunePolicy, Sample
 from lookout.recordings import GroupPlanner, Mode, PrefillSettings, Score, Timings, run_groups
-from lookout.vision import FrameInput, Tower, load_tower
-from lookout.windows import EncodedFrame
+from lookout.strides import EncodedStrides, StrideFrame, encode_strides
+from lookout.vision import Tower, load_tower
 
 QUESTION_ROOM = 512
 """Positions kept free for a question and its answer."""
@@ -385,36 +384,22 @@ class Analyzer:
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
 
-    def encode(self, frames: Sequence[FileFrame], settings: AnalysisSettings, carry: Carry | None) -> Encoded:
+    def encode(
+        self, frames: Sequence[FileFrame], settings: AnalysisSettings, carry: Carry | None
+    ) -> EncodedStrides:
         """Sampled frames as the language model's tokens, stride by stride; see `AnalysisSettings.prune`."""
-        grid, policy = self.tower.grid, PrunePolicy(everything=not settings.prune)
-        step = 1e6 / settings.fps
-        inputs: list[FrameInput] = []
-        facts: list[tuple[int, int, int, bool]] = []
-        for begin in range(0, len(frames), settings.stride_frames):
-            stride = frames[begin : begin + settings.stride_frames]
-            samples = [Sample(f.pixels, Basis.LUMA, intra=f.picture.intra, corrupt=f.corrupt) for f in stride]
-            masks, carry = prune_block(samples, grid, policy, carry)
-            for mask in masks:
-                members = [stride[i] for i in mask.frames]
-                inputs.append(FrameInput(np.stack([f.pixels for f in members]), mask.keep))
-                mean = sum(f.time_us for f in members) // len(members)
-                facts.append((members[0].time_us, round(members[0].slot * step), mean, mask.anchor))
-        found = self.tower.encode(inputs)
-        encoded = [
-            EncodedFrame(at, anchor, each.keep, tokens.tokens, tokens.deepstack, slot, mean)
-            for (at, slot, mean, anchor), each, tokens in zip(facts, inputs, found, strict=True)
+        members = [
+            StrideFrame(
+                Sample(each.pixels, Basis.LUMA, intra=each.picture.intra, corrupt=each.corrupt),
+                each.time_us,
+                each.slot,
+            )
+            for each in frames
         ]
-        return Encoded(encoded, carry, self.tower.flops(inputs))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """Encoded frames, what the next stride must know, and the tower's FLOPs."""
-
-    frames: list[EncodedFrame]
-    carry: Carry | None
-    flops: int
+        size = settings.stride_frames
+        strides = [members[begin : begin + size] for begin in range(0, len(members), size)]
+        policy, step_us = PrunePolicy(everything=not settings.prune), max(1, round(1e6 / settings.fps))
+        return encode_strides(strides, self.tower, policy, step_us, carry)
 
 
 class _Run:
@@ -483,13 +468,14 @@ class _Run:
             self._open = _Open(group.part, prefill)
         state = self._open
         found = self.analyzer.encode(group.frames, self.settings, state.carry)
-        plan = self._planner.plan(str(group.part.number), found.frames, state.prefill.last)
-        cost = state.prefill.add(plan, found.frames)
+        frames = [frame for stride in found.strides for frame in stride]
+        plan = self._planner.plan(str(group.part.number), frames, state.prefill.last)
+        cost = state.prefill.add(plan, frames)
         state.carry = found.carry
         state.frames += len(group.frames)
-        state.tokens += sum(len(frame.kept) for frame in found.frames)
-        state.tokens_total += tokens * len(found.frames)
-        state.vision_flops += found.flops
+        state.tokens += sum(len(frame.kept) for frame in frames)
+        state.tokens_total += tokens * len(frames)
+        state.vision_flops += self.analyzer.tower.flops(found.inputs)
         state.prefill_flops += cost.flops
 
     def _finish(self, part: Part) -> None:

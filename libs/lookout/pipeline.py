@@ -13,17 +13,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lookout import models
-from lookout.codec import Basis, DecodeRequest, SampledFrame, SamplingGrid, SoftwareDecoder, Tail, cut
+from lookout.codec import DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
-from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy, Sample, prune_block
-from lookout.vision import FrameInput, load_tower
-from lookout.windows import DEFAULT_PRESET, PRESETS, EncodedFrame, Planner, StrideBlock, WindowPlan
+from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
+from lookout.strides import StrideFrame, encode_strides
+from lookout.vision import load_tower
+from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock, WindowPlan
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
@@ -172,7 +170,7 @@ class Pipeline:
             if request.expected is None or not decoded.continued:
                 number, began_us = number + 1, piece.start_us
             for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
-                yield _Frame(f"{path.stem}/{number}", began_us, frame, pixels)
+                yield _Frame(f"{path.stem}/{number}", began_us, StrideFrame.of(frame, pixels))
             request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
 
     def _encode(self, frames: Iterable[_Frame]) -> Iterator[_Block]:
@@ -182,26 +180,14 @@ class Pipeline:
         for (name, index), group in groupby(frames, self._stride_of):
             members = list(group)
             carry, stream = (carry if name == stream else None), name
-            masks, carry = prune_block([each.sample for each in members], self._grid, self._policy, carry)
-            tokens = self._tower.encode(
-                [FrameInput(np.stack([members[i].pixels for i in mask.frames]), mask.keep) for mask in masks]
+            found = encode_strides(
+                [[each.frame for each in members]], self._tower, self._policy, self._step_us, carry
             )
-            encoded = tuple(
-                EncodedFrame(
-                    time_us=members[mask.frames[0]].sampled.stream_us,
-                    anchor=mask.anchor,
-                    keep=mask.keep,
-                    tokens=found.tokens,
-                    deepstack=found.deepstack,
-                    slot_us=members[mask.frames[0]].sampled.slot * self._step_us,
-                    label_us=sum(members[i].sampled.stream_us for i in mask.frames) // len(mask.frames),
-                )
-                for mask, found in zip(masks, tokens, strict=True)
-            )
-            yield _Block(name, members[0].began_us, StrideBlock(name, index, encoded))
+            carry = found.carry
+            yield _Block(name, members[0].began_us, StrideBlock(name, index, found.strides[0]))
 
     def _stride_of(self, frame: _Frame) -> tuple[str, int]:
-        return frame.stream, frame.sampled.slot // self._samples
+        return frame.stream, frame.frame.slot // self._samples
 
     def _answer(self, blocks: Iterable[_Block]) -> Iterator[Verdict]:
         """Plan and run a window at the end of every block of one stream."""
@@ -233,25 +219,11 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """A sampled frame, and when its stream began in the source. pixels: uint8 [height, width, 3]."""
+    """A sampled frame, and when its stream began in the source."""
 
     stream: str
     began_us: int
-    sampled: SampledFrame
-    pixels: NDArray[np.uint8]
-
-    @property
-    def sample(self) -> Sample:
-        """The frame as pruning sees it."""
-        info, motion = self.sampled.info, self.sampled.motion
-        return Sample(
-            self.pixels,
-            Basis.LUMA if motion is None else motion.basis,
-            v=None if motion is None else motion.v,
-            r=None if motion is None else motion.r,
-            intra=info.key,
-            corrupt=info.corrupt,
-        )
+    frame: StrideFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -192,7 +192,7 @@ def main() -> None:
         for kind in {LUMA, *kinds}
     }
     needed = STRIDES * FRAMES
-    whole = {name for name in frames if all(len(one[name].samples) >= needed for one in seen.values())}
+    whole = {name for name in frames if all(len(one[name].frames) >= needed for one in seen.values())}
     made = {
         kind: masked(tower, {name: seen[source][name] for name in sorted(whole)}, kind)
         for kind, source in ((DENSE, LUMA), *((kind, kind) for kind in kinds))

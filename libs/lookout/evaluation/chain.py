@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from lookout.codec import Basis, DecodeRequest, Limits, SamplingGrid
+from lookout.codec import DecodeRequest, Limits, SamplingGrid
 from lookout.engines import Engine, Question, WindowAnswer, WindowRequest
-from lookout.pruning import GatherSettings, MotionGather, PrunePolicy, Sample, prune_block
-from lookout.vision import FrameInput, Grid, Tower
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowPlan
+from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
+from lookout.strides import StrideFrame, encode_strides, strides_of
+from lookout.vision import Grid, Tower
+from lookout.windows import Planner, StrideBlock, WindowPlan
 
 LONGEST_S = 3600.0
 """Seconds of a clip that are decoded."""
@@ -23,15 +22,11 @@ class ClipFrames:
     """The sampled frames of a clip.
 
     Attributes:
-        samples: What the prune stage sees of each frame.
-        times_us: Each frame's own time in the clip.
-        slots: The sampling point each was taken for.
-        step_us: Distance of sampling points.
+        frames: In the order of time.
+        step_us: Microseconds between two points of the sampling grid.
     """
 
-    samples: list[Sample]
-    times_us: list[int]
-    slots: list[int]
+    frames: list[StrideFrame]
     step_us: int
 
 
@@ -70,25 +65,10 @@ def read_clip(path: Path | str, grid: Grid, fps: float = 2.0, *, vectors: bool =
         limits=Limits(seconds=LONGEST_S),
     )
     decoded = SoftwareDecoder().decode(Path(path).read_bytes(), request)
-    samples = []
-    for pixels, frame in zip(decoded.pixels, decoded.frames, strict=True):
-        info, motion = frame.info, frame.motion
-        samples.append(
-            Sample(
-                pixels,
-                Basis.LUMA if motion is None else motion.basis,
-                v=None if motion is None else motion.v,
-                r=None if motion is None else motion.r,
-                intra=info.key,
-                corrupt=info.corrupt,
-            )
-        )
-    return ClipFrames(
-        samples,
-        [frame.stream_us for frame in decoded.frames],
-        [frame.slot for frame in decoded.frames],
-        step_us,
-    )
+    frames = [
+        StrideFrame.of(frame, pixels) for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
+    ]
+    return ClipFrames(frames, step_us)
 
 
 def stride_blocks(
@@ -100,39 +80,25 @@ def stride_blocks(
     *,
     tail: bool = False,
 ) -> list[StrideBlock]:
-    """The pruned and encoded blocks of a clip.
+    """The pruned and encoded blocks of a clip; a stride without a frame is an empty block.
 
     Args:
         stream: Name of the stream.
         clip: The sampled frames.
         tower: The vision tower.
         policy: What is kept of each frame.
-        samples: Frames of a block.
+        samples: Grid points of a block.
         tail: Whether the frames behind the last whole block make a shorter one; they are left out otherwise.
     """
     out: list[StrideBlock] = []
-    carry = None
-    count = len(clip.samples)
-    for index in range(-(-count // samples) if tail else count // samples):
-        rows = range(index * samples, min((index + 1) * samples, count))
-        mine = [clip.samples[row] for row in rows]
-        masks, carry = prune_block(mine, tower.grid, policy, carry)
-        inputs = [FrameInput(np.stack([mine[i].pixels for i in mask.frames]), mask.keep) for mask in masks]
-        frames = []
-        for mask, encoded in zip(masks, tower.encode(inputs), strict=True):
-            times = [clip.times_us[rows[i]] for i in mask.frames]
-            frames.append(
-                EncodedFrame(
-                    times[0],
-                    mask.anchor,
-                    mask.keep,
-                    encoded.tokens,
-                    encoded.deepstack,
-                    slot_us=clip.slots[rows[mask.frames[0]]] * clip.step_us,
-                    label_us=round(sum(times) / len(times)),
-                )
-            )
-        out.append(StrideBlock(stream, index, tuple(frames)))
+    carry: Carry | None = None
+    for index, members in strides_of(clip.frames, samples):
+        if not tail and clip.frames[-1].slot < (index + 1) * samples - 1:
+            break
+        out += [StrideBlock(stream, empty, ()) for empty in range(len(out), index)]
+        found = encode_strides([members], tower, policy, clip.step_us, carry)
+        carry = found.carry
+        out.append(StrideBlock(stream, index, found.strides[0]))
     return out
 
 

@@ -15,8 +15,9 @@ from lookout.engines import EngineError, Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import TEXT_MODELS, take_language_model
 from lookout.errors import LookoutError
-from lookout.evaluation.chain import ClipFrames, read_clip, stride_blocks
+from lookout.evaluation.chain import ClipFrames, read_clip
 from lookout.pruning import PrunePolicy
+from lookout.strides import encode_strides
 from lookout.vision import Tower, VisionError, load_tower
 from lookout.windows import (
     LAYOUT_FILE,
@@ -138,10 +139,11 @@ def check_model(
     """
     loaded = _load(Path(folder), device, dtype)
     found = read_clip(clip, loaded.tower.grid, fps, vectors=False)
-    if len(found.samples) < frames:
-        raise CheckError(f"{clip}: {len(found.samples)} samples at {fps:g} a second, {frames} are compared")
-    seen = ClipFrames(found.samples[:frames], found.times_us[:frames], found.slots[:frames], found.step_us)
-    blocks = stride_blocks("check/0", seen, loaded.tower, PrunePolicy(everything=True), frames)
+    if len(found.frames) < frames:
+        raise CheckError(f"{clip}: {len(found.frames)} samples at {fps:g} a second, {frames} are compared")
+    seen = ClipFrames(found.frames[:frames], found.step_us)
+    made = encode_strides([seen.frames], loaded.tower, PrunePolicy(everything=True), seen.step_us)
+    blocks = [StrideBlock("check/0", 0, made.strides[0])]
     plan = Planner(loaded.layout, WindowSettings(1, samples=frames, stride_s=frames / fps)).plan(blocks)
     stock = _stock_inputs(loaded, seen)
     comparisons = [
@@ -195,7 +197,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
     """What the stock processor makes of the sampled frames and a question."""
     from transformers.video_utils import VideoMetadata
 
-    video = np.stack([sample.pixels for sample in seen.samples])
+    video = np.stack([frame.sample.pixels for frame in seen.frames])
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
     text = loaded.processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
@@ -203,11 +205,12 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
     # Qwen2.5-VL counts positions on the even grid, Qwen3-VL prints the frames' own times.
     own_times = loaded.layout.family == "qwen3_vl"
     fps = 1e6 if own_times else 1e6 / seen.step_us
+    times = [frame.time_us for frame in seen.frames]
     metadata = VideoMetadata(
-        total_num_frames=seen.times_us[-1] + 1 if own_times else len(video),
+        total_num_frames=times[-1] + 1 if own_times else len(video),
         fps=fps,
         duration=len(video) * seen.step_us / 1e6,
-        frames_indices=seen.times_us if own_times else list(range(len(video))),
+        frames_indices=times if own_times else list(range(len(video))),
     )
     made = loaded.processor(
         text=[text],
@@ -225,7 +228,7 @@ def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Compari
     name = "pixel_values_videos" if "pixel_values_videos" in stock else "pixel_values"
     theirs = stock[name].float()
     mean, std = (torch.tensor(part).view(3, 1, 1) for part in _normalisation(loaded.processor))
-    pixels = torch.stack([torch.from_numpy(sample.pixels) for sample in seen.samples])
+    pixels = torch.stack([torch.from_numpy(frame.sample.pixels) for frame in seen.frames])
     ours = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
     if "qwen" in loaded.layout.family:
         ours = _qwen_patches(ours, loaded.tower)

@@ -75,7 +75,7 @@ def test_pixels_and_positions_that_differ_are_shown(monkeypatch: pytest.MonkeyPa
 
     def late(*args: Any, **extra: Any) -> ClipFrames:
         clip = read(*args, **extra)
-        return replace(clip, slots=[slot * 3 for slot in clip.slots])
+        return replace(clip, frames=[replace(each, slot=each.slot * 3) for each in clip.frames])
 
     monkeypatch.setattr(check, "read_clip", late)
     monkeypatch.setattr(check, "_normalisation", lambda processor: ([0.1] * 3, [0.2] * 3))

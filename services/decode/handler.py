@@ -32,7 +32,15 @@ from lookout.services.decode.quota import Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.decode.stream import Stream, began_ms, captured_ms, ended_ms, span_us
-from lookout.store import Array, LineageBrokenError, StoreFullError, StoreLifecycle, TensorStore, Unread
+from lookout.store import (
+    Array,
+    CameraQuotaError,
+    Keeper,
+    LineageBrokenError,
+    StoreLifecycle,
+    TensorStore,
+    Unread,
+)
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
@@ -92,6 +100,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         backend: str = "software",
     ) -> None:
         self._settings, self._decoder, self._store = settings, decoder, store
+        self._keeper = Keeper(store, clock)
         self._records, self._clock = records, clock
         self._claims = Claims(settings.claim_s, clock)
         self._uris = UriFetcher(
@@ -134,6 +143,16 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         state.usage = state.usage.at(record.timestamp_ms, self._settings.quota)
         if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
             return self._skipped(state, record, exceeded)
+        try:
+            self._keeper.check(state.camera)
+            result = self._segment(state, record)
+        except CameraQuotaError as error:
+            return self._skipped(state, record, f"quota: {error}")
+        self._keeper.forget(state.camera)
+        state.quiet_s, state.ticked_at, state.reconfigured = 0.0, None, False
+        return result
+
+    def _segment(self, state: CameraState, record: Record) -> Result:
         stream = state.stream
         broken = self._broken(state, record)
         expected = None if broken or not stream.open else self._expected(stream)
@@ -144,7 +163,6 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             decoded = self._decode(value, expected, stream.next_sample)
         finally:
             state.usage = state.usage.add(work_s=self._clock() - started)
-        state.quiet_s, state.ticked_at, state.reconfigured = 0.0, None, False
         if expected is not None and decoded.continued:
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded, decoded.end_stream_us)
@@ -215,6 +233,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _offline(self, state: CameraState) -> Result:
         gap = self._gap(state, "silence")
+        self.counts["gaps"] += 1
         state.stream = replace(state.stream, silent=True)
         return Result([gap], self._checkpoint(state))
 
@@ -297,6 +316,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if len(decoded.pixels):
             message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))
             tags.append(message.segment.pixels)
+        self.counts["gaps"] += len(before)
         self.counts["segments"] += 1
         self.counts["frames"] += len(decoded.frames)
         self.counts["corrupt"] += decoded.facts.corrupt
@@ -305,7 +325,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return Result([*before, output], self._checkpoint(state))
 
     def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: DecodedSegment) -> TensorRef:
-        """Put the pixels into the store. Raises TransientError while it is full."""
+        """Put the pixels into the store. Raises what `Keeper.put` raises."""
         body = message.segment
         at = f"{body.segment.partition}.{body.segment.offset}"
         ref = TensorRef(
@@ -318,10 +338,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             input=body.segment,
         )
         seconds = (body.end_us - body.start_us) / 1e6
-        try:
-            return self._store.put(ref, decoded.pixels, Unread(body.segment.partition, seconds))
-        except StoreFullError as error:
-            raise TransientError(str(error)) from error
+        return self._keeper.put(ref, decoded.pixels, Unread(body.segment.partition, seconds))
 
     # -- events
 
@@ -359,7 +376,6 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _gap(self, state: CameraState, reason: str) -> Output:
         """The end of the present epoch."""
         at = state.stream.watermark_us
-        self.counts["gaps"] += 1
         event = StreamEvent(kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason)
         return self._event(state, event)
 

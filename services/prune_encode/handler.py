@@ -40,9 +40,10 @@ from lookout.services.prune_encode.encoder import Encoded, Encoder
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import (
     Array,
+    CameraQuotaError,
+    Keeper,
     LineageBrokenError,
     StoreError,
-    StoreFullError,
     StoreLifecycle,
     TensorClient,
     TensorStore,
@@ -132,6 +133,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     ) -> None:
         self._settings, self._encoder, self._model = settings, encoder, model_digest
         self._store, self._client, self._records, self._clock = store, client, records, clock
+        self._keeper = Keeper(store, clock)
         self._grid = (
             encoder.tower.grid_for(settings.input_height, settings.input_width)
             if settings.input_height and settings.input_width
@@ -196,6 +198,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self._store.release(made.kept)  # nobody will read what a part of the record's blocks left there
             raise
         state.open = now
+        if made.kept and not made.counts["over quota"]:
+            self._keeper.forget(state.camera)
         with self._counting:
             self.counts += made.counts
         return Result(made.outputs, self._checkpoint(now))
@@ -292,7 +296,36 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         source: RecordRef,
         made: Made,
     ) -> Carry | None:
-        """Write one block; the carry-over behind it. Raises TransientError before anything is kept."""
+        """Write one block; the carry-over behind it. A block that cannot be kept because its camera is over
+        its quota is written without frames.
+
+        Raises:
+            TransientError: Its pixels, or room for its tokens, cannot be had for now.
+        """
+        before = len(made.kept)
+        try:
+            if chosen:
+                self._keeper.check(camera)
+            return self._write(camera, now, index, chosen, carry=carry, source=source, made=made)
+        except CameraQuotaError as error:
+            self._store.release(made.kept[before:])
+            del made.kept[before:]
+            made.counts["over quota"] += 1
+            left_out = replace(now, missing=f"quota: {error}")
+            _log.warning("block left out", camera=camera, block=index, reason=left_out.missing)
+            return self._write(camera, left_out, index, [], carry=carry, source=source, made=made)
+
+    def _write(
+        self,
+        camera: str,
+        now: Open,
+        index: int,
+        chosen: Sequence[Member],
+        *,
+        carry: Carry | None,
+        source: RecordRef,
+        made: Made,
+    ) -> Carry | None:
         wall_us = chosen[-1].held.record.wall_offset_us if chosen else now.wall_us
         record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=wall_us, sampling=now.sampling)
         block, stride = record.block, now.sampling.block_samples * now.sampling.step_us
@@ -380,7 +413,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 continue
             wanted = self._reference(record, name, segments, source)
             seconds = (block.end_us - block.start_us) / 1e6
-            ref = self._put(wanted, array, encoded.dtype, Unread(source.partition, seconds))
+            ref = self._keeper.put(wanted, array, Unread(source.partition, seconds), encoded.dtype)
             made.kept.append(ref)
             (block.deepstack if name else block.embeddings).CopyFrom(ref)
             refs.append(ref)
@@ -400,12 +433,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             segments=[each for n, each in enumerate(segments) if each not in segments[:n]],
             input=source,
         )
-
-    def _put(self, ref: TensorRef, array: Array, dtype: str, unread: Unread) -> TensorRef:
-        try:
-            return self._store.put(ref, array, unread, dtype)
-        except StoreFullError as error:
-            raise TransientError(str(error)) from error
 
     # -- events
 

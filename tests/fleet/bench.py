@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,6 @@ from tests.fleet.toy import Toy, ToySettings
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4
-
-
-def eventually(what: Callable[[], object], seconds: float = 240.0, every: float = 0.05) -> Any:
-    """The first true answer of `what`; fails after `seconds`: a bound against hanging, not a measurement.
-
-    On a machine that has no time for it Kafka alone takes a minute to come back.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if answer := what():
-            return answer
-        time.sleep(every)
-    raise AssertionError(f"never came true: {what}")
 
 
 class Bench:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, 
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lookout.local import KafkaServer
-from tests.fleet.bench import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
 

@@ -15,7 +15,7 @@ from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Topic, to_json
 from tests.clock import at
-from tests.fleet.bench import eventually
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
 

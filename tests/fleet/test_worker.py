@@ -7,7 +7,8 @@ import json
 import pytest
 
 from lookout.runtime import Downstream
-from tests.fleet.bench import Bench, eventually, running
+from tests.eventually import eventually
+from tests.fleet.bench import Bench, running
 
 pytestmark = pytest.mark.fleet
 

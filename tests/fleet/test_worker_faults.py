@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from lookout.local import KafkaServer
 from lookout.runtime import FencedError, RecordReader, StartupError, Table
-from tests.fleet.bench import Bench, Threaded, eventually, process, running
+from tests.eventually import eventually
+from tests.fleet.bench import Bench, Threaded, process, running
 
 pytestmark = pytest.mark.fleet
 

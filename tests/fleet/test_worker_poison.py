@@ -9,7 +9,8 @@ import confluent_kafka
 import pytest
 
 from lookout.runtime import DeviceFailedError
-from tests.fleet.bench import Bench, Threaded, eventually, running
+from tests.eventually import eventually
+from tests.fleet.bench import Bench, Threaded, running
 
 pytestmark = pytest.mark.fleet
 

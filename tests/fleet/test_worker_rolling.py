@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lookout.runtime import StartupError
-from tests.fleet.bench import Bench, Threaded, eventually, running
+from tests.eventually import eventually
+from tests.fleet.bench import Bench, Threaded, running
 
 pytestmark = pytest.mark.fleet
 

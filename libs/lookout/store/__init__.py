@@ -1,6 +1,7 @@
 """Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
 again."""
 
+from lookout.store.announcing import Holdings
 from lookout.store.client import Fetched, TensorClient
 from lookout.store.directory import Announcer, Directory, Holder
 from lookout.store.errors import (
@@ -12,13 +13,16 @@ from lookout.store.errors import (
     TensorCorruptError,
     TensorUnavailableError,
 )
+from lookout.store.keeping import Keeper
+from lookout.store.labels import entry_of
 from lookout.store.lifecycle import StoreLifecycle
+from lookout.store.making import Materializer
 from lookout.store.metrics import StoreNumbers
 from lookout.store.node import Node
 from lookout.store.peers import Peers
 from lookout.store.service import TensorService
 from lookout.store.settings import StoreSettings
-from lookout.store.store import Holdings, Materializer, StoreStats, TensorStore, entry_of
+from lookout.store.store import StoreStats, TensorStore
 from lookout.store.tensors import Array, Rows, ranges
 from lookout.store.unread import Pressure, Unread
 
@@ -31,6 +35,7 @@ __all__ = [
     "Fetched",
     "Holder",
     "Holdings",
+    "Keeper",
     "LineageBrokenError",
     "Materializer",
     "Node",

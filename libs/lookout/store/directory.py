@@ -27,8 +27,8 @@ import structlog
 
 from lookout.runtime import RedisSecurity, without_security
 from lookout.store.errors import DirectoryDownError
+from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
-from lookout.store.store import entry_of
 from lookout.v1.lineage_pb2 import TensorRef
 
 __all__ = ["Announcer", "Directory", "Holder"]

@@ -22,7 +22,8 @@ class StoreFullError(StoreError):
 
 
 class CameraQuotaError(StoreFullError):
-    """One camera's unread tensors fill its share of the store: others go on (transient, or an outcome)."""
+    """One camera's unread tensors fill its share of the store. A `Keeper` raises it once the camera has
+    waited long enough: its outcome must say so."""
 
 
 class TensorCorruptError(StoreError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from lookout.runtime import Delivery, Output
+from lookout.store.keeping import Keeper
 from lookout.store.store import TensorStore
 
 
@@ -15,6 +16,7 @@ class StoreLifecycle:
     """
 
     _store: TensorStore
+    _keeper: Keeper
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         """The records are durable: their tensors wait for the next stage."""
@@ -29,6 +31,7 @@ class StoreLifecycle:
     def released(self, camera: str, partition: int) -> None:
         """The camera is loaded again, here or elsewhere."""
         self._store.release_camera(camera)
+        self._keeper.forget(camera)
 
     def revoked(self, partition: int) -> None:
         """Another worker's partition."""

@@ -28,6 +28,11 @@ class StoreSettings(BaseModel):
     camera_bytes: int = Field(
         default=128 * MIB, gt=0, description="unread tensors of one camera before it must wait"
     )
+    camera_wait_s: float = Field(
+        default=120.0,
+        ge=0,
+        description="seconds that a camera over camera_bytes waits before it is left out",
+    )
     redis_timeout_s: float = Field(default=0.5, gt=0, description="an answer from the directory")
     redis_retry_s: float = Field(
         default=1.0, gt=0, description="a pause before a failed directory is asked again"

@@ -6,30 +6,18 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from lookout.store.errors import TensorCorruptError
+from lookout.store.labels import Label
 from lookout.store.tensors import Array, checksum, payload, tensor
 
-__all__ = ["Label", "Spool"]
+__all__ = ["Spool"]
 
 _MAGIC = b"LKT1"
 _HEAD = struct.Struct("<4sI")
 _LONGEST_LABEL = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """What a file says about its tensor. `entry` names its line in the directory, see
-    `lookout.store.directory`."""
-
-    key: str
-    entry: str
-    dtype: str
-    shape: tuple[int, ...]
-    length: int
-    crc32c: int
 
 
 class Spool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lookout.runtime import CallLimits, GrpcServer
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
+from tests.eventually import eventually
 
 LIMITS = CallLimits(calls=4, calls_a_peer=4, idle_s=60.0, stream_s=120.0, health_calls=8)
 METHOD = "/lookout.v1.TensorService/GetTensor"
@@ -45,13 +46,6 @@ class Watched:
     def nothing_held_a_while_later(self) -> bool:
         self.now += LIMITS.idle_s + 1  # again and again: what lies in buffers counts as read at first
         return self.held() == 0
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from lookout.codec import SoftwareDecoder
 from lookout.runtime import Record, RecordsGoneError, Result, StoredCheckpoint
 from lookout.services.decode.handler import CameraState, DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
-from lookout.store import StoreSettings, TensorStore
+from lookout.store import TensorStore
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS
@@ -38,11 +38,19 @@ class World:
         given = {"mode": "local", "window_s": 6.0, "change": "vectors"}
         self.settings = DecodeSettings(**{**given, **more})  # type: ignore[arg-type]
         self.topic = Segments()
-        self.store = TensorStore(StoreSettings())
+        self.store = TensorStore(self.settings.store)
         self.now = START_MS / 1000
-        self.handler = DecodeHandler(self.settings, SoftwareDecoder(), self.store, self.topic)
+        self.monotonic = 0.0
+        self.handler = DecodeHandler(
+            self.settings, SoftwareDecoder(), self.store, self.topic, clock=self.clock
+        )
         self.state: CameraState = self.handler.load("yard", None)
         self.checkpoint: Checkpoint | None = None
+
+    def clock(self) -> float:
+        """Monotonic seconds; every look at the clock takes a millisecond."""
+        self.monotonic += 0.001
+        return self.monotonic
 
     def send(self, value: bytes, after_ms: int = 2000, **headers: str) -> list[FramesRecord]:
         """Handle one segment that Kafka got so long after the one before."""
@@ -52,6 +60,10 @@ class World:
         record = Record(SEGMENTS.name, 0, offset, "yard", value, pairs, round(self.now * 1000))
         self.topic.records[offset] = record
         return self.take(self.handler.handle(self.state, record))
+
+    def again(self) -> list[FramesRecord]:
+        """Try the newest segment once more."""
+        return self.take(self.handler.handle(self.state, self.topic.records[max(self.topic.records)]))
 
     def take(self, result: Result | None) -> list[FramesRecord]:
         assert result is not None

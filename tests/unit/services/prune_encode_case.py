@@ -15,7 +15,6 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import (
     Fetched,
     LineageBrokenError,
-    StoreSettings,
     TensorStore,
     TensorUnavailableError,
 )
@@ -84,7 +83,7 @@ class World:
         given = {"mode": "local", "window_s": 6.0, "change": "vectors", "accumulation": "since-anchor"}
         self.settings = PruneEncodeSettings(**{**given, **more})  # type: ignore[arg-type]
         self.pixels, self.topic = Pixels(), Topic()
-        self.store = TensorStore(StoreSettings())
+        self.store = TensorStore(self.settings.store)
         self.now = 0.0
         self.handler = PruneEncodeHandler(
             self.settings,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.runtime import BadRecordError, DeadLetter, Record
+from lookout.runtime import BadRecordError, DeadLetter, Record, TransientError
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import SEGMENTS
-from tests.unit.services.decode_case import PIECES, World
+from tests.unit.services.decode_case import PIECES, World, samples
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,48 @@ def test_failures_count_in_the_quota() -> None:
             world.handler.handle(world.state, record)
         world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
     assert "2 failed segments" in world.send(PIECES[1])[0].event.reason
+
+
+def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() -> None:
+    world = World(store={"camera_bytes": 200_000, "camera_wait_s": 30.0})  # a segment's pixels: 150 528
+    [first] = world.send(PIECES[0])
+    with pytest.raises(TransientError, match="150528 bytes of camera yard wait"):
+        world.send(PIECES[1])
+    decoded = world.handler.counts["segments"]
+    world.monotonic += 29.0
+    with pytest.raises(TransientError):
+        world.again()
+    world.monotonic += 1.0
+    [skipped] = world.again()
+    assert skipped.event.kind == StreamEvent.KIND_SKIPPED
+    assert skipped.event.reason.startswith("quota: 150528 bytes of camera yard wait for their consumer")
+    assert skipped.event.segment.offset == 1
+    assert world.send(PIECES[1])[0].event.kind == StreamEvent.KIND_SKIPPED  # it has waited already
+    assert world.handler.counts["segments"] == decoded
+    world.store.release([first.segment.pixels])
+    [after] = world.send(PIECES[2])
+    assert samples([after]) == [8, 9, 10, 11]
+    with pytest.raises(TransientError):
+        world.send(PIECES[3])  # the next wait begins anew
+
+
+def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(store={"camera_bytes": 100_000, "camera_wait_s": 30.0})  # less than a segment's pixels
+    world.send(PIECES[0])
+    monkeypatch.setattr(world.handler, "_decoder", None)
+    with pytest.raises(TransientError):
+        world.send(PIECES[1])
+
+
+def test_a_wait_for_room_changes_no_epoch() -> None:
+    """A segment that opens an epoch is tried again as what it is."""
+    world = World(store={"camera_bytes": 200_000})
+    [first] = world.send(PIECES[0])
+    world.takeover(changed=True)
+    with pytest.raises(TransientError):
+        world.send(PIECES[1])
+    world.store.release([first.segment.pixels])
+    records = world.again()
+    assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
+    assert records[0].event.reason == "configuration"
+    assert world.handler.counts["gaps"] == 1

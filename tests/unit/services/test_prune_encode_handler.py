@@ -140,6 +140,43 @@ def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
     assert (len(after.frames), after.missing) == (4, "")
 
 
+def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> None:
+    world = World(store={"camera_bytes": 20_000, "camera_wait_s": 60.0})  # a block's tokens: 10 752
+    [first] = world.send(world.frames([0, 1, 2, 3], 0, 2))
+    message = world.frames([4, 5, 6, 7], 2, 4)
+    for seconds in (0.0, 59.0):
+        world.now = seconds
+        with pytest.raises(TransientError, match="of camera yard wait"):
+            world.send(message)
+    world.now = 60.0
+    block = world.send(message)[0].block
+    assert (block.index, len(block.frames), len(block.patches)) == (1, 0, 0)
+    assert block.missing.startswith("quota: ")
+    assert not block.embeddings.id
+    assert world.send(world.frames([8, 9, 10, 11], 4, 6))[0].block.missing.startswith("quota: ")
+    assert world.handler.counts["over quota"] == 2
+    world.store.release([first.block.embeddings])
+    after = world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block
+    assert (len(after.frames), after.missing) == (4, "")
+    with pytest.raises(TransientError):
+        world.send(world.frames([16, 17, 18, 19], 8, 10))  # the next wait begins anew
+
+
+def test_one_record_with_more_tokens_than_the_quota_ends() -> None:
+    """Its own first blocks hold the room that its last ones wait for."""
+    world = World(store={"camera_bytes": 20_000, "camera_wait_s": 60.0})
+    message = world.frames(list(range(12)), 0, 6)
+    for seconds in (0.0, 30.0):
+        world.now = seconds
+        with pytest.raises(TransientError):
+            world.send(message)
+        assert world.store.stats().pinned_bytes == 0
+    world.now = 60.0
+    records = world.send(message)
+    assert [len(r.block.frames) for r in records] == [4, 0, 0]
+    assert world.store.stats().pinned_bytes == records[0].block.embeddings.length
+
+
 def test_a_record_that_fails_in_a_later_block_leaves_no_pin_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     put, calls = world.store.put, []

@@ -1,6 +1,5 @@
 """Leases, epochs, wipes and outages of the directory, on a real Redis."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -8,16 +7,9 @@ import pytest
 from lookout.local import RedisServer
 from lookout.store import DirectoryDownError, entry_of
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
+from tests.eventually import eventually
 
 from .conftest import Fleet, data, ref
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for something another thread or Redis's clock will do."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.02)
 
 
 def test_one_entry_for_each_segment_and_stage(fleet: Fleet) -> None:
@@ -55,7 +47,7 @@ def test_a_lease_that_expires_hides_its_holder_until_it_is_back(fleet: Fleet) ->
     pod.announcer.directory.settings = fleet.settings.model_copy(update={"lease_s": 0.2})
     pod.announcer.renew()
     assert pod.announcer.epoch == before
-    until(lambda: directory.find(ref("x")) == [])
+    eventually(lambda: directory.find(ref("x")) == [])
     assert directory.client.hlen(entry_of(ref("x"))) == 0
     pod.announcer.directory.settings = fleet.settings
     pod.announcer.renew()
@@ -74,7 +66,7 @@ def test_the_lease_is_renewed_while_the_pod_lives(fleet_of: Callable[..., Fleet]
         left.append(directory.client.pttl(lease))  # type: ignore[arg-type]
         return left[-1] > left[0] - 100 and len(left) > 1 and min(left) < left[-1] - 100
 
-    until(renewed)
+    eventually(renewed)
     assert pod.announcer.epoch == epoch
     assert directory.find(ref("x"))
 
@@ -114,7 +106,7 @@ def test_after_a_wipe_everything_is_announced_again(fleet_of: Callable[..., Flee
     epochs = [pod.announcer.epoch for pod in pods]
     directory.client.flushall()
     assert directory.find(ref("x0", 0)) == []
-    until(lambda: all(directory.find(ref(f"x{n}", n)) for n in (0, 1, 598, 599)))
+    eventually(lambda: all(directory.find(ref(f"x{n}", n)) for n in (0, 1, 598, 599)))
     assert all(pod.announcer.epoch > epoch for pod, epoch in zip(pods, epochs, strict=True))
     assert sum(1 for _ in directory.client.scan_iter("lookout:{cam*")) == 600
 
@@ -124,7 +116,7 @@ def test_a_lost_entry_comes_back(fleet_of: Callable[..., Fleet]) -> None:
     pod, directory = fleet.pod("a"), fleet.directory()
     pod.store.put(ref("x"), data(1))
     directory.client.delete(entry_of(ref("x")))
-    until(lambda: bool(directory.find(ref("x"))))
+    eventually(lambda: bool(directory.find(ref("x"))))
 
 
 def test_redis_away_is_said_and_healed(fleet_of: Callable[..., Fleet], redis_server: RedisServer) -> None:
@@ -147,4 +139,4 @@ def test_redis_away_is_said_and_healed(fleet_of: Callable[..., Fleet], redis_ser
         except DirectoryDownError:
             return False
 
-    until(healed)
+    eventually(healed)

@@ -1,16 +1,13 @@
-"""What waits to be read, against a plain list; and that finding it looks at nothing else."""
+"""The index of what waits to be read, against a plain list."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lookout.store import CameraQuotaError, StoreFullError, StoreSettings, TensorStore, Unread
+from lookout.store import Unread
 from lookout.store.unread import UnreadIndex
-from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
 
 PARTITIONS, CAMERAS, KEYS = st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 12).map(str)
 
@@ -69,52 +66,3 @@ class IndexMachine(RuleBasedStateMachine):
 
 IndexMachine.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestIndex = IndexMachine.TestCase
-
-
-def ref(name: str, camera: str = "cam") -> TensorRef:
-    return TensorRef(id=name, stage=STAGE_FRAMES, camera=camera)
-
-
-class Counted(dict[str, object]):
-    """Counts how many entries are walked over."""
-
-    walked = 0
-
-    def values(self):  # type: ignore[no-untyped-def]
-        self.walked += len(self)
-        return super().values()
-
-    def items(self):  # type: ignore[no-untyped-def]
-        self.walked += len(self)
-        return super().items()
-
-
-def test_a_turn_looks_at_nothing_that_is_not_concerned() -> None:
-    store = TensorStore(StoreSettings())
-    for n in range(2000):
-        kept = store.put(ref(f"x{n}", f"camera-{n % 7}"), np.zeros(4, np.uint8), Unread(n % 5, 0.1))
-        store.published([kept], n % 5, n)
-    store._entries = Counted(store._entries)  # type: ignore[assignment]
-    for partition in range(5):
-        store.consumed(partition, 0)
-    store.pressure()
-    store.release([ref("x1")])
-    store.consumed(0, 6)
-    assert store.pressure().unread_bytes == 4 * (2000 - 3)
-    assert store._entries.walked == 0  # type: ignore[attr-defined]
-
-
-def test_one_camera_cannot_fill_the_store() -> None:
-    store = TensorStore(StoreSettings(camera_bytes=10_000))
-    for n in range(2):
-        store.put(ref(f"a{n}", "a"), np.zeros(4_000, np.uint8), Unread(0))
-    with pytest.raises(CameraQuotaError, match="8000 bytes of camera a wait") as caught:
-        store.put(ref("a2", "a"), np.zeros(4_000, np.uint8), Unread(0))
-    assert isinstance(caught.value, StoreFullError)
-    store.put(ref("b", "b"), np.zeros(4_000, np.uint8), Unread(0))
-    store.put(ref("a1", "a"), np.zeros(4_000, np.uint8), Unread(0))  # waits already
-    store.put(ref("read", "a"), np.zeros(4_000, np.uint8))  # not pinned
-    store.release([ref("a0", "a")])
-    store.put(ref("a2", "a"), np.zeros(4_000, np.uint8), Unread(0))
-    assert store.unread_bytes("a") == 8_000
-    store.put(ref("large", "c"), np.zeros(20_000, np.uint8), Unread(0))  # a tensor alone is never too large

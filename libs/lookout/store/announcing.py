@@ -1,0 +1,59 @@
+"""Which directory entries a store holds tensors of, and who hears when that changes."""
+
+import threading
+from typing import Protocol
+
+__all__ = ["Announcements", "Holdings"]
+
+
+class Holdings(Protocol):
+    """Hears which directory entries a store begins and ceases to hold."""
+
+    def held(self, entry: str) -> None: ...
+
+    def dropped(self, entry: str) -> None: ...
+
+
+class Announcements:
+    """Counts the tensors of each directory entry and tells `holdings` what changed. Thread-safe.
+
+    `add` and `remove` only count, so that they may be called under a store's lock; `tell` calls `holdings`
+    and is called outside of it.
+    """
+
+    def __init__(self, holdings: Holdings | None = None) -> None:
+        self.holdings = holdings
+        self._lock = threading.Lock()
+        self._tensors: dict[str, int] = {}  # by entry
+        self._ended: list[str] = []  # entries to take back, not told yet
+
+    def add(self, entry: str) -> None:
+        """One more tensor of an entry is held."""
+        with self._lock:
+            self._tensors[entry] = self._tensors.get(entry, 0) + 1
+
+    def remove(self, entry: str) -> None:
+        """One tensor of an entry is held no more."""
+        with self._lock:
+            self._tensors[entry] -= 1
+            if self._tensors[entry] == 0:
+                del self._tensors[entry]
+                self._ended.append(entry)
+
+    def entries(self) -> list[str]:
+        """Entries of which at least one tensor is held."""
+        with self._lock:
+            return list(self._tensors)
+
+    def tell(self, entry: str | None = None) -> None:
+        """Take back the entries that ended, and announce `entry` if something of it is held."""
+        with self._lock:
+            ended = [each for each in self._ended if each not in self._tensors]
+            self._ended.clear()
+            held = entry is not None and entry in self._tensors
+        if self.holdings is None:
+            return
+        for each in ended:
+            self.holdings.dropped(each)
+        if held and entry is not None:
+            self.holdings.held(entry)

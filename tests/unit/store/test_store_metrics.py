@@ -1,0 +1,21 @@
+"""The store's numbers for Prometheus."""
+
+from prometheus_client import CollectorRegistry
+
+from lookout.store import (
+    StoreNumbers,
+    Unread,
+)
+from tests.unit.store.store_case import kib, ref, store
+
+
+def test_numbers() -> None:
+    kept, registry = store(1 << 16), CollectorRegistry()
+    registry.register(StoreNumbers(kept))
+    kept.put(ref("a"), kib(1), Unread(0, 4.0))
+    kept.get(ref("a"))
+    kept.get(ref("b"))
+    assert registry.get_sample_value("lookout_store_bytes", {"tier": "memory"}) == 1024
+    assert registry.get_sample_value("lookout_store_unread_seconds") == 4.0
+    assert registry.get_sample_value("lookout_store_reads_total", {"outcome": "hit"}) == 1
+    assert registry.get_sample_value("lookout_store_reads_total", {"outcome": "miss"}) == 1

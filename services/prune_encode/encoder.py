@@ -1,20 +1,16 @@
 """Frames of different cameras that wait at the same time share one batch of the vision tower."""
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 
 import numpy as np
 import torch
 
+from lookout.runtime import BatchingThread, Supervisor
 from lookout.store import Array
 from lookout.vision import FrameInput, FrameTokens, Tower
 
 __all__ = ["Encoded", "Encoder"]
-
-_Item = tuple[Sequence[FrameInput], "Future[list[FrameTokens]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,81 +27,63 @@ class Encoded:
 
 
 class Encoder:
-    """Owns the tower's thread. `encode` may be called from any thread; it waits for no batch to fill."""
+    """The vision tower on a thread of its own. `encode` may be called from any thread.
 
-    def __init__(self, tower: Tower, limit: int) -> None:
+    A batch that fails runs again in halves, so that it fits a device with less memory, and one camera's fault
+    stays its own.
+
+    Args:
+        tower: Encodes the frames.
+        limit: Frames of a batch; one request may have more.
+        supervisor: Told when the thread dies.
+    """
+
+    def __init__(self, tower: Tower, limit: int, supervisor: Supervisor | None = None) -> None:
         self.tower = tower
-        self._limit = limit
-        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._closed = False
-        self.batches = 0
         self.frames = 0
-        self._thread = threading.Thread(target=self._run, name="tower", daemon=True)
-        self._thread.start()
+        """Frames encoded since the start."""
+        self._limit = limit
+        self._thread: BatchingThread[Sequence[FrameInput], list[FrameTokens]] = BatchingThread(
+            "tower", self._compute, choose=self._choose, halve=True, supervisor=supervisor
+        )
+
+    @property
+    def batches(self) -> int:
+        """Batches run since the start."""
+        return self._thread.batches
 
     def encode(self, frames: Sequence[FrameInput]) -> Encoded:
-        """Tokens of the kept groups of all frames. Raises what the tower raises."""
-        if self._closed:
-            raise RuntimeError("the encoder is closed")
-        future: Future[list[FrameTokens]] = Future()
-        self._queue.put((frames, future))
-        return _joined(future.result())
+        """Tokens of the kept groups of all frames.
+
+        Raises:
+            TransientError: The service ends.
+            Exception: What the tower raises.
+        """
+        return _joined(self._thread.ask(frames))
 
     def close(self) -> None:
         """Finish the running batch and refuse what waits."""
-        self._closed = True
-        self._queue.put(None)
-        self._thread.join(timeout=30)
+        self._thread.close()
 
-    def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            frames = [frame for each, _ in batch for frame in each]
-            try:
-                tokens = self.tower.encode(frames)
-            except Exception:
-                self._one_by_one(batch)
-                continue
-            self.batches += 1
-            self.frames += len(frames)
-            for each, future in batch:
-                future.set_result(tokens[: len(each)])
-                tokens = tokens[len(each) :]
-        self._refuse()
-
-    def _one_by_one(self, batch: list[_Item]) -> None:
-        """A batch failed: each job alone, so that one camera's fault stays its own."""
-        for frames, future in batch:
-            try:
-                future.set_result(self.tower.encode(frames))
-            except Exception as error:
-                future.set_exception(error)
-
-    def _next(self) -> list[_Item] | None:
-        """Everything that waits, up to the batch size; None at the end."""
-        first = self._queue.get()
-        if first is None:
-            return None
-        batch, size = [first], len(first[0])
-        while size < self._limit:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
+    def _choose(self, waiting: Sequence[Sequence[FrameInput]]) -> list[int]:
+        """In order of arrival, until the batch is full."""
+        chosen: list[int] = []
+        frames = 0
+        for index, each in enumerate(waiting):
+            if frames >= self._limit:
                 break
-            if item is None:
-                self._queue.put(None)
-                break
-            batch.append(item)
-            size += len(item[0])
-        return batch
+            chosen.append(index)
+            frames += len(each)
+        return chosen
 
-    def _refuse(self) -> None:
-        while True:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                return
-            if item is not None:
-                item[1].set_exception(RuntimeError("the encoder is closed"))
+    def _compute(self, batch: list[Sequence[FrameInput]]) -> list[list[FrameTokens]]:
+        tokens = self.tower.encode([frame for frames in batch for frame in frames])
+        self.frames += len(tokens)
+        parts: list[list[FrameTokens]] = []
+        for frames in batch:
+            parts.append(tokens[: len(frames)])
+            tokens = tokens[len(frames) :]
+        return parts
 
 
 def _joined(frames: Sequence[FrameTokens]) -> Encoded:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from lookout.runtime import (
     BadRecordError,
+    BatchingThread,
     DeadLetter,
     Delivery,
     FencedError,
@@ -19,6 +20,7 @@ from lookout.runtime import (
     Result,
     ServiceSettings,
     StoredCheckpoint,
+    Supervisor,
     Topics,
     TransientError,
     Worker,
@@ -54,14 +56,15 @@ class Toy(Handler[State]):
 
     `do`: "bad" a record that can never be processed, "boom" an unknown error, "huge" an output too large for
     its topic, "huge twice" so is what is written beside its dead letter, "away" a dependency that is away
-    while `away`, "device" a device that fails while `device_broken`.
+    while `away`, "device" a device that fails while `device_broken`, "exit" what ends the batching thread.
     """
 
     config_digest = "toy-1"
     tick_every = 0.1
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: str, supervisor: Supervisor | None = None) -> None:
         self.out = out
+        self.adder = BatchingThread("adder", _add, supervisor=supervisor)
         self.deliveries: list[Delivery] = []
         self.gone: list[tuple[str, int]] = []
         self.full: set[int] = set()
@@ -92,7 +95,7 @@ class Toy(Handler[State]):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         time.sleep(asked.get("sleep", 0))
         state.count += 1
-        state.total += asked["n"]
+        state.total = self.adder.ask((state.total, asked["n"], do == "exit"))
         if do == "boom":
             raise RuntimeError("as asked")
         value = json.dumps({"count": state.count, "total": state.total, "n": asked["n"]}).encode()
@@ -128,10 +131,18 @@ class Toy(Handler[State]):
         return self.full
 
 
+def _add(batch: list[tuple[int, int, bool]]) -> list[int]:
+    if any(exits for *_, exits in batch):
+        raise SystemExit("as asked")
+    return [total + n for total, n, _ in batch]
+
+
 def main() -> int:
     settings = load_settings(ToySettings)
     runtime_logs.setup("toy", settings.instance)
-    worker = Worker(settings, "toy", settings.topics, Toy(settings.out))
+    supervisor = Supervisor()
+    handler = Toy(settings.out, supervisor)
+    worker = Worker(settings, "toy", settings.topics, handler, supervisor=supervisor)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     try:
         worker.run()

@@ -12,8 +12,9 @@ handler from `Handler[State]`, then:
 gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, server),
 "lookout.v1.TensorService")`, `table("watches.v1")`, `rereader.read(topic, partition, offsets)`,
 `downstream(Stage.PREFILL, changed)` (committed offsets of the next stage: what a store may evict),
-`metrics.registry`, `health.block/clear`, `on_close(...)`. Raise `StartupError("LOOKOUT_X=...: what is wrong,
-what to do")` for anything that must stop the service; `check_digest(settings, actual)` does so for a model.
+`metrics.registry`, `health.block/clear`, `on_close(...)`. `supervisor` starts threads and ends the process
+when one dies; hand it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong, what to
+do")` for anything that must stop the service; `check_digest(settings, actual)` does so for a model.
 
 **The handler** never touches Kafka:
 
@@ -21,11 +22,9 @@ what to do")` for anything that must stop the service; `check_digest(settings, a
         config_digest = ...      # digest(...) of what changes results
         tick_every = 1.0         # optional
 
-        def load(self, camera, stored):           # stored: Stored | None
-            ...                                   # stored.checkpoint.decode; rereader for the open window's
-            records
-        def handle(self, state, record):          # record: Record(topic, partition, offset, camera, value,
-        headers, ...)
+        def load(self, camera, stored):           # stored: StoredCheckpoint | None
+            ...                                   # stored.checkpoint.decode; rereader for its records
+        def handle(self, state, record):          # record: Record(topic, partition, offset, camera, ...)
             return Result([Output("frames.v1", record.camera, message.SerializeToString())], checkpoint)
         def tick(self, state, now): ...           # silence -> gap: a Result or None
         def rejected(self, state, record, why): ...  # what else to write beside a dead letter
@@ -66,6 +65,7 @@ another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 answers), /metrics. The gRPC health service says the same as /readyz.
 """
 
+from lookout.runtime.batching import BatchingThread
 from lookout.runtime.call_limits import CallLimits, host_of
 from lookout.runtime.connections import (
     Connections,
@@ -98,6 +98,7 @@ from lookout.runtime.server import GrpcServer
 from lookout.runtime.service import Context, main, run_service, topics_of
 from lookout.runtime.settings import ServiceSettings, digest, load_settings
 from lookout.runtime.startup import check_digest
+from lookout.runtime.supervision import Supervisor, ThreadDiedError
 from lookout.runtime.tables import Table, View
 from lookout.runtime.tracing import traced
 from lookout.runtime.transactions import Topics
@@ -105,6 +106,7 @@ from lookout.runtime.worker import Worker
 
 __all__ = [
     "BadRecordError",
+    "BatchingThread",
     "CallLimits",
     "Channels",
     "Connections",
@@ -132,7 +134,9 @@ __all__ = [
     "ServiceSettings",
     "StartupError",
     "StoredCheckpoint",
+    "Supervisor",
     "Table",
+    "ThreadDiedError",
     "Topics",
     "TransientError",
     "View",

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 import pytest
 import torch
 
 from lookout.engines import DeviceError, WindowAnswer, WindowRequest
-from lookout.runtime import (
-    DeviceFailedError,
-    Record,
-)
-from lookout.services.prefill.batcher import Batcher
+from lookout.runtime import DeviceFailedError, Record, TransientError
+from lookout.services.prefill.batcher import Batcher, choose_windows
 from lookout.windows import Planner
 from lookout.wire import TOKENS
+from tests.eventually import eventually
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
     FALL,
@@ -64,10 +60,7 @@ class TestBatcher:
         assert started.wait(60)
         for thread in threads[1:]:
             thread.start()
-        deadline = time.monotonic() + 90  # shorter than the engine is held back: it cannot drain meanwhile
-        while slow._queue.qsize() < 6:
-            assert time.monotonic() < deadline, f"{slow._queue.qsize()} of 6 windows wait"
-            time.sleep(0.01)
+        eventually(lambda: slow._thread.waiting() == 6, 90)  # shorter than the engine is held back
         go.set()
         for thread in threads:
             thread.join()
@@ -102,16 +95,12 @@ class TestBatcher:
             name: planner.plan([loaded(name[:-2], 0), loaded(name[:-2], 1)], plan, key=False)
             for name, plan in old.items()
         }
-        waiting: list[tuple[WindowRequest, Future[WindowAnswer]]] = [
-            (WindowRequest(plan, []), Future()) for plan in (*keys.values(), *follow.values())
-        ]
-        limited = Batcher.__new__(Batcher)
-        limited._limit, limited._key_limit, limited._late = 4, 1, []
+        waiting = [WindowRequest(plan, []) for plan in (*keys.values(), *follow.values())]
         batches = []
         while waiting:
-            limited._late = []
-            batches.append([item[0].plan.stream for item in limited._chosen(waiting)])
-            waiting = limited._late
+            chosen = choose_windows(waiting, 4, 1)
+            batches.append([waiting[index].plan.stream for index in chosen])
+            waiting = [each for index, each in enumerate(waiting) if index not in chosen]
         assert batches == [["new-0/0", "old-0/0", "old-1/0"], ["new-1/0"], ["new-2/0"], ["new-3/0"]]
 
     def test_an_engine_that_breaks_says_so_and_goes_on(self, batcher: Batcher) -> None:
@@ -138,5 +127,5 @@ class TestBatcher:
             world.handle(block_record("cam", 0))
         assert brief(world.tell(block_record("cam", 0))) == [(0, 0, "ANSWERED")]
         frail.close()
-        with pytest.raises(RuntimeError, match="closed"):
+        with pytest.raises(TransientError, match="closed"):
             world.handle(block_record("cam", 1))

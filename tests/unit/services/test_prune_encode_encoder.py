@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+import torch
 
+from lookout.runtime import TransientError
 from lookout.services.prune_encode.encoder import Encoder
-from lookout.vision import FrameInput
+from lookout.vision import FrameInput, FrameTokens, Tower
+from tests.eventually import eventually
 from tests.unit.services.prune_encode_case import encoder, picture
 
+FRAMES = [[FrameInput(picture(n, 112, 112)[None], np.ones((4, 4), bool))] for n in range(6)]
 
-def test_frames_of_several_cameras_share_a_batch() -> None:
+
+class HeldTower:
+    """The real tower, held back at its first batch; `room`: frames that its memory takes."""
+
+    def __init__(self, tower: Tower, room: int = 64) -> None:
+        self.tower, self.room = tower, room
+        self.sizes: list[int] = []
+        self.started, self.go = threading.Event(), threading.Event()
+
+    def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
+        self.sizes.append(len(frames))
+        self.started.set()
+        assert self.go.wait(60)
+        if len(frames) > self.room:
+            raise torch.OutOfMemoryError("no memory")
+        return self.tower.encode(frames)
+
+
+@pytest.mark.parametrize(
+    ("limit", "room", "sizes"), [(64, 64, [1, 5]), (4, 64, [1, 4, 1]), (64, 2, [1, 5, 2, 3, 1, 2])]
+)
+def test_frames_of_cameras_that_wait_share_a_batch(limit: int, room: int, sizes: list[int]) -> None:
     tower = encoder("internvl").tower
-    shared = Encoder(tower, 64)
-    frames = [[FrameInput(picture(n, 112, 112)[None], np.ones((4, 4), bool))] for n in range(6)]
-    try:
-        alone = [shared.encode(each).tokens for each in frames]
-        together = shared.encode([frame for each in frames for frame in each]).tokens
-        assert np.allclose(np.concatenate(alone), together, atol=1e-5)
-    finally:
-        shared.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        shared.encode(frames[0])
+    held = HeldTower(tower, room)
+    shared = Encoder(held, limit)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(shared.encode, FRAMES[0])]
+        assert held.started.wait(60)
+        for count, frames in enumerate(FRAMES[1:], 1):
+            asked.append(pool.submit(shared.encode, frames))
+            eventually(lambda count=count: shared._thread.waiting() == count)
+        held.go.set()
+        got = [each.result(60).tokens for each in asked]
+    shared.close()
+    assert held.sizes == sizes
+    assert shared.frames == 6
+    for tokens, frames in zip(got, FRAMES, strict=True):
+        [alone] = tower.encode(frames)
+        np.testing.assert_allclose(tokens, alone.tokens.numpy(), atol=1e-5)
+
+
+def test_a_closed_encoder_refuses() -> None:
+    shared = Encoder(encoder("internvl").tower, 64)
+    shared.close()
+    with pytest.raises(TransientError, match="closed"):
+        shared.encode(FRAMES[0])

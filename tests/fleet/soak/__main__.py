@@ -53,6 +53,7 @@ def run(seconds: float, cameras: int, film: int, folder: Path) -> tuple[list[Sam
             while (elapsed := time.monotonic() - begun) < seconds or not samples:
                 for news in running.supervise():
                     tqdm.write(news, file=sys.stderr)
+                load.check()
                 samples.append(sample(running, elapsed))
                 log.write(json.dumps(samples[-1].to_dict()) + "\n")
                 log.flush()

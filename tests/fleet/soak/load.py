@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from lookout.wire import SEGMENTS, VERDICTS, Stage
 from tests.fleet.faults.footage import Piece, pieces
@@ -26,7 +27,11 @@ class Load:
         self._films = [pieces(f"cam-{n:02d}", n, film_s, STRIDE_S) for n in range(cameras)]
         self._film_s = film_s
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._publish, self._count)]
+        self._threads = [
+            threading.Thread(target=self._keep_failure, args=(each,), daemon=True)
+            for each in (self._publish, self._count)
+        ]
+        self._failure: Exception | None = None
         self.published = 0
         self.outcomes = 0
 
@@ -42,6 +47,19 @@ class Load:
         for each in self._threads:
             each.join(30.0)
 
+    def check(self) -> None:
+        """Raises:
+        RuntimeError: publishing or counting has stopped with an error. Without load a soak shows nothing.
+        """
+        if self._failure is not None:
+            raise RuntimeError(f"the load stopped: {self._failure}") from self._failure
+
+    def _keep_failure(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        except Exception as error:  # raised again by `check`, on the thread that measures
+            self._failure = error
+
     def _publish(self) -> None:
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0}
@@ -56,7 +74,7 @@ class Load:
                     for film in self._films:
                         self._send(producer, film[at % len(film)], turn)
                     producer.flush(30.0)
-                    while not self._stop.is_set() and self._unread(group) > AHEAD:
+                    while not self._stop.is_set() and not self._wants_more(group):
                         time.sleep(0.1)
                     if self._stop.is_set():
                         return
@@ -68,6 +86,12 @@ class Load:
         at = WALL_MS + round((turn * (self._film_s + 60) + piece.start_s) * 1000)
         producer.produce(SEGMENTS.name, piece.data, key=piece.camera, headers={"captured-at": str(at)})
         self.published += 1
+
+    def _wants_more(self, group: Consumer) -> bool:
+        try:
+            return self._unread(group) <= AHEAD
+        except KafkaException:  # a busy broker answers late; ask again
+            return False
 
     def _unread(self, group: Consumer) -> int:
         """Segments behind decode's committed offsets."""

@@ -2,10 +2,14 @@
 
 Real clips are scaled to 1080p and encoded once; long recordings repeat their packets without encoding again.
 Every measurement is a process of its own; libraries take turns, and the fastest of each counts. torchcodec
-runs on the very FFmpeg libraries that PyAV brings. Ratios are the peer's best mode over ours in elapsed time
-(above 1: we are faster); "cpu" is the same in CPU seconds, which other work on the machine disturbs less;
-"floor" is our CPU time over that of decoding just
-the frames that any exact reader must decode. The last line is JSON.
+runs on the very FFmpeg libraries that PyAV brings. Finished measurements stay in --results: a run that was
+stopped goes on behind them, and --within ends a run early.
+
+Ratios are the peer's best mode over ours in elapsed time (above 1: we are faster); "cpu" is the same in CPU
+seconds, which other work on the machine disturbs less; "floor" is our CPU time over that of decoding just the
+frames that any exact reader must decode. "own grid" is our reader on its own grid, which takes an I-frame
+near a grid point instead of the exact time: other frames, so it stands beside the ratios and not in them.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,20 +70,22 @@ class Case:
 
 CASES = (
     Case("B-frames, GOP 250, 1 min, 1 FPS", "b250", 60, 1, all_modes=True),
-    Case("B-frames, GOP 250, 1 min, 2 FPS", "b250", 60, 0.5),
-    Case("B-frames, GOP 250, 10 s, 1 FPS", "b250", 10, 1),
+    Case("B-frames, GOP 250, 5 min, one in 5 s", "b250", 300, 5, 2.0),
     Case("no B-frames, GOP 250, 1 min, 1 FPS", "p250", 60, 1),
+    Case("no B-frames, GOP 30, 5 min, one in 5 s", "p30", 300, 5, 0.4),
     Case("B-frames, GOP 30, 1 min, 1 FPS", "b30", 60, 1, 0.4),
     Case("no B-frames, GOP 30, 1 min, 1 FPS", "p30", 60, 1, 0.4),
     Case("HEVC, GOP 250, 1 min, 1 FPS", "hevc250", 60, 1),
     Case("AV1, GOP 250, 1 min, 1 FPS", "av1", 60, 1),
-    Case("B-frames, GOP 250, 5 min, one in 5 s", "b250", 300, 5, 2.0),
+    Case("B-frames, GOP 250, 1 min, 2 FPS", "b250", 60, 0.5),
+    Case("B-frames, GOP 250, 10 s, 1 FPS", "b250", 10, 1),
     Case("no B-frames, GOP 250, 5 min, one in 5 s", "p250", 300, 5, 2.0),
-    Case("no B-frames, GOP 30, 5 min, one in 5 s", "p30", 300, 5, 0.4),
     Case("B-frames, GOP 250, 10 min, 1 FPS", "b250", 600, 1),
     Case("B-frames, GOP 250, 1 hour, one in 2 min", "b250", 3600, 120, 3.0),
+    Case("no B-frames, GOP 30, 1 hour, one in 30 s", "p30", 3600, 30, 0.4),
 )
-ONE_FPS, SPARSE = CASES[0].name, CASES[8].name
+ONE_FPS, SPARSE = CASES[0].name, CASES[1].name
+OURS = ("lookout", "lookout grid", "floor")
 GAPS = (0.5, 1, 2, 4, 8, 16, 32)
 
 
@@ -131,7 +139,7 @@ def repeated(base: Path, seconds: int) -> Path:
         return path
     with av.open(str(base)) as read, av.open(str(path) + ".part", "w", format="mp4") as out:
         video = read.streams.video[0]
-        to = out.add_stream_from_template(video)
+        to = out.add_stream_from_template(video, opaque=True)
         packets = [packet for packet in read.demux(video) if packet.size]
         step = round(len(packets) / FPS / packets[0].time_base)
         least = min(packet.pts for packet in packets)
@@ -176,7 +184,10 @@ def modes(threads: int, everything: bool) -> dict[str, list[tuple[str, dict[str,
     decord: list[tuple[str, dict[str, Any]]] = [("1 reader", {"decoders": 1})]
     if everything and threads > 1:
         decord.append((f"{threads} readers", {"decoders": threads}))
-    return {"lookout": [("", {})], "floor": [("", {})], "torchcodec": torch, "decord": decord}
+    ours: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        name: [("", {})] for name in ("lookout", "lookout grid", "floor")
+    }
+    return {**ours, "torchcodec": torch, "decord": decord}
 
 
 class Runner:
@@ -214,9 +225,7 @@ class Runner:
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    def measure(
-        self, path: Path, times_us: list[int], everything: bool, repeat: int, bar: tqdm[Any]
-    ) -> dict[str, Best]:
+    def measure(self, path: Path, times_us: list[int], everything: bool, repeat: int) -> dict[str, Best]:
         """Every library on one recording; libraries take turns."""
         plan = modes(self.threads, everything)
         if self.decord is None and find_spec("decord") is None:
@@ -229,7 +238,6 @@ class Runner:
                         best[library].add(mode, self.run(path, times_us, library, how))
                     except RuntimeError as error:
                         tqdm.write(f"  {error}")
-            bar.update()
         return {library: found for library, found in best.items() if found.frames}
 
 
@@ -256,12 +264,14 @@ class Row:
     floor: float
     mib: dict[str, float]
     modes: dict[str, dict[str, float]]
+    own_grid_s: float
+    load: float
 
 
 def row_of(case: str, samples: int, best: dict[str, Best]) -> Row:
     """Ratios of one case."""
     ours = best["lookout"]
-    peers = {name: found for name, found in best.items() if name not in ("lookout", "floor")}
+    peers = {name: found for name, found in best.items() if name not in OURS}
     return Row(
         case=case,
         samples=samples,
@@ -270,8 +280,10 @@ def row_of(case: str, samples: int, best: dict[str, Best]) -> Row:
         ratio={name: round(found.elapsed / ours.elapsed, 2) for name, found in peers.items()},
         cpu={name: round(found.cpu / ours.cpu, 2) for name, found in peers.items()},
         floor=round(ours.cpu / best["floor"].cpu, 2) if "floor" in best else 0.0,
-        mib={name: round(found.mib) for name, found in best.items() if name != "floor"},
+        mib={name: round(found.mib) for name, found in best.items() if name not in OURS[1:]},
         modes={name: found.modes for name, found in peers.items()},
+        own_grid_s=round(best["lookout grid"].elapsed, 3),
+        load=round(os.getloadavg()[0], 1),
     )
 
 
@@ -283,7 +295,8 @@ def show(row: Row) -> None:
     )
     memory = ", ".join(f"{name} {size:.0f}" for name, size in row.mib.items())
     tqdm.write(
-        f"{row.case:42}{row.samples:5} ours {row.ours_s:7.2f} s{peers}  floor {row.floor:.2f}x  MiB: {memory}"
+        f"{row.case:42}{row.samples:5} ours {row.ours_s:7.2f} s (own grid {row.own_grid_s:.2f} s){peers}  "
+        f"floor {row.floor:.2f}x  MiB: {memory}"
     )
     for name, each in row.modes.items():
         if len(each) > 2:
@@ -300,7 +313,10 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=2, help="runs of each; the fastest counts")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--decord", help="another Python interpreter that has decord")
-    parser.add_argument("--keep", type=Path, help="folder for the clips (default: a temporary one)")
+    parser.add_argument("--keep", type=Path, default=Path("out/peers-clips"), help="folder for the clips")
+    parser.add_argument("--results", type=Path, default=Path("out/peers.jsonl"), help="finished measurements")
+    parser.add_argument("--fresh", action="store_true", help="measure everything anew")
+    parser.add_argument("--within", type=float, help="begin no measurement after so many seconds")
     parser.add_argument("--no-gaps", action="store_true", help="leave out sampling gaps and thread counts")
     parser.add_argument("--plot", type=Path, help="write the two plots into this folder")
     options = parser.parse_args()
@@ -308,77 +324,124 @@ def main() -> int:
     if footage is None:
         print("no footage: set LOOKOUT_FOOTAGE to a folder of clips", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="lookout-peers-") as scratch:
-        folder = options.keep or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        runner = Runner(folder, options.threads, options.decord)
-        cases = [case for case in CASES if options.only in case.name]
-        rows: list[Row] = []
-        extra = 0 if options.no_gaps else len(GAPS) + 1
-        with tqdm(total=(len(cases) + extra) * options.repeat, unit="round", smoothing=0) as bar:
-            for case in cases:
-                path = repeated(base_clip(footage / SOURCE, folder, case.clip), case.seconds)
-                best = runner.measure(path, case.times_us, case.all_modes, options.repeat, bar)
-                rows.append(row_of(case.name, len(case.times_us), best))
-                show(rows[-1])
-            gaps = {} if options.no_gaps else sampling_gaps(runner, footage, options.repeat, bar)
-            threads = {} if options.no_gaps else scaling(runner, footage, options.repeat, bar)
+    results = Results(options.results, fresh=options.fresh)
+    begun = time.monotonic()
+    options.keep.mkdir(parents=True, exist_ok=True)
+    runner = Runner(options.keep, options.threads, options.decord)
+    jobs = Bench(runner, footage / SOURCE, options.repeat).jobs(options.only, gaps=not options.no_gaps)
+    with tqdm(total=len(jobs), unit="measurement", smoothing=0) as bar:
+        for name, job in jobs.items():
+            late = options.within is not None and time.monotonic() - begun > options.within
+            if name not in results.found and not late:
+                results.add(name, job())
+            bar.update()
+    summary = summary_of(results.found, list(jobs), options.threads)
     if options.plot is not None:
-        draw(options.plot, rows, gaps)
-    named = {row.case: min(row.ratio.values()) for row in rows if row.ratio}
-    spent = {row.case: min(row.cpu.values()) for row in rows if row.cpu}
-    summary = {
+        draw(options.plot, [Row(**row) for row in summary["cases"]], summary["gaps"])
+    print(json.dumps(summary))
+    return 0 if not summary["missing"] else 3
+
+
+class Results:
+    """Finished measurements by name, in a file of JSON lines."""
+
+    def __init__(self, path: Path, *, fresh: bool) -> None:
+        self.path = path
+        self.found: dict[str, Any] = {}
+        if fresh:
+            path.unlink(missing_ok=True)
+        if path.exists():
+            for line in path.read_text().splitlines():
+                name, value = json.loads(line)
+                self.found[name] = value
+
+    def add(self, name: str, value: object) -> None:
+        """Keep a measurement."""
+        self.found[name] = value
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps([name, value]) + "\n")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All measurements by name; each is made when it is called."""
+
+    runner: Runner
+    source: Path
+    repeat: int
+
+    def jobs(self, only: str, *, gaps: bool) -> dict[str, Callable[[], Any]]:
+        """The cases whose name holds `only`, the gaps of figure 6, and thread counts."""
+        jobs: dict[str, Callable[[], Any]] = {
+            case.name: partial(self._case, case) for case in CASES if only in case.name
+        }
+        if gaps:
+            jobs |= {f"gap {gap:g}": partial(self._gap, gap) for gap in GAPS}
+            counts = sorted({1, 2, os.cpu_count() or 1})
+            jobs |= {f"threads {count}": partial(self._threads, count) for count in counts}
+        return jobs
+
+    def _recording(self, clip: str, seconds: int) -> Path:
+        return repeated(base_clip(self.source, self.runner.folder, clip), seconds)
+
+    def _case(self, case: Case) -> dict[str, Any]:
+        """One row of the table."""
+        path = self._recording(case.clip, case.seconds)
+        repeat = 1 if case.seconds >= 600 else self.repeat
+        best = self.runner.measure(path, case.times_us, case.all_modes, repeat)
+        row = row_of(case.name, len(case.times_us), best)
+        show(row)
+        return asdict(row)
+
+    def _gap(self, gap: float) -> dict[str, Any]:
+        """Seconds by the gap between samples (the paper's figure 6), two minutes of B-frames."""
+        times = Case("", "b250", 120, gap, 0.5).times_us
+        best = self.runner.measure(self._recording("b250", 120), times, False, self.repeat)
+        return {
+            name: {"s": round(each.elapsed, 2), "cpu_s": round(each.cpu, 2)}
+            for name, each in best.items()
+            if name not in OURS[1:]
+        }
+
+    def _threads(self, count: int) -> dict[str, float]:
+        """Our elapsed and CPU seconds with so many threads, one minute of B-frames at 1 FPS."""
+        runner = Runner(self.runner.folder, count, None)
+        times = Case("", "b250", 60, 1).times_us
+        path = self._recording("b250", 60)
+        runs = [runner.run(path, times, "lookout", {}) for _ in range(self.repeat)]
+        return {key: round(min(run[key] for run in runs), 3) for key in ("elapsed", "cpu")}
+
+
+def summary_of(found: dict[str, Any], wanted: list[str], threads: int) -> dict[str, Any]:
+    """What the last line says, the rows in the order of the cases."""
+    rows = [found[case.name] for case in CASES if case.name in found and case.name in wanted]
+    named = {row["case"]: min(row["ratio"].values()) for row in rows if row["ratio"]}
+    spent = {row["case"]: min(row["cpu"].values()) for row in rows if row["cpu"]}
+    scaling = {name.split()[1]: each for name, each in found.items() if name.startswith("threads ")}
+    return {
         "b_1fps": named.get(ONE_FPS),
         "sparse": named.get(SPARSE),
-        "worst": min(named.values()) if named else None,
-        "floor": max((row.floor for row in rows if "FPS" in row.case), default=None),
+        "worst": min(named.values(), default=None),
+        "floor": max((row["floor"] for row in rows), default=None),
         "cpu": {
             "b_1fps": spent.get(ONE_FPS),
             "sparse": spent.get(SPARSE),
-            "worst": min(spent.values()) if spent else None,
+            "worst": min(spent.values(), default=None),
         },
-        "threads": options.threads,
-        "load": round(os.getloadavg()[0], 1),
-        "gaps": gaps,
-        "scaling": threads,
-        "cases": [asdict(row) for row in rows],
+        "threads": threads,
+        "gaps": {name.split()[1]: each for name, each in found.items() if name.startswith("gap ")},
+        "scaling": {
+            count: round(scaling["1"]["elapsed"] / each["elapsed"], 2)
+            for count, each in scaling.items()
+            if "1" in scaling
+        },
+        "missing": [name for name in wanted if name not in found],
+        "cases": rows,
     }
-    print(json.dumps(summary))
-    return 0
 
 
-def sampling_gaps(runner: Runner, footage: Path, repeat: int, bar: tqdm[Any]) -> dict[str, dict[str, float]]:
-    """Elapsed seconds by the gap between samples (the paper's figure 6), two minutes of B-frames."""
-    path = repeated(base_clip(footage / SOURCE, runner.folder, "b250"), 120)
-    found: dict[str, dict[str, float]] = {}
-    for gap in GAPS:
-        times = Case("", "b250", 120, gap, 0.5).times_us
-        best = runner.measure(path, times, False, repeat, bar)
-        found[f"{gap:g}"] = {name: round(each.elapsed, 2) for name, each in best.items() if name != "floor"}
-        tqdm.write(f"one sample in {gap:g} s: {found[f'{gap:g}']}")
-    return found
-
-
-def scaling(runner: Runner, footage: Path, repeat: int, bar: tqdm[Any]) -> dict[str, float]:
-    """How many times faster more threads are than one, up to the machine's cores."""
-    path = repeated(base_clip(footage / SOURCE, runner.folder, "b250"), 60)
-    counts = sorted({1, 2, os.cpu_count() or 1})
-    took: dict[int, float] = {}
-    for count in counts:
-        runs = [
-            Runner(runner.folder, count, None).run(path, Case("", "", 60, 1).times_us, "lookout", {})[
-                "elapsed"
-            ]
-            for _ in range(repeat)
-        ]
-        took[count] = min(runs)
-    bar.update(repeat)
-    found = {str(count): round(took[1] / each, 2) for count, each in took.items()}
-    tqdm.write(f"threads: {found}")
-    return found
-
-
-def draw(folder: Path, rows: list[Row], gaps: dict[str, dict[str, float]]) -> None:
+def draw(folder: Path, rows: list[Row], gaps: dict[str, dict[str, dict[str, float]]]) -> None:
     """The two plots."""
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted({name for row in rows for name in row.ratio})
@@ -388,7 +451,7 @@ def draw(folder: Path, rows: list[Row], gaps: dict[str, dict[str, float]]) -> No
     if gaps:
         libraries = sorted({name for each in gaps.values() for name in each})
         lines = [
-            Lines(name, [(float(gap), each[name]) for gap, each in gaps.items() if name in each])
+            Lines(name, [(float(gap), each[name]["s"]) for gap, each in gaps.items() if name in each])
             for name in libraries
         ]
         text = line_chart(

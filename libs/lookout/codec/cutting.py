@@ -149,7 +149,7 @@ def _groups(video: Video) -> Iterator[_Group]:
                 yield group
             step = time_us - (group.end_us if group is not None else time_us)
             jump = not -BACK_US <= step <= LEAP_US
-            group = _Group(time_us, nominal_us, timed, jump, begins_clean(packet, video.codec))
+            group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
         if group is not None:
             group.add(packet, time_us)
     if group is not None:

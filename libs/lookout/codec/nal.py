@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import av
-
 SEI = 6
 IDR = 5
 RECOVERY_POINT = 6
 
 
-def begins_clean(packet: av.Packet, codec: str) -> bool:
+def begins_clean(data: bytes, codec: str) -> bool:
     """False for a keyframe that is only the start of a gradual intra refresh (H.264 recovery point with
     frames to wait for): decoding there yields nothing until the picture is whole."""
     if codec != "h264":
         return True
     wait = 0
-    for nal in nal_units(bytes(packet)):
+    for nal in nal_units(data):
         kind = nal[0] & 0x1F
         if kind == IDR:
             return True
         if kind == SEI:
             wait = max(wait, recovery_frames(nal[1:]))
     return wait == 0
+
+
+def holds_slice(data: bytes) -> bool:
+    """Whether the beginning of an H.264 access unit reaches its first slice."""
+    return any(1 <= nal[0] & 0x1F <= IDR for nal in nal_units(data))
 
 
 def nal_units(data: bytes) -> Iterator[bytes]:

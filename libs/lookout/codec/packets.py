@@ -8,22 +8,33 @@ from contextlib import ExitStack
 import av
 import numpy as np
 
+from lookout.codec.container import Video
 from lookout.codec.source import Source, open_video
 from lookout.codec.table import FrameTable
 from lookout.codec.types import CodecError, Limits, Reason
 
-SEEK_BYTES = 4 * 1024 * 1024  # a gap worth a seek
+SEEK_BYTES = 512 * 1024  # a gap worth a seek
 KEEP_BYTES = 32 * 1024 * 1024  # recordings up to this size stay in memory after the scan
 
 
 class PacketReader:
     """Reads a recording's packets forward, and seeks where a gap is wide.
 
-    `kept` are all packets, if the scan kept them: then nothing is read again.
+    Args:
+        source: Where the bytes are.
+        limits: What to refuse.
+        table: The packets, as they were counted.
+        kept: All packets, if the scan kept them: then nothing is read again.
+        begun: An opened video of which only these first packets were read: it serves instead of a new one.
     """
 
     def __init__(
-        self, source: Source, limits: Limits, table: FrameTable, kept: Sequence[av.Packet] | None = None
+        self,
+        source: Source,
+        limits: Limits,
+        table: FrameTable,
+        kept: Sequence[av.Packet] | None = None,
+        begun: tuple[Video, Sequence[av.Packet]] | None = None,
     ) -> None:
         self._source, self._limits, self._table, self._kept = source, limits, table, kept
         self.seeks = 0
@@ -31,7 +42,11 @@ class PacketReader:
         self._opened = ExitStack()
         self._next = 0  # number of the next packet the demuxer will give
         self._held: list[tuple[int, av.Packet]] = []  # read already, may be asked for again
-        if kept is None:
+        if begun is not None:
+            self._video, first = begun
+            self._stream = self._video.packets()
+            self._next, self._held = len(first), list(enumerate(first))
+        elif kept is None:
             self._open()
 
     def _open(self) -> None:
@@ -65,6 +80,10 @@ class PacketReader:
         packet = next(self._stream, None)
         if packet is None:
             raise CodecError(Reason.UNREADABLE, f"{self._source.name} now ends at packet {self._next}")
+        if not self._is(packet, self._next):
+            raise CodecError(
+                Reason.UNREADABLE, f"{self._source.name}: packet {self._next} is not the one its index names"
+            )
         self._next += 1
         return self._next - 1, packet
 
@@ -76,7 +95,7 @@ class PacketReader:
         self._video.seek(int(self._table.pts[number]))
         self._stream = self._video.packets()
         for packet in self._stream:
-            found = self._number(packet)
+            found = self._number(packet, number)
             if found is None or found > number:
                 break
             if found == number:
@@ -88,9 +107,18 @@ class PacketReader:
         self._may_seek = False
         self._open()
 
-    def _number(self, packet: av.Packet) -> int | None:
+    def _is(self, packet: av.Packet, number: int) -> bool:
+        """Whether a packet is the one that was counted."""
+        table = self._table
+        if number >= len(table) or int(table.size[number]) != packet.size:
+            return False
+        return packet.pts is None or int(table.pts[number]) == packet.pts
+
+    def _number(self, packet: av.Packet, expected: int) -> int | None:
         if packet.pts is None:
             return None
+        if self._is(packet, expected):
+            return expected
         found = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
         return int(found[0]) if len(found) == 1 else None
 

@@ -24,6 +24,7 @@ from lookout.codec.geometry import Fit
 from lookout.codec.packets import Kept, PacketReader
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.ring import Delivery, Ring, Sample
+from lookout.codec.sample_index import indexed_table
 from lookout.codec.sampling import SamplingGrid
 from lookout.codec.source import Source, open_video, source_of
 from lookout.codec.table import FrameTable, PacketRange, Pick, plan_ranges, share_out
@@ -63,18 +64,38 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A recording whose packets were counted. `kept` are the packets themselves, if they are few."""
+    """A recording whose packets were counted.
+
+    Attributes:
+        table: The packets.
+        kept: The packets themselves, if all were read and they are few.
+        damage: Why the packets ended early, if they did.
+        first: The first packets, if only these were read because the container's index tells the rest.
+    """
 
     table: FrameTable
-    kept: Sequence[av.Packet] | None
-    damage: str = ""  # why the packets ended early, if they did
+    kept: Sequence[av.Packet] | None = None
+    damage: str = ""
+    first: Sequence[av.Packet] | None = None
 
-    @classmethod
-    def of(cls, video: Video) -> Scan:
-        """Read all packets of an opened video."""
+
+@contextmanager
+def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
+    """An opened video and its scan: from the container's index where that tells all, else every packet is
+    read. Raises `CodecError`."""
+    with ExitStack() as opened:
+        video = opened.enter_context(open_video(source, limits))
+        with source.open() as file:
+            found = indexed_table(video, file)
+        if found is not None:
+            yield video, Scan(found[0], first=found[1])
+            return
+        if video.container == "mp4":  # some packets may have been read
+            opened.pop_all().close()
+            video = opened.enter_context(open_video(source, limits))
         kept = Kept()
         table = FrameTable.scan(video, kept.add)
-        return cls(table, kept.packets, video.damage)
+        yield video, Scan(table, kept.packets, video.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +126,8 @@ class FileDecoder:
         exact: Decode damaged ranges again with what precedes them, as a plain decoder would.
         limits: What to refuse.
         scan: The recording's packets, where they were counted already.
+        video: The opened video of `scan`, of which nothing was read since.
+        opened: Closed with the decoder.
 
     Raises:
         CodecError: The recording cannot be read, or the request makes no sense.
@@ -128,17 +151,18 @@ class FileDecoder:
         exact: bool = True,
         limits: Limits = FILE_LIMITS,
         scan: Scan | None = None,
+        video: Video | None = None,
+        opened: ExitStack | None = None,
     ) -> None:
         if threads < 1 or lookahead < 1 or (intervals is not None and intervals < 1):
             raise CodecError(Reason.REQUEST, "threads, intervals and lookahead must be at least 1")
         self.source = source_of(source)
         self.width, self.height, self.fit, self.limits = width, height, fit, limits
         self.skip, self.exact, self.threads = skip, exact, threads
-        self._first = ExitStack()  # the opened video of the scan serves the first thread as well
-        self._scanned: Video | None = None
+        self._first = opened or ExitStack()  # the opened video of the scan serves the first threads as well
         if scan is None:
-            self._scanned = self._first.enter_context(open_video(self.source, limits))
-            scan = Scan.of(self._scanned)
+            video, scan = self._first.enter_context(scanned(self.source, limits))
+        self._scanned, self._begun_packets = video, scan.first
         self.table, self._kept, self.damage = scan.table, scan.kept, scan.damage
         if picks is None:
             picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
@@ -249,7 +273,10 @@ class FileDecoder:
 
     def _feed(self, plan: Sequence[Sequence[PacketRange]], workers: int) -> None:
         """Read packets once and hand them to the decoding threads interval by interval."""
-        with PacketReader(self.source, self.limits, self.table, self._kept) as reader:
+        begun = None
+        if self._scanned is not None and self._begun_packets is not None:
+            begun = self._scanned, self._begun_packets
+        with PacketReader(self.source, self.limits, self.table, self._kept, begun) as reader:
             for runs in plan:
                 loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
                 if not self._offer(_Interval(loaded)):

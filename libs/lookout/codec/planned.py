@@ -127,7 +127,7 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[i
         if not at or not packet.is_keyframe:
             continue
         closed = shown_before[at - 1] < pts[at] and shown_after[at] == pts[at]
-        if closed and begins_clean(packet, codec):
+        if closed and begins_clean(bytes(packet), codec):
             starts.append(at)
     return starts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ import numpy as np
 
 from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.geometry import Fit
-from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work
+from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work, scanned
 from lookout.codec.picture import orientation
 from lookout.codec.sampling import SamplingGrid
 from lookout.codec.source import Source, UrlSource, open_video, source_of
@@ -277,8 +278,9 @@ class RecordingReader(ABC):
 class VideoReader(RecordingReader):
     """Random access to the frames of a recording.
 
-    Packets are counted once when the reader is made; every `sample` and `read` decodes only what its frames
-    need, on several threads. Results are equal to the bytes to decoding every frame in order.
+    Packets are counted once when the reader is made: from the index of an MP4 file, else by reading them.
+    Every `sample` and `read` decodes only what its frames need, on several threads. Results are equal to the
+    bytes to decoding every frame in order.
 
     Args:
         source: A path, an http(s) URL (read in range requests), bytes, or a `Source`.
@@ -293,10 +295,12 @@ class VideoReader(RecordingReader):
     ) -> None:
         self.source = source_of(source)
         self._limits = limits
-        with open_video(self.source, limits) as video:
-            self.scan = Scan.of(video)
-            facts = facts_of(self.source.name, video, self.scan)
-        super().__init__(facts, self.scan.table)
+        self._opened = ExitStack()
+        with ExitStack() as opened:
+            video, self.scan = opened.enter_context(scanned(self.source, limits))
+            super().__init__(facts_of(self.source.name, video, self.scan), self.scan.table)
+            self._opened = opened.pop_all()
+        self._video: Video | None = video  # serves the first `sample`
         self._upright: tuple[int, int] | None = None
 
     @property
@@ -308,7 +312,8 @@ class VideoReader(RecordingReader):
 
     def close(self) -> None:
         """Let go of the packets and, for a URL, of its connections."""
-        self.scan = Scan(self.scan.table, None, self.scan.damage)
+        self.scan, self._video = Scan(self.scan.table, damage=self.scan.damage), None
+        self._opened.close()
         if isinstance(self.source, UrlSource):
             self.source.close()
 
@@ -321,6 +326,8 @@ class VideoReader(RecordingReader):
         lookahead: int,
         intervals: int | None,
     ) -> Sampling:
+        video, opened = self._video, self._opened
+        self._video, self._opened = None, ExitStack()
         decoder = FileDecoder(
             self.source,
             size[1],
@@ -332,6 +339,8 @@ class VideoReader(RecordingReader):
             intervals=intervals,
             limits=self._limits,
             scan=self.scan,
+            video=video,
+            opened=opened,
         )
         return DecodedSampling(decoder, self.facts)
 

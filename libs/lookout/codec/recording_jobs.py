@@ -11,9 +11,9 @@ from typing import BinaryIO, cast
 
 from lookout.codec.container import ByteSource
 from lookout.codec.geometry import Fit
-from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work
+from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work, scanned
 from lookout.codec.reader import RecordingFacts, facts_of, first_size
-from lookout.codec.source import FileSource, Source, open_video
+from lookout.codec.source import FileSource, Source
 from lookout.codec.table import FrameTable, Pick
 
 
@@ -113,8 +113,7 @@ class RecordingJobs:
             return self._sample(request, source)
 
     def _table(self, request: TableRequest, source: Source) -> TableResult:
-        with open_video(source, FILE_LIMITS) as video:
-            scan = Scan.of(video)
+        with scanned(source, FILE_LIMITS) as (video, scan):
             facts = facts_of(request.path, video, scan)
         self._scan = (request.path, scan)
         size = first_size(source, FILE_LIMITS) if len(scan.table) else (0, 0)

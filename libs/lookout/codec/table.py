@@ -52,28 +52,24 @@ class FrameTable:
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
         """Read all packets of an opened video; `take` gets each of them."""
         pts, dts, key, clean, size = [], [], [], [], []
-        ordered = True
+        stamped = True
         for packet in video.packets():
             if take is not None:
                 take(packet)
-            ordered = ordered and packet.pts is not None
+            stamped = stamped and packet.pts is not None
             pts.append(packet.pts if packet.pts is not None else 0)
             dts.append(packet.dts if packet.dts is not None else pts[-1])
             key.append(packet.is_keyframe)
-            clean.append(packet.is_keyframe and begins_clean(packet, video.codec))
+            clean.append(packet.is_keyframe and begins_clean(bytes(packet), video.codec))
             size.append(packet.size)
-        times = np.array(pts, np.int64)
-        starts = np.array(clean, np.bool_)
-        ordered = ordered and len(np.unique(times)) == len(times) and bool(np.all(np.diff(times[starts]) > 0))
-        return cls(
-            pts=times,
-            dts=np.array(dts, np.int64),
-            key=np.array(key, np.bool_),
-            clean=starts,
-            size=np.array(size, np.int64),
-            time_base=video.time_base,
-            fps=video.fps,
-            ordered=ordered and len(pts) > 0,
+        return table_of(
+            video,
+            np.array(pts, np.int64),
+            np.array(dts, np.int64),
+            np.array(key, np.bool_),
+            np.array(clean, np.bool_),
+            np.array(size, np.int64),
+            stamped=stamped,
         )
 
     def times(self) -> tuple[I64, list[int]]:
@@ -93,6 +89,15 @@ class FrameTable:
             for slot, index in chosen
             if start_us <= times[index] and (end_us is None or times[index] < end_us)
         ]
+
+
+def table_of(  # noqa: PLR0917
+    video: Video, pts: I64, dts: I64, key: Flags, clean: Flags, size: I64, *, stamped: bool = True
+) -> FrameTable:
+    """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
+    unique = len(np.unique(pts)) == len(pts)
+    ordered = stamped and len(pts) > 0 and unique and bool(np.all(np.diff(pts[clean]) > 0))
+    return FrameTable(pts, dts, key, clean, size, video.time_base, video.fps, ordered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,10 +131,8 @@ def test_a_damaged_group_becomes_a_named_gap() -> None:
     """Every packet of one closed group is overwritten: the other groups are given, the gap has its times."""
     closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
     data = bytearray(encode("mp4", frames=90, speed=1, options=closed))
-    with VideoReader(bytes(data)) as reader:
-        packets = reader.scan.kept
-        assert packets is not None
-        for packet in packets[30:50]:
+    with VideoReader(bytes(data)) as reader, Video(bytes(data)) as video:
+        for packet in list(video.packets())[30:50]:
             body = bytes(packet)
             at = data.index(body)
             data[at : at + len(body)] = bytes(len(body))

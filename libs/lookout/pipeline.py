@@ -143,7 +143,7 @@ class Pipeline:
             LookoutError: Nothing is remembered of that time.
         """
         if self._recall is None:
-            raise PipelineError("this pipeline keeps no memory: give memory='2h', say")
+            raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
         return self._recall.ask(question, **options)
 
     def close(self) -> None:

@@ -34,8 +34,10 @@ class Numbers:
         """Make them in a registry."""
         return cls(
             Gauge("lookout_agent_cameras", "cameras that this agent pulls", registry=registry),
-            Counter("lookout_agent_segments", "segments that Kafka has", registry=registry),
-            Counter("lookout_agent_lost_segments", "segments not published", ("why",), registry=registry),
+            Counter("lookout_agent_segments", "segments that Kafka confirmed", registry=registry),
+            Counter(
+                "lookout_agent_lost_segments", "segments that were not published", ("why",), registry=registry
+            ),
         )
 
 
@@ -106,11 +108,11 @@ class Agent:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))
         self._streams[camera.id] = stream
         stream.start()
-        self._log.info("pulling", camera=camera.id, url=camera.url)
+        self._log.info("a camera is pulled", camera=camera.id, url=camera.url)
 
     def _stop(self, name: str) -> None:
         self._streams.pop(name).stop()
-        self._log.info("no longer pulling", camera=name)
+        self._log.info("a camera is no longer pulled", camera=name)
 
     def _publish(self, camera: str, segment: CutSegment, captured_ms: int) -> bool:
         if not self._leases.holds(camera):

@@ -22,17 +22,21 @@ class ControllerSettings(ServiceSettings):
     """What the controller adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     namespace: str = Field(
-        default_factory=_own_namespace, min_length=1, description="where its resources live"
+        default_factory=_own_namespace, min_length=1, description="namespace of its resources"
     )
     lease: str = Field("lookout-controller", min_length=1, description="name of the leader's lease")
-    lease_s: int = Field(15, ge=3, le=300, description="a leader that is silent so long is replaced")
-    resync_s: float = Field(60.0, gt=0, description="every resource is compared again after so long")
-    status_s: float = Field(10.0, gt=0, description="a watch's status is written at most so often")
+    lease_s: int = Field(
+        15, ge=3, le=300, description="seconds without renewal after which a leader is replaced"
+    )
+    resync_s: float = Field(60.0, gt=0, description="seconds after which every resource is compared again")
+    status_s: float = Field(
+        10.0, gt=0, description="shortest time between two updates of a watch's status, in seconds"
+    )
     credential: str | None = Field(
-        None, description="secret with the fleet's gRPC certificate to renew; unset: somebody else does"
+        None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
     )
     credential_name: str = Field("lookout.fleet.internal", description="DNS name of that certificate")
-    credential_days: float = Field(90.0, gt=0, description="how long a certificate is valid")
+    credential_days: float = Field(90.0, gt=0, description="days for which a certificate is valid")
     kubeconfig: Path | None = Field(
         default_factory=lambda: Path(os.environ["KUBECONFIG"]) if "KUBECONFIG" in os.environ else None,
         description="outside a cluster: the file with the address and the credentials",

@@ -29,7 +29,9 @@ class Numbers(Collector):
             done.add_metric([what], count)
         yield done
         stats = self._store.stats()
-        yield GaugeMetricFamily("lookout_store_pinned_bytes", "bytes not read yet", value=stats.pinned_bytes)
+        yield GaugeMetricFamily(
+            "lookout_store_pinned_bytes", "bytes that the next stage has not read", value=stats.pinned_bytes
+        )
         yield CounterMetricFamily(
-            "lookout_store_materialized", "tensors made again", value=stats.materialized
+            "lookout_store_materialized", "tensors made again on request", value=stats.materialized
         )

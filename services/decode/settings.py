@@ -45,54 +45,62 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     backend: Backend = Field(
         "software", description="what decodes: software, nvdec (an NVIDIA GPU), auto (nvdec where it works)"
     )
-    fit: Fit = Field(Fit.STRETCH, description="how the picture meets the model's input")
-    silence_s: float = Field(30.0, gt=0, description="a camera that sends nothing so long has a gap")
+    fit: Fit = Field(Fit.STRETCH, description="how a picture is fitted to the model's input")
+    silence_s: float = Field(
+        30.0, gt=0, description="seconds without a segment after which a camera has a gap"
+    )
     overlap_s: float = Field(
         5.0,
         ge=0,
-        description="segments may overlap by so much; an earlier one begins a new clock",
+        description="seconds by which segments may overlap; a larger step back begins a new epoch",
     )
 
     wall_anchor_s: float = Field(
-        300.0, gt=0, description="seconds after which stream time is anchored to the wall clock anew"
+        300.0, gt=0, description="seconds after which the wall offset of stream time is measured again"
     )
     forget_days: float = Field(
-        30.0, gt=0, description="days after which a camera that stays away is forgotten"
+        30.0, gt=0, description="days without a segment after which a camera is forgotten"
     )
     claim_s: float = Field(
-        60.0, gt=0, description="seconds for which a camera id belongs to the partition it was seen in"
+        60.0, gt=0, description="seconds for which a camera id belongs to the partition in which it was seen"
     )
 
-    quota_interval_s: float = Field(60.0, gt=0, description="seconds of record time over which quotas count")
+    quota_interval_s: float = Field(
+        60.0, gt=0, description="interval of the quotas, in seconds of record time"
+    )
     quota_bytes: int | None = Field(
         4 << 30, ge=1, description="bytes that one camera may send in the interval; unset: no limit"
     )
     quota_work_s: float | None = Field(
         600.0,
         gt=0,
-        description="seconds of decoding that one camera may use in it; unset: no limit",
+        description="seconds of decoding that one camera may use in the interval; unset: no limit",
     )
     quota_failures: int | None = Field(
         300, ge=1, description="dead letters that one camera may cause in the interval; unset: no limit"
     )
 
-    segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="the largest segment accepted")
-    segment_seconds: float = Field(120.0, gt=0, description="the longest segment accepted")
-    segment_side: int = Field(8192, ge=16, description="the largest width or height accepted")
-    segment_pixels: int = Field(4096 * 2304, ge=256, description="the largest picture accepted")
-    decoder_memory: int = Field(2 << 30, ge=256 << 20, description="address space of one decoder process")
-    decoder_cpu_s: float = Field(60.0, gt=0, description="CPU seconds for one segment")
-    decoder_wall_s: float = Field(90.0, gt=0, description="seconds for one segment")
+    segment_bytes: int = Field(MAX_SEGMENT_BYTES, ge=1, description="bytes of the largest segment accepted")
+    segment_seconds: float = Field(120.0, gt=0, description="seconds of the longest segment accepted")
+    segment_side: int = Field(8192, ge=16, description="pixels of the largest width or height accepted")
+    segment_pixels: int = Field(4096 * 2304, ge=256, description="pixels of the largest picture accepted")
+    decoder_memory: int = Field(
+        2 << 30, ge=256 << 20, description="bytes of address space of one decoder process"
+    )
+    decoder_cpu_s: float = Field(60.0, gt=0, description="limit of CPU seconds for one segment")
+    decoder_wall_s: float = Field(90.0, gt=0, description="limit of seconds for one segment")
 
-    uri_schemes: Listed = Field(("https",), description="schemes of segments that are URIs, comma-separated")
+    uri_schemes: Listed = Field(
+        ("https",), description="URI schemes from which segments are fetched, comma-separated"
+    )
     uri_hosts: Listed = Field(
         (),
-        description="hosts to fetch from, comma-separated globs; none: URIs are refused",
+        description="hosts from which segments are fetched, comma-separated globs; empty: URIs are refused",
     )
     uri_networks: Listed = Field(
         (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
     )
-    uri_timeout_s: float = Field(30.0, gt=0, description="seconds for one fetch in all")
+    uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 

@@ -36,15 +36,19 @@ class Numbers(Collector):
     def collect(self) -> Iterator[Metric]:
         """The numbers now."""
         counts = dict(self._handler.counts)
-        outcomes = CounterMetricFamily("lookout_windows", "outcomes by kind", labels=["outcome"])
+        outcomes = CounterMetricFamily("lookout_windows", "windows by outcome", labels=["outcome"])
         bases = CounterMetricFamily("lookout_answers", "answers by how they were computed", labels=["basis"])
         for name, count in sorted(counts.items()):
             family = bases if name in BASES else outcomes
             family.add_metric([name.removeprefix("OUTCOME_").lower()], count)
         yield outcomes
         yield bases
-        yield CounterMetricFamily("lookout_engine_batches", "batches run", value=self._batcher.batches)
-        yield CounterMetricFamily("lookout_engine_windows", "windows in batches", value=self._batcher.windows)
-        blocks = GaugeMetricFamily("lookout_block_cache_bytes", "tokens of open windows held in memory")
+        yield CounterMetricFamily(
+            "lookout_engine_batches", "batches of the engine", value=self._batcher.batches
+        )
+        yield CounterMetricFamily(
+            "lookout_engine_windows", "windows in the engine's batches", value=self._batcher.windows
+        )
+        blocks = GaugeMetricFamily("lookout_block_cache_bytes", "bytes of open windows' tokens in memory")
         blocks.add_metric([], self._cache.bytes)
         yield blocks

@@ -24,46 +24,52 @@ class PrefillSettings(ServiceSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(
-        16, ge=1, le=256, description="cameras in work at the same time; at least as many as a batch takes"
+        16, ge=1, le=256, description="cameras in work at the same time; not less than batch"
     )
     engine: Literal["transformers", "vllm"] = Field("transformers", description="what computes the windows")
     device: str = Field("cpu", description="cpu, cuda, cuda:1; vllm runs where its wheel was built for")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the model's arithmetic")
-    batch: int = Field(8, ge=1, le=256, description="most windows of different cameras computed together")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="data type of the model")
+    batch: int = Field(
+        8, ge=1, le=256, description="limit of windows in one batch; each is of another camera"
+    )
     batch_rows: int = Field(
-        16384, ge=256, description="most rows (tokens) computed in one pass; a larger batch takes several"
+        16384, ge=256, description="limit of rows (tokens) in one pass; a larger batch takes several passes"
     )
     window_rows: int = Field(
-        32768, ge=256, description="vllm: most rows (tokens) of one window with a question"
+        32768, ge=256, description="vllm: limit of rows (tokens) of one window with a question"
     )
     kv_bytes: int = Field(
-        1 << 30, ge=1, description="bytes of KV kept between windows on the device, all cameras together"
+        1 << 30,
+        ge=1,
+        description="limit of the bytes of KV kept on the device between windows, all cameras together",
     )
     kv_spill_dir: Path | None = Field(
         None,
-        description="transformers: folder for KV beyond kv_bytes; unset: it is dropped",
+        description="transformers: folder for KV beyond kv_bytes; unset: such KV is dropped",
     )
     block_table_bytes: int | None = Field(
         None,
         ge=1,
-        description="vllm: bytes of its own block table, in which windows are computed; unset: 1 GiB, or "
+        description="vllm: bytes of vLLM's block table, in which windows are computed; unset: 1 GiB, or "
         "what window_rows needs",
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
-    reuse: bool = Field(True, description="keep KV between windows; no: every window is computed in full")
+    reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
     refresh_frames: int | None = Field(
         None,
         ge=0,
         le=1024,
-        description="budget of rows computed again, in whole frames; unset: the preset's",
+        description="budget of rows that are computed again, in frames; unset: the preset's",
     )
     labels: LabelPolicy | None = Field(
         None, description="which frames get a label: frame, kept or block; unset: the preset's"
     )
-    key_every: int = Field(15, ge=1, description="strides between key windows, which are computed in full")
+    key_every: int = Field(
+        15, ge=1, description="strides from one key window, which is computed in full, to the next"
+    )
     key_batch: int = Field(
-        1, ge=1, description="most key windows in one batch; other cameras' key windows wait"
+        1, ge=1, description="limit of key windows in one batch; the key windows of other cameras wait"
     )
     audit_limit: float | None = Field(
         0.05,
@@ -73,19 +79,24 @@ class PrefillSettings(ServiceSettings):
         "camera's interval between key windows; unset: no audits",
     )
     block_bytes: int = Field(
-        256 << 20, ge=0, description="bytes of tokens of open windows kept in memory, all cameras together"
+        256 << 20,
+        ge=0,
+        description="limit of the bytes of open windows' tokens in memory, all cameras together",
     )
-    describe_tokens: int = Field(32, ge=1, le=512, description="longest description that a watch may ask for")
+    describe_tokens: int = Field(
+        32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
+    )
     token_replicas: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
-        (), description="prune-encode's gRPC addresses, comma-separated; used while the directory is away"
+        (),
+        description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
     )
     give_up_s: float = Field(
-        300.0, gt=0, description="seconds that a window waits for missing tokens, all its blocks together"
+        300.0, gt=0, description="seconds that a window waits for the missing tokens of all its blocks"
     )
     shed_after_s: float | None = Field(
         None,
         gt=0,
-        description="overload: windows older than this get no description and no audit; unset: never",
+        description="overload: skip description and audit of windows older than this; unset: never",
     )
     thin_after_s: float | None = Field(
         None, gt=0, description="overload: skip every second window older than this; unset: never"
@@ -96,10 +107,13 @@ class PrefillSettings(ServiceSettings):
     idle_age_s: float | None = Field(
         None,
         gt=0,
-        description="while nothing changes, repeat an answer for at most so many seconds; unset: never",
+        description="seconds for which an answer is repeated while nothing changes; unset: never",
     )
     idle_luma: int = Field(
-        6, ge=0, le=255, description="grey levels by which a patch may differ between idle anchors"
+        6,
+        ge=0,
+        le=255,
+        description="difference, in grey levels, up to which a patch counts as unchanged between anchors",
     )
     store: StoreSettings = Field(default_factory=StoreSettings, description="how tokens are fetched")
 

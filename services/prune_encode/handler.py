@@ -243,8 +243,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         elif camera not in self._other_sampling:
             self._other_sampling.add(camera)
             _log.warning(
-                "decode samples otherwise than LOOKOUT_FPS, LOOKOUT_STRIDE_S and LOOKOUT_WINDOW_S say here: "
-                "blocks are cut as its records say",
+                "decode samples with other LOOKOUT_FPS, LOOKOUT_STRIDE_S or LOOKOUT_WINDOW_S than set here: "
+                "blocks follow the records",
                 camera=camera,
                 records=sampling_text(sampling),
                 settings=sampling_text(self._settings.sampling),
@@ -259,7 +259,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         if camera not in self._without_vectors:
             self._without_vectors.add(camera)
             _log.warning(
-                "masks need motion vectors that decode did not gather; luma decides instead: give decode the "
+                "masks need motion vectors, which decode did not gather; luma is used: give decode the "
                 "same LOOKOUT_PRESET, LOOKOUT_CHANGE and LOOKOUT_GATHER_METHOD",
                 camera=camera,
                 needed=self._policy.rule.value,

@@ -24,16 +24,24 @@ class Numbers(Collector):
         """The numbers now."""
         done = CounterMetricFamily(
             "lookout_prune",
-            "blocks (and empty ones), frames, patches, patches encoded, tokens",
+            "blocks, empty blocks, frames, patches, encoded patches and tokens",
             labels=["what"],
         )
         for what, count in sorted(self._handler.counts.items()):
             done.add_metric([what], count)
         yield done
-        yield CounterMetricFamily("lookout_tower_batches", "batches run", value=self._encoder.batches)
-        yield CounterMetricFamily("lookout_tower_patches", "temporal patches run", value=self._encoder.frames)
-        stats = self._store.stats()
-        yield GaugeMetricFamily("lookout_store_pinned_bytes", "bytes not read yet", value=stats.pinned_bytes)
         yield CounterMetricFamily(
-            "lookout_store_materialized", "tensors made again", value=stats.materialized
+            "lookout_tower_batches", "batches of the vision tower", value=self._encoder.batches
+        )
+        yield CounterMetricFamily(
+            "lookout_tower_patches",
+            "temporal patches encoded by the vision tower",
+            value=self._encoder.frames,
+        )
+        stats = self._store.stats()
+        yield GaugeMetricFamily(
+            "lookout_store_pinned_bytes", "bytes that the next stage has not read", value=stats.pinned_bytes
+        )
+        yield CounterMetricFamily(
+            "lookout_store_materialized", "tensors made again on request", value=stats.materialized
         )

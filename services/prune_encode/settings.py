@@ -24,16 +24,26 @@ Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 class PruneEncodeSettings(ServiceSettings, PruningSettings):
     """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
-    input_width: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
-    input_height: int | None = Field(None, ge=14, le=4096, description="model input; none: the model's own")
+    input_width: int | None = Field(
+        None, ge=14, le=4096, description="pixels of the model's input; unset: the model's own"
+    )
+    input_height: int | None = Field(
+        None, ge=14, le=4096, description="pixels of the model's input; unset: the model's own"
+    )
     device: str = Field("cpu", description="where the vision tower runs: cpu, cuda, cuda:1")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="the tower's arithmetic")
-    batch: int = Field(64, ge=1, le=4096, description="temporal patches of different cameras in one batch")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="data type of the vision tower"
+    )
+    batch: int = Field(
+        64, ge=1, le=4096, description="limit of temporal patches in one batch, all cameras together"
+    )
     frame_replicas: Listed = Field(
-        (), description="decode's gRPC addresses, comma-separated; used while the directory is away"
+        (), description="decode's gRPC addresses, comma-separated; for when the directory does not answer"
     )
     pixels_wait_s: float = Field(
-        120.0, gt=0, description="seconds after which a block is closed without pixels that cannot be had"
+        120.0, gt=0, description="seconds after which a block is closed without its missing pixels"
     )
-    forget_days: float = Field(30.0, gt=0, description="days after which a camera that is away is forgotten")
+    forget_days: float = Field(
+        30.0, gt=0, description="days without a record after which a camera is forgotten"
+    )
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")

@@ -89,7 +89,7 @@ def test_a_window_that_was_not_computed_to_the_end_is_not_kept() -> None:
 
 def test_failures_are_remembered_until_released() -> None:
     store = WindowStore(windows={"w": window(parent="plan-1")})
-    assert "its KV left the worker" in str(store.commit("w", "cam/0"))
+    assert "its KV is no longer in the worker" in str(store.commit("w", "cam/0"))
     store.fail("w", "first cause")
     store.fail("w", "second cause")
     assert store.commit("w", "cam/0") == "first cause"

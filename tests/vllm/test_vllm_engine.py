@@ -257,7 +257,7 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
         assert words in str(error)
     twice = vllm_engine.run([WindowRequest(plan, blocks), WindowRequest(plan, blocks)])
     assert twice[0].error is None
-    assert "two windows of one stream" in str(twice[1].error)
+    assert "only one window of a stream" in str(twice[1].error)
     assert vllm_engine.run([]) == []
     vllm_engine.close_stream("bad/0")
 

@@ -38,12 +38,16 @@ def alerts(
         typer.Option(help="now, start, or how long ago (90s, 15m, 6h, 2d): earlier alerts are shown first."),
     ] = "now",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after so many.", show_default=False)
+        int | None,
+        typer.Option("--count", "-n", min=1, help="Stop after this many alerts.", show_default=False),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for more, or end after what there is.")
+        bool,
+        typer.Option("--follow/--no-follow", help="Wait for new alerts, or stop after the present ones."),
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as on the wire.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, as in Kafka.")
+    ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Follow alerts. Ctrl-C ends it.
@@ -82,7 +86,7 @@ def parse_since(text: str) -> Position:
         return Position(oldest=True)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None:
-        raise CliError(f"--since {text!r} is neither now, start nor like 90s, 15m, 6h, 2d")
+        raise CliError(f"--since {text!r} must be now, start, or a duration such as 90s, 15m, 6h or 2d")
     return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
 
 

@@ -33,12 +33,14 @@ def analyze(
     ],
     model: ModelOption = None,
     begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Begin: 90, 1:30 or 1:02:03.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End, excluded.")] = None,
-    fps: Annotated[float, typer.Option(help="Samples a second.")] = 2.0,
-    rho: Annotated[float, typer.Option(help="Share of the KV cache that is kept, above 0 to 1.")] = 0.5,
-    group: Annotated[int, typer.Option(help="Encoded frames of a group; less memory with fewer.")] = 16,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End time, not included.")] = None,
+    fps: Annotated[float, typer.Option(help="Frames sampled per second.")] = 2.0,
+    rho: Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")] = 0.5,
+    group: Annotated[
+        int, typer.Option(help="Encoded frames in a group; smaller groups need less memory.")
+    ] = 16,
     part: Annotated[
         int | None,
         typer.Option(
@@ -46,15 +48,21 @@ def analyze(
         ),
     ] = None,
     prune: Annotated[bool, typer.Option(help="Encode changed patches only.")] = False,
-    describe: Annotated[int, typer.Option(help="Tokens of text for answers that are Yes.")] = 0,
+    describe: Annotated[
+        int, typer.Option(help="Length of a description, in tokens; written where the answer is yes.")
+    ] = 0,
     threads: Annotated[
         int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a recording and line.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has answered.")] = False,
-    sandbox: Annotated[bool, typer.Option(help="Decode in confined processes.")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, one for each recording.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered.")
+    ] = False,
+    sandbox: Annotated[bool, typer.Option(help="Decode in sandboxed processes.")] = True,
 ) -> None:
     """Ask yes/no questions about recordings.
 
@@ -93,7 +101,7 @@ def analyze(
                 else:
                     show(found[-1])
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; give the same command again to go on")
+        Console(stderr=True).print("stopped; run the same command again to continue")
         raise
     finally:
         analyzer.close()
@@ -126,7 +134,7 @@ def seconds(text: str) -> float:
     except ValueError:
         parts = []
     if not 1 <= len(parts) <= 3 or any(part < 0 for part in parts) or any(part >= 60 for part in parts[1:]):
-        raise CliError(f"{text!r} is no time: write seconds, minutes:seconds or hours:minutes:seconds")
+        raise CliError(f"{text!r} is not a time: write seconds, minutes:seconds or hours:minutes:seconds")
     total = 0.0
     for part in parts:
         total = 60 * total + part

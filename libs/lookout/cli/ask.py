@@ -29,27 +29,27 @@ def ask(
     ],
     question: Annotated[str, typer.Argument(help='What to ask, such as "Was anyone lying on the ground?"')],
     since: Annotated[
-        str | None, typer.Option(help="Only from here on: seconds, or h:mm:ss, from the start of the source.")
+        str | None, typer.Option(help="Start time, from the start of the source: seconds, or h:mm:ss.")
     ] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line for each camera and epoch.")
+        bool, typer.Option("--json", help="Print one JSON object per line, one for each camera and epoch.")
     ] = False,
     text: Annotated[
         bool | None,
-        typer.Option("--text/--no-text", help="Write text.  [default: unless yes or no is asked]"),
+        typer.Option("--text/--no-text", help="Answer with text.  [default: not for yes/no questions]"),
     ] = None,
-    words: Annotated[int, typer.Option(min=1, help="Tokens of text at most.")] = 64,
+    words: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
     memory: Annotated[
-        str, typer.Option(help="How much of a FILE to keep: a duration (2h) or a size (500MB).")
+        str, typer.Option(help="How much of FILE to remember: a duration (2h) or a size (500MB).")
     ] = "2h",
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the memory of a FILE in this folder, to ask again.")
+        Path | None, typer.Option(help="Store the memory of FILE in this folder, for later questions.")
     ] = None,
     frames: Annotated[
-        Path | None, typer.Option(help="Write the frames that the answer rests on into this folder.")
+        Path | None, typer.Option(help="Write the frames on which the answer is based into this folder.")
     ] = None,
-    camera: Annotated[str | None, typer.Option(help="Only this camera of a FOLDER.")] = None,
+    camera: Annotated[str | None, typer.Option(help="Only this camera of FOLDER.")] = None,
     model: ModelOption = None,
 ) -> None:
     """Ask about the past: p(yes) or text, the times it rests on, what is covered, and the cost."""
@@ -87,7 +87,7 @@ def parse_time(told: str | None) -> float | None:
         return None
     found = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", told.strip())
     if found is None:
-        raise CliError(f"{told!r} is no time: give seconds (90), minutes (1:30) or hours (1:02:03)")
+        raise CliError(f"{told!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -120,7 +120,7 @@ def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | 
         typer.echo(f"p(yes) = {one.p_yes:.3f}")
     typer.echo(f"camera {one.camera}, epoch {one.epoch}")
     moments = ", ".join(f"{clock_time(m.time)} ({m.weight:.0%})" for m in one.moments)
-    typer.echo(f"rests on: {moments}")
+    typer.echo(f"based on: {moments}")
     start = "nothing" if one.covered_from is None else clock_time(one.covered_from)
     typer.echo(f"covered from {start} to {clock_time(one.covered_to)}")
     cost = one.cost
@@ -137,9 +137,7 @@ def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | 
 def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[str]:
     """The evidence frames as JPEG, read from the source again."""
     if source is None or not source.is_file():
-        raise CliError(
-            f"{one.camera}: its source {source} is not there any more, so no frames can be written"
-        )
+        raise CliError(f"{one.camera}: its source {source} no longer exists, so its frames cannot be written")
     from PIL import Image
 
     from lookout.codec import VideoReader
@@ -209,7 +207,7 @@ def check(folder: FolderArgument) -> None:
 def remove(
     folder: FolderArgument,
     camera: Annotated[str, typer.Option(help="Which camera.")],
-    since: Annotated[str | None, typer.Option(help="Only from here on.  [default: everything]")] = None,
+    since: Annotated[str | None, typer.Option(help="Start time.  [default: everything]")] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
 ) -> None:
     """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
@@ -222,8 +220,8 @@ def remove(
 @app.command("trim")
 def trim(
     folder: FolderArgument,
-    size: Annotated[str | None, typer.Option(help="Bytes on disk at most, such as 2GB.")] = None,
-    age: Annotated[str | None, typer.Option(help="Age of a frame at most, such as 7d.")] = None,
+    size: Annotated[str | None, typer.Option(help="Limit of the bytes on disk, such as 2GB.")] = None,
+    age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
 ) -> None:
     """Keep a folder within a size and an age; what was written longest ago goes first."""
     from lookout.memory import Keep, shelf
@@ -232,9 +230,9 @@ def trim(
         raise CliError("give --size (2GB), --age (7d), or both")
     limits = [None if told is None else Keep.parse(told) for told in (size, age)]
     if limits[0] is not None and limits[0].bytes is None:
-        raise CliError(f"--size {size} is no size: give 2GB, say")
+        raise CliError(f"--size {size} is not a size: write, for example, 2GB")
     if limits[1] is not None and limits[1].seconds is None:
-        raise CliError(f"--age {age} is no duration: give 7d, say")
+        raise CliError(f"--age {age} is not a duration: write, for example, 7d")
     freed = shelf.trim(
         folder,
         None if limits[0] is None else limits[0].bytes,

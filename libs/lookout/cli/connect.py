@@ -48,9 +48,9 @@ def find_bootstrap(given: str | None) -> str:
     if len(fleets) == 1:
         return fleets[0].bootstrap
     if not fleets:
-        raise CliError("no Kafka to talk to: start a fleet with `lookout up`, or give --bootstrap host:port")
+        raise CliError("no Kafka is known: start a fleet with `lookout up`, or give --bootstrap host:port")
     addresses = ", ".join(fleet.bootstrap for fleet in fleets)
-    raise CliError(f"several fleets run here: say which with --bootstrap ({addresses})")
+    raise CliError(f"several fleets run on this machine: choose one with --bootstrap ({addresses})")
 
 
 class Quiet:
@@ -111,7 +111,7 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
         found = admin.list_topics(timeout=_ANSWER_S).topics
     except KafkaException as error:
         why = complaints.last or error.args[0].str()
-        raise CliError(f"Kafka at {bootstrap} does not answer ({why}): is the fleet up?") from error
+        raise CliError(f"Kafka at {bootstrap} does not answer ({why}): check that the fleet runs") from error
     if topic is not None and topic not in found:
         raise CliError(
             f"Kafka at {bootstrap} has no topic {topic}: `lookout up` creates it here, the chart in a cluster"
@@ -197,7 +197,7 @@ class Reader:
                 if place.offset >= wanted.get((place.topic, place.partition), 1 << 62):
                     del wanted[place.topic, place.partition]
             if time.monotonic() > deadline:
-                raise CliError("Kafka went silent in the middle of a topic: is the broker up?")
+                raise CliError("Kafka stopped answering while a topic was read: check that the broker runs")
 
     def close(self) -> None:
         self._consumer.close()
@@ -206,7 +206,7 @@ class Reader:
         found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if found.error is not None:
             raise CliError(
-                f"Kafka has no topic {topic}: `lookout up` creates it, or `lookout doctor` says more"
+                f"Kafka has no topic {topic}: `lookout up` creates it; `lookout doctor` shows more"
             )
         places = [TopicPartition(topic, partition) for partition in found.partitions]
         if start.at_ms is not None:
@@ -251,4 +251,6 @@ def send_and_confirm(
     for key, value in records.items():
         producer.produce(topic, key=key, value=value, on_delivery=delivered)
     if producer.flush(60.0) or failures:
-        raise CliError(f"Kafka at {bootstrap} did not take it: {failures[0] if failures else 'no answer'}")
+        raise CliError(
+            f"Kafka at {bootstrap} did not accept the record: {failures[0] if failures else 'no answer'}"
+        )

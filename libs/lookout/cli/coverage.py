@@ -35,7 +35,9 @@ def coverage(
         str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
     ] = None,
     since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
-    as_json: Annotated[bool, typer.Option("--json", help="One interval a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, one for each interval.")
+    ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show how much of each watch's time was looked at.

@@ -77,11 +77,11 @@ def demo(
         list[Path] | None,
         typer.Option("--footage", "-f", help="A video file or folder to play as well; repeat for more."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the page to.")] = Path(
         "out/lookout-demo.html"
     ),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the fleet running afterwards, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the fleet running afterwards, until Ctrl-C.")
     ] = False,
     kafka: KafkaOption = None,
     redis: RedisOption = None,
@@ -106,7 +106,8 @@ def demo(
                 fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
                 fleet.start()
                 console.print(
-                    f"[green]✓[/] fleet is up: Kafka {fleet.bootstrap}, Redis, {len(fleet.services)} services"
+                    f"[green]✓[/] the fleet runs: Kafka {fleet.bootstrap}, Redis, "
+                    f"{len(fleet.services)} services"
                 )
                 sources = [*rendered_sources(status.update), *footage_sources(files)]
                 console.print(f"[green]✓[/] {len(sources)} cameras: {_names(sources)}")
@@ -126,7 +127,7 @@ def demo(
                 fleet.close()
     if not outcome.answered:
         console.print(
-            "[bold red]No window of any camera was answered[/]: the reasons stand above and on the page."
+            "[bold red]No window of any camera was answered[/]: the reasons are above and on the page."
         )
     console.print(str(page), soft_wrap=True)
     if not outcome.answered:
@@ -277,7 +278,7 @@ class _Player:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > _STALL_S:
                 raise CliError(
-                    f"nothing moved for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
+                    f"no progress for {_STALL_S:.0f} s; unfinished: {', '.join(unfinished[:5])}. "
                     f"The services' logs are in {self._fleet.logs}"
                 )
         # The last incidents close right after the last outcomes: let that arrive.
@@ -355,7 +356,7 @@ def _summary(outcome: DemoResult) -> None:
         for camera in outcome.run.cameras.values()
         for incident in camera.incidents.values()
     )
-    console.print(f"\n[bold]{len(incidents)} incidents[/], surest first")
+    console.print(f"\n[bold]{len(incidents)} incidents[/], highest probability first")
     for peak, camera_id, question, begin, end in reversed(incidents):
         console.print(f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {question}")
 
@@ -382,14 +383,14 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
 
 def _keep(fleet: Fleet, page: Path) -> None:
     console.print(f"\n[green]✓[/] the page: {page}")
-    console.print("The fleet stays up: lookout publish, watch and alerts find it. Ctrl-C ends it.")
+    console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
     try:
         while True:
             time.sleep(_TEND_EVERY_S)
             for news in fleet.supervise():
                 console.print(f"[yellow]![/] {news}")
     except KeyboardInterrupt:
-        console.print("ending the fleet ...")
+        console.print("stopping the fleet ...")
 
 
 def _progress() -> Progress:

@@ -37,7 +37,7 @@ _ROOM_GB = 2.0
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     redis_url: Annotated[
         str | None,
         typer.Option("--redis", envvar="LOOKOUT_REDIS", help="Redis's URL.  [default: the running fleet's]"),

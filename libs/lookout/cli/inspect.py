@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A video file, or a folder of them.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a file and line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, one for each file.")
+    ] = False,
 ) -> None:
     """Decode footage as the fleet would, in a sandbox, and show the result.
 

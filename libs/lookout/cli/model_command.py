@@ -37,13 +37,13 @@ PlotOption = Annotated[
 ]
 WindowOption = Annotated[float, typer.Option("--window", help="Seconds of a window.", min=0.1)]
 StrideOption = Annotated[float, typer.Option("--stride", help="A window slides by so many seconds.", min=0.1)]
-FpsOption = Annotated[float, typer.Option("--fps", help="Sampled frames a second.", min=0.01)]
+FpsOption = Annotated[float, typer.Option("--fps", help="Frames sampled per second.", min=0.01)]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16")]
 PrecisionOption = Annotated[
     float,
     typer.Option(
-        "--precision", help="Wanted share of true alerts; gives a threshold a question.", min=0, max=1
+        "--precision", help="Wanted share of true alerts; prints a threshold for each question.", min=0, max=1
     ),
 ]
 

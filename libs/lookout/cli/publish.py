@@ -125,7 +125,10 @@ def publish(
     rate: Annotated[
         Rate, typer.Option(help="real: as a camera would send it; max: as fast as possible.")
     ] = Rate.MAX,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Cut at the first keyframe after so long.")] = 2.0,
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
+    ] = 2.0,
     captured_at: Annotated[
         datetime | None,
         typer.Option(help="Wall clock of the first picture (ISO 8601).  [default: now]", show_default=False),
@@ -243,7 +246,7 @@ def _whole(path: Path | None) -> Iterator[Piece]:
     data = path.read_bytes() if path else sys.stdin.buffer.read(MAX_SEGMENT_BYTES + 1)
     if len(data) > MAX_SEGMENT_BYTES:
         raise CliError(
-            f"{path or 'stdin'} exceeds {_size(MAX_SEGMENT_BYTES)}: leave --whole out, and it is cut"
+            f"{path or 'stdin'} exceeds {_size(MAX_SEGMENT_BYTES)}: without --whole it is cut into segments"
         )
     yield _Whole(data)
 

@@ -20,7 +20,7 @@ console = Console()
 
 
 def report(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the page goes.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the page to.")] = Path(
         "out/lookout-report.html"
     ),
     since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d) the page begins.")] = "1h",

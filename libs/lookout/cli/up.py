@@ -83,10 +83,10 @@ def up(
                 for news in [*fleet.supervise(), *refused.look()]:
                     console.print(f"[yellow]![/] {escape(news)}", highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
-            console.print("ending the fleet ...")
+            console.print("stopping the fleet ...")
         finally:
             fleet.close()
-            console.print("[green]✓[/] everything has ended")
+            console.print("[green]✓[/] the fleet has stopped")
 
 
 def parse_settings(pairs: list[str]) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:

@@ -57,7 +57,7 @@ def add(
     identity: Annotated[
         str | None,
         typer.Option(
-            "--id", help="A name of your own; made from the question if not given.", show_default=False
+            "--id", help="Name of the watch.  [default: made from the question]", show_default=False
         ),
     ] = None,
     camera: Annotated[
@@ -72,21 +72,26 @@ def add(
         typer.Option(
             min=0.0,
             max=1.0,
-            help="Below it counts as no; between the two nothing changes.  [default: --threshold]",
+            help="p(yes) below this counts as no; between the two nothing changes.  [default: --threshold]",
             show_default=False,
         ),
     ] = None,
     of: Annotated[str, typer.Option("--of", help="K/N: yes in K of the last N windows.")] = "1/1",
-    cooldown: Annotated[float, typer.Option(min=0.0, help="Seconds of quiet after an incident.")] = 0.0,
+    cooldown: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
+    ] = 0.0,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only then: 'mon-fri 22:00-06:00 Europe/Berlin'; repeat for more.  [default: always]"
+            help="Only at these times: 'mon-fri 22:00-06:00 Europe/Berlin'; repeat for more.  "
+            "[default: always]"
         ),
     ] = None,
     zone: Annotated[
         list[str] | None,
-        typer.Option(help="Only there: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."),
+        typer.Option(
+            help="Only in these zones: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."
+        ),
     ] = None,
     describe: Annotated[
         bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
@@ -138,10 +143,12 @@ def offline(
             "--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"
         ),
     ] = None,
-    cooldown: Annotated[float, typer.Option(min=0.0, help="Seconds of quiet after an incident.")] = 0.0,
+    cooldown: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
+    ] = 0.0,
     schedule: Annotated[
         list[str] | None,
-        typer.Option(help="Only then: 'mon-fri 08:00-18:00 Europe/Berlin'.  [default: always]"),
+        typer.Option(help="Only at these times: 'mon-fri 08:00-18:00 Europe/Berlin'.  [default: always]"),
     ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -165,7 +172,9 @@ def offline(
 
 @app.command("list")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as on the wire.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, as in Kafka.")
+    ] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show every watch."""
@@ -255,7 +264,7 @@ def parse_span(text: str) -> ScheduleEntry:
     for moment in (match["start"], match["end"]):
         hour, minute = map(int, moment.split(":"))
         if not (hour < 24 and minute < 60):
-            raise CliError(f"--schedule {text!r}: {moment} is no time of day")
+            raise CliError(f"--schedule {text!r}: {moment} is not a time of day")
     return ScheduleEntry(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
 
 

@@ -50,7 +50,7 @@ def confine(*, strict: bool = True, landlock: bool = True) -> str:
 
 def _confine(landlock: bool) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
-        raise ConfinementError(f"{threads} threads run already; they would stay as they are")
+        raise ConfinementError(f"{threads} threads are running already; they would not be confined")
     folders = _code_folders()
     hide_memory()
     _drop_capabilities()
@@ -107,7 +107,7 @@ def _check() -> None:
 def _audit() -> None:
     def hook(event: str, _arguments: tuple[object, ...]) -> None:
         if event.startswith(("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn")):
-            raise PermissionError(f"a decoder process may not use {event}")
+            raise PermissionError(f"{event} is not allowed in a decoder process")
 
     sys.addaudithook(hook)
 

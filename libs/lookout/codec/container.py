@@ -76,7 +76,7 @@ class Video:
     def _open(self) -> av.container.InputContainer:
         size = source_size(self._file)
         if size == 0:
-            raise CodecError(Reason.EMPTY, "there are no bytes")
+            raise CodecError(Reason.EMPTY, "it holds no bytes")
         options = {
             "format_whitelist": ",".join(FORMATS),
             "codec_whitelist": ",".join(CODECS),
@@ -89,7 +89,7 @@ class Video:
             )
         except (av.error.FFmpegError, ValueError, PermissionError) as error:
             raise CodecError(
-                Reason.UNREADABLE, f"this is no video in a container Lookout reads ({_text(error)})"
+                Reason.UNREADABLE, f"this is not a video in a container that Lookout reads ({_text(error)})"
             ) from None
 
     def _choose(self, index: int) -> av.video.stream.VideoStream:

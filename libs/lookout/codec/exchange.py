@@ -56,7 +56,7 @@ class _ResultUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in RESULT_CLASSES:
             raise pickle.UnpicklingError(
-                f"a decoder worker sent {module}.{name}, which is no part of a result"
+                f"a decoder worker sent {module}.{name}, which is not allowed in a result"
             )
         return super().find_class(module, name)
 
@@ -131,7 +131,7 @@ def _receive(fd: int, size: int, deadline: float | None) -> bytes:
         _await(fd, select.POLLIN, deadline)
         part = os.read(fd, min(size, _PIPE_BYTES))
         if not part:
-            raise EOFError("the other side has closed the pipe")
+            raise EOFError("the other process has closed the pipe")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -142,7 +142,7 @@ def _await(fd: int, what: int, deadline: float | None) -> None:
     poll.register(fd, what)
     left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
     if not poll.poll(left):
-        raise TimeoutError("the other side takes too long")
+        raise TimeoutError("the other process did not answer in time")
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
@@ -156,13 +156,13 @@ def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
 def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
     """Read exactly `size` bytes. Errors: EOFError."""
     if not 0 <= size <= os.fstat(fd).st_size - offset:
-        raise EOFError(f"a decoder worker announced {size} bytes it did not leave")
+        raise EOFError(f"a decoder worker announced {size} bytes but did not write them")
     out = bytearray(size)
     view, done = memoryview(out), 0
     while done < size:
         got = os.preadv(fd, [view[done:]], offset + done)
         if got == 0:
-            raise EOFError(f"a decoder worker took back {size - done} bytes")
+            raise EOFError(f"a decoder worker removed {size - done} bytes")
         done += got
     return out
 

@@ -95,7 +95,7 @@ def complete(dynamic: Mask, grid: GroupedPatches) -> Mask:
     dynamic: bool [rows, cols] -> bool [group rows, group cols].
     """
     if dynamic.shape != (grid.rows, grid.cols):
-        raise ValueError(f"mask of {dynamic.shape} patches on a grid of {(grid.rows, grid.cols)}")
+        raise ValueError(f"mask of {dynamic.shape} patches does not fit a grid of {(grid.rows, grid.cols)}")
     rows = np.stack([dynamic[list(taps)].any(axis=0) for taps in grid.row_taps])
     return np.stack([rows[:, list(taps)].any(axis=1) for taps in grid.col_taps], axis=1)
 
@@ -103,7 +103,9 @@ def complete(dynamic: Mask, grid: GroupedPatches) -> Mask:
 def spread(keep: Mask, grid: GroupedPatches) -> Mask:
     """Patches that must be encoded for kept groups: bool [group rows, group cols] -> bool [rows, cols]."""
     if keep.shape != (len(grid.row_taps), len(grid.col_taps)):
-        raise ValueError(f"mask of {keep.shape} groups on {(len(grid.row_taps), len(grid.col_taps))}")
+        raise ValueError(
+            f"mask of {keep.shape} groups does not fit a grid of {(len(grid.row_taps), len(grid.col_taps))}"
+        )
     rows = np.zeros((grid.rows, keep.shape[1]), np.bool_)
     for r, taps in enumerate(grid.row_taps):
         rows[list(taps)] |= keep[r]

@@ -68,7 +68,7 @@ def parse_decode_stats(
         )
     kinds, x0, y0, x1, y1 = (np.asarray(stats[name], np.int64) for name in FIELDS)
     if len({len(column) for column in (kinds, x0, y0, x1, y1)}) != 1:
-        raise CodecError(Reason.UNREADABLE, "decode statistics are not equally long")
+        raise CodecError(Reason.UNREADABLE, "decode statistics differ in length")
     side = block_side(len(kinds), width, height)
     columns = -(-width // side)
     number = np.arange(len(kinds))
@@ -100,7 +100,7 @@ def block_side(count: int, width: int, height: int) -> int:
         if -(-width // side) * -(-height // side) == count:
             return side
     raise CodecError(
-        Reason.UNREADABLE, f"{count} decode statistics fit no grid of blocks over {width}x{height}"
+        Reason.UNREADABLE, f"{count} decode statistics do not fit a grid of blocks over {width}x{height}"
     )
 
 

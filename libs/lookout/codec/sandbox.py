@@ -140,7 +140,7 @@ class _Worker:
             message = pickle.dumps((job.kind, len(job.data), job.argument, job.file is not None))
             send_message(self._jobs, message, self._settings.wall_s)
         except TimeoutError:
-            raise _WorkerLostError("takes no job") from None
+            raise _WorkerLostError("accepts no job") from None
         except OSError:
             raise _WorkerLostError(self._fate()) from None
         reply = self._expect(wall_s, "hung")
@@ -148,7 +148,7 @@ class _Worker:
         try:
             result = load_result(self._out, reply, self._settings.result)
         except Exception as error:  # whatever a worker gone wrong may have written
-            raise _WorkerLostError(f"sent no result that can be read ({error})") from None
+            raise _WorkerLostError(f"sent a result that cannot be read ({error})") from None
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
@@ -161,7 +161,7 @@ class _Worker:
         except (EOFError, OSError):
             raise _WorkerLostError(self._fate()) from None
         except (ValueError, TypeError, KeyError) as error:
-            raise _WorkerLostError(f"sent no answer that can be read ({error})") from None
+            raise _WorkerLostError(f"sent an answer that cannot be read ({error})") from None
         if reply.status == "error":
             raise CodecError(_reason(reply.reason), reply.detail)
         if reply.status == "broken":

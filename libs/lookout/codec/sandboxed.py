@@ -198,7 +198,7 @@ def _check(found: TableResult) -> None:
     table = found.table
     lengths = {len(part) for part in (table.pts, table.dts, table.key, table.clean, table.size)}
     if lengths != {found.facts.frames} or min(found.size) < 0:
-        raise CodecError(Reason.POISON, "the decoder's table of packets contradicts itself")
+        raise CodecError(Reason.POISON, "the decoder's table of packets is inconsistent")
 
 
 @contextmanager

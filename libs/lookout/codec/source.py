@@ -138,20 +138,20 @@ class UrlSource:
         with self._client.stream("GET", self.name, headers=headers) as answer:
             self.requests += 1
             if answer.status_code == 200:
-                raise self._error("the server does not serve ranges; download the file first")
+                raise self._error("the server does not support range requests; download the file first")
             if answer.status_code != 206:
                 raise self._error(f"status {answer.status_code}")
             _, _, total = answer.headers.get("content-range", "").rpartition("/")
             tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
             if not total.isdigit():
-                raise self._error("the server does not tell the size of the file")
+                raise self._error("the server does not report the size of the file")
             if self._size is not None and (int(total), tag) != (self._size, self._tag):
                 raise self._error("the file changed while it was read")
             self._size, self._tag = int(total), tag
             body = answer.read()
             self.fetched += len(body)
             if len(body) != min(self._piece, self._size - start):
-                raise self._error(f"{len(body)} bytes came for the range at byte {start}")
+                raise self._error(f"{len(body)} bytes arrived for the range at byte {start}")
             return body
 
     def _error(self, why: str) -> CodecError:

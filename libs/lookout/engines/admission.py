@@ -160,7 +160,7 @@ class Admission:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         suffix = (*layout.question_head, *(int(i) for i in ids), *layout.question_tail)
         if not suffix:
-            raise PlanError("an empty question: nothing follows the window")
+            raise PlanError("the question is empty")
         return suffix
 
 
@@ -185,7 +185,9 @@ def run_batch(
     for index, request in enumerate(requests):
         stream = request.plan.stream
         if stream in streams:
-            answers[index] = refused(request, PlanError(f"{stream}: two windows of one stream in one batch"))
+            answers[index] = refused(
+                request, PlanError(f"{stream}: a batch may hold only one window of a stream")
+            )
         else:
             waiting.append((index, request))
         streams.add(stream)

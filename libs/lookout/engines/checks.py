@@ -28,7 +28,7 @@ def check_request(
     check_blocks(request, hidden, deepstack)
     if not request.keep and request.plan.parent is not None:
         raise PlanError(
-            f"{request.plan.stream}: only a window computed in full can be thrown away (keep=False)"
+            f"{request.plan.stream}: only a window computed in full can be discarded (keep=False)"
         )
 
 
@@ -46,13 +46,13 @@ def check_plan(plan: WindowPlan, layout: Layout) -> None:
         raise PlanError(f"{where}: rows selected at layer {plan.select.layer} of {layout.layers}")
     rows = rows_in(plan.compute)
     if len(rows) and (rows[0] < 0 or rows[-1] >= plan.rows or np.any(np.diff(rows) <= 0)):
-        raise PlanError(f"{where}: runs to compute are not ascending inside {plan.rows} rows")
+        raise PlanError(f"{where}: row ranges to compute must be ascending and inside {plan.rows} rows")
     uncovered = np.ones(plan.rows, dtype=bool)
     uncovered[rows] = False
     if np.any(plan.source[uncovered] < 0):
         raise PlanError(f"{where}: some rows are neither computed nor reused")
     if (plan.parent is None) != bool(np.all(plan.source < 0)):
-        raise PlanError(f"{where}: rows are reused exactly when the plan has a parent")
+        raise PlanError(f"{where}: a plan must reuse rows if it has a parent, and only then")
 
 
 def check_positions(request: WindowRequest, longest: int, family: str, limit: int) -> None:
@@ -78,7 +78,7 @@ def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
         where = f"{plan.stream}: window {plan.window}, block {part.block}, frame {part.frame}"
         block = held.get(part.block)
         if block is None or part.frame >= len(block.frames):
-            raise PlanError(f"{where}: has rows to compute but came without its embeddings")
+            raise PlanError(f"{where}: has rows to compute, but its embeddings are missing")
         frame = block.frames[part.frame]
         expected = (part.visual_stop - part.visual_start, hidden)
         if tuple(frame.tokens.shape) != expected:

@@ -121,7 +121,7 @@ class LocalServer(ABC):
             self.port = self._given_port or 0
         if not port_is_free(self.port, HOST):
             raise PortTakenError(
-                f"{self.name} cannot have port {self.port}, another process holds it: "
+                f"{self.name} cannot use port {self.port}, another process holds it: "
                 "give another port, or none"
             )
 

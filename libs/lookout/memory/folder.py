@@ -161,7 +161,7 @@ class MemoryFolder:
         except BlockingIOError as error:
             self._owner.close()
             self._owner = None
-            raise HistoryError(f"{self.folder}: another process is feeding this memory") from error
+            raise HistoryError(f"{self.folder}: another process is writing this memory") from error
 
     def __enter__(self) -> Self:
         return self
@@ -218,7 +218,7 @@ class MemoryFolder:
 
     def _record(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         if self._log is None:
-            raise HistoryError(f"{self.folder}: this memory is closed, or was opened to be read only")
+            raise HistoryError(f"{self.folder}: this memory is closed, or open for reading only")
         self._log.write(pack(header, arrays))
         self._log.flush()
         os.fsync(self._log.fileno())

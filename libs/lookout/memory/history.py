@@ -384,7 +384,7 @@ class CameraMemory:
         """What an answer may read from now on."""
         with self._lock:
             if not self.open:
-                raise HistoryError("this memory holds nothing yet: close at least one block first")
+                raise HistoryError("this memory is empty: close at least one block first")
             newest, table = self.open[-1].block, self.table
             return Snapshot(
                 layers=tuple(self.layers),

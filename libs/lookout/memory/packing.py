@@ -52,14 +52,14 @@ def unpack(data: memoryview, where: str) -> tuple[dict[str, Any], dict[str, torc
         HistoryError: it is cut short or damaged.
     """
     if len(data) < _HEAD.size:
-        raise HistoryError(f"{where}: a record is cut short")
+        raise HistoryError(f"{where}: a record is truncated")
     magic, head_size, body_size, told = _HEAD.unpack(data[: _HEAD.size])
     stop = _HEAD.size + head_size + body_size
     if magic != MAGIC or len(data) < stop:
-        raise HistoryError(f"{where}: a record is cut short or is none of a memory's")
+        raise HistoryError(f"{where}: a record is truncated, or is not a record of a memory")
     head, body = data[_HEAD.size : _HEAD.size + head_size], data[_HEAD.size + head_size : stop]
     if checksum(head, body) != told:
-        raise HistoryError(f"{where}: a record is damaged: its checksum does not fit")
+        raise HistoryError(f"{where}: a record is damaged: its checksum does not match")
     header: dict[str, Any] = json.loads(bytes(head))
     arrays, place = {}, 0
     for name, kind, shape in header.pop("arrays"):

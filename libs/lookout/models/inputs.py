@@ -58,9 +58,9 @@ def model_input(folder: Path) -> ModelInput:
             side = _pair(vision.get("image_size", 384))[0]
             return ModelInput(side, side, _pair(vision.get("patch_size", 14))[0])
     except (TypeError, ValueError, IndexError) as error:
-        raise ModelError(f"{path}: sizes of the vision tower make no sense ({error})") from error
+        raise ModelError(f"{path}: the sizes of the vision tower are invalid ({error})") from error
     raise ModelError(
-        f"{path}: family {family!r} has no vision tower here; supported: internvl, llava_onevision, "
+        f"{path}: family {family!r} has no vision tower in Lookout; supported: internvl, llava_onevision, "
         f"{', '.join(FLEXIBLE)}"
     )
 

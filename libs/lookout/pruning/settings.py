@@ -52,13 +52,19 @@ class PruningSettings(BaseModel):
         None, description="how motion vectors are gathered: union, signed-sum; unset: the preset's"
     )
     tau: float | None = Field(
-        None, ge=0, description="pixels a step that count as motion; unset: the preset's, or as measured"
+        None,
+        ge=0,
+        description="motion, in pixels per sampling step, from which a patch counts as changed; "
+        "unset: the preset's, or as measured",
     )
     alpha: float | None = Field(
-        None, ge=0, description="pixels a grey level of residual; unset: the preset's"
+        None, ge=0, description="weight of the residual, in pixels per grey level; unset: the preset's"
     )
     luma_tau: float | None = Field(
-        None, ge=0, description="grey levels by which a patch must differ; unset: learnt from the camera"
+        None,
+        ge=0,
+        description="difference, in grey levels, from which a patch counts as changed; "
+        "unset: learned from each camera's noise",
     )
     anchors: Anchors | None = Field(
         None, description="frames encoded whole: stride, gop; unset: the preset's"
@@ -66,7 +72,7 @@ class PruningSettings(BaseModel):
     accumulation: Accumulation | None = Field(
         None, description="what a patch is compared with: since-anchor, since-encoded; unset: the preset's"
     )
-    prune: bool = Field(True, description="false: every patch is kept")
+    prune: bool = Field(True, description="prune patches; false: keep every patch")
 
     @property
     def policy(self) -> PrunePolicy:

@@ -52,7 +52,7 @@ class KafkaSecurity(BaseSettings):
         description="security protocol of Kafka; ssl is TLS, sasl_ is with user name and password",
     )
     kafka_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "SCRAM-SHA-512", description="how the password is proven to Kafka (SASL mechanism)"
+        "SCRAM-SHA-512", description="SASL mechanism for Kafka"
     )
     kafka_username: str | None = Field(None, description="user name for Kafka (SASL)")
     kafka_password: SecretStr | None = Field(
@@ -60,7 +60,7 @@ class KafkaSecurity(BaseSettings):
     )
     kafka_password_file: Path | None = Field(None, description="file with the password for Kafka (SASL)")
     kafka_ca_file: Path | None = Field(
-        None, description="certificates (PEM) that sign the brokers'; unset: the system's"
+        None, description="CA certificates (PEM) for the brokers; unset: the system's"
     )
     kafka_cert_file: Path | None = Field(None, description="client certificate (PEM) for Kafka")
     kafka_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_KAFKA_CERT_FILE")
@@ -122,7 +122,7 @@ class RedisSecurity(BaseSettings):
         None, description="file with the password for Redis; read again at each connection"
     )
     redis_ca_file: Path | None = Field(
-        None, description="certificates (PEM) that sign Redis's; unset: the system's"
+        None, description="CA certificates (PEM) for Redis; unset: the system's"
     )
     redis_cert_file: Path | None = Field(None, description="client certificate (PEM) for Redis")
     redis_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_REDIS_CERT_FILE")
@@ -172,25 +172,26 @@ class GrpcSecurity(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     grpc_ca_file: Path | None = Field(
-        None, description="certificates (PEM) that sign every service's; changes are taken up while running"
+        None,
+        description="CA certificates (PEM) for the services' gRPC servers; changes apply without a restart",
     )
     grpc_cert_file: Path | None = Field(
         None, description="this service's certificate (PEM), for serving and for reading from others"
     )
     grpc_key_file: Path | None = Field(None, description="private key (PEM) of LOOKOUT_GRPC_CERT_FILE")
     grpc_tls_name: str | None = Field(
-        None, description="DNS name that every service's certificate carries; unset: the address's host"
+        None, description="DNS name in every service's certificate; unset: the host of the address"
     )
     grpc_token: SecretStr | None = Field(
         None, description="token that readers must show; better: LOOKOUT_GRPC_TOKEN_FILE"
     )
     grpc_token_file: Path | None = Field(
-        None, description="file with the token that readers must show; changes are taken up while running"
+        None, description="file with the token that readers must show; changes apply without a restart"
     )
     grpc_insecure: bool = Field(
-        False, description="serve other machines without TLS; only where nobody else reaches the network"
+        False, description="serve other machines without TLS; only for a network that nobody else can reach"
     )
-    grpc_reflection: bool = Field(False, description="let clients ask which gRPC services there are")
+    grpc_reflection: bool = Field(False, description="gRPC server reflection: clients may list the services")
 
     @model_validator(mode="after")
     def _grpc_fits(self) -> Self:

@@ -32,10 +32,10 @@ def uri_of(value: bytes) -> str:
     try:
         lines = [line.strip() for line in value.decode("ascii").splitlines()]
     except UnicodeDecodeError as error:
-        raise BadRecordError("bad-uri", "a URI list is ASCII; escape other characters") from error
+        raise BadRecordError("bad-uri", "a URI list must be ASCII; escape other characters") from error
     found = [line for line in lines if line and not line.startswith("#")]
     if len(found) != 1:
-        raise BadRecordError("bad-uri", f"a segment is one URI, not {len(found)}")
+        raise BadRecordError("bad-uri", f"a segment must be one URI, not {len(found)}")
     return found[0]
 
 
@@ -115,7 +115,7 @@ class UriFetcher:
             if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
                 raise BadRecordError(
                     "uri-refused",
-                    f"{host} resolves to {address}, which is no public address; "
+                    f"{host} resolves to {address}, which is not a public address; "
                     f"LOOKOUT_URI_NETWORKS={','.join(self.networks)}",
                 )
         return addresses[0]
@@ -194,7 +194,7 @@ def carried(address: Address) -> Address | None:
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise httpcore.ReadTimeout("the fetch takes too long")
+        raise httpcore.ReadTimeout("the fetch took too long")
     return left
 
 

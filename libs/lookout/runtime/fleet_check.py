@@ -90,7 +90,7 @@ def _asker(settings: ServiceSettings, group: str) -> Callable[[], list[str]]:
         try:
             found = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
         except KafkaException as error:
-            logs.get("group").warning("cannot see the group's members", why=str(error.args[0]))
+            logs.get("group").warning("cannot list the members of the consumer group", why=str(error.args[0]))
             return []
         return [str(each.client_id) for each in found.members]
 

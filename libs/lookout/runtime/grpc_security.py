@@ -103,7 +103,9 @@ class Certificates:
             if first:
                 raise StartupError(f"{names}: cannot be used: {error}") from None
             _log.warning(
-                "new certificates cannot be used; the ones before stay", files=names, error=str(error)
+                "new certificates cannot be used; the previous ones stay in use",
+                files=names,
+                error=str(error),
             )
             return
         self._seen, self._contents = seen, read

@@ -31,24 +31,32 @@ class Metrics:
         self.records = self._counter("records", "input records committed")
         self.outputs = self._counter("outputs", "records written and committed", "topic")
         self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")
-        self.events = self._counter("events", "what handlers count, added when it is committed", "event")
-        self.forgotten = self._counter("cameras_forgotten", "cameras forgotten after days of silence")
-        self.unreadable = self._counter("checkpoints_unreadable", "cameras that had to start anew")
-        self.transactions = self._counter(
-            "transactions", "transactions: committed, aborted, unknown or failed", "outcome"
+        self.events = self._counter("events", "events that handlers count, added at the commit", "event")
+        self.forgotten = self._counter(
+            "cameras_forgotten", "cameras forgotten because they sent nothing for days"
         )
-        self.retries = self._counter("retries", "records tried again: transient, device or unknown", "kind")
+        self.unreadable = self._counter(
+            "checkpoints_unreadable", "cameras started without their checkpoint, which could not be read"
+        )
+        self.transactions = self._counter(
+            "transactions", "transactions by outcome: committed, aborted, unknown or failed", "outcome"
+        )
+        self.retries = self._counter(
+            "retries", "tries repeated, by kind of failure: transient, device or unknown", "kind"
+        )
         self.takeovers = self._counter("takeovers", "partitions taken over")
-        self.handle_seconds = self._histogram("handle_seconds", "one record in the handler")
-        self.commit_seconds = self._histogram("commit_seconds", "one transaction")
-        self.wait_seconds = self._histogram("wait_seconds", "from reading a record to its commit")
+        self.handle_seconds = self._histogram(
+            "handle_seconds", "seconds that the handler takes for one record"
+        )
+        self.commit_seconds = self._histogram("commit_seconds", "seconds of one transaction")
+        self.wait_seconds = self._histogram("wait_seconds", "seconds from reading a record to its commit")
         self.latency_seconds = self._histogram(
-            "latency_seconds", "from a segment's arrival in Kafka to this stage's commit"
+            "latency_seconds", "seconds from a segment's arrival in Kafka to this stage's commit"
         )
         self.lag = self._gauge("lag_records", "records not yet committed by this stage", "partition")
         self.lag_seconds = self._gauge(
             "lag_seconds",
-            "age of the oldest record not yet committed by this stage",
+            "age in seconds of the oldest record not yet committed by this stage",
             "partition",
         )
         self.in_flight = self._gauge("in_flight_records", "records read and not yet committed")
@@ -56,8 +64,8 @@ class Metrics:
         self.partitions = self._gauge("partitions", "partitions assigned to this process")
         self.cameras = self._gauge("cameras", "cameras with a checkpoint in these partitions")
         self.taking_over = self._gauge("takeovers_waiting", "partitions that are not taken over yet")
-        self.paused = self._gauge("paused_partitions", "partitions held back")
-        self.ready = self._gauge("ready", "1: ready")
+        self.paused = self._gauge("paused_partitions", "partitions paused because too much is in flight")
+        self.ready = self._gauge("ready", "1 if the service is ready, else 0")
 
     def partition_gone(self, number: int) -> None:
         """Drop the series of a partition that belongs to another process now."""

@@ -70,7 +70,11 @@ class Downstream:
                 told = False
             except KafkaException as error:
                 if not told:
-                    self._log.warning("cannot see what was read", group=self._group, error=str(error.args[0]))
+                    self._log.warning(
+                        "cannot read the group's committed offsets",
+                        group=self._group,
+                        error=str(error.args[0]),
+                    )
                 told = True
                 continue
             if self._changed is not None:

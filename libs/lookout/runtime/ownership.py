@@ -59,7 +59,7 @@ class Ownership:
         """These are ours from now on; each is taken over before anything of it is computed."""
         self._joined = True
         if numbers:
-            self._log.info("partitions given", partitions=sorted(numbers))
+            self._log.info("partitions assigned", partitions=sorted(numbers))
         for number in numbers:
             self._take(Partition(number))
         self.update_ready()
@@ -79,7 +79,7 @@ class Ownership:
         for camera in takeover.unreadable:
             self._metrics.unreadable.labels(self._metrics.stage).inc()
             self._log.error(
-                "a checkpoint cannot be read: its camera starts anew",
+                "a checkpoint cannot be read: its camera starts without one",
                 camera=camera,
                 partition=partition.number,
             )

@@ -131,7 +131,9 @@ class Source:
             self._consumer.incremental_assign([where])
             self._consumer.resume([where])
         except KafkaException as error:
-            self._log.warning("cannot go there yet", partition=number, offset=offset, why=str(error.args[0]))
+            self._log.warning(
+                "cannot seek yet, trying again", partition=number, offset=offset, why=str(error.args[0])
+            )
             return False
         self._reading.add(number)
         return True
@@ -159,10 +161,10 @@ class Source:
                 "LOOKOUT_INSTANCE must be unique in its stage"
             )
         if fatal:
-            raise LookoutRuntimeError(f"the consumer of {self._topic} cannot go on: {error.str()}")
+            raise LookoutRuntimeError(f"the consumer of {self._topic} cannot continue: {error.str()}")
         if error.code() in _UNREADABLE:
             self._listener.on_unreadable(f"{self._topic} cannot be read: {error.str()}")
-        self._log.warning("Kafka", error=error.str())
+        self._log.warning("Kafka reports an error", error=error.str())
 
     def on_error(self, error: KafkaError) -> None:
         """The client's error callback."""

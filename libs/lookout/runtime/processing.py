@@ -199,7 +199,7 @@ class Processor:
         if slot.failures < self._handler.attempts:
             return Finished(lane, slot, delay=self._pause(slot))
         if while_loading and lane.stored is not None:
-            self._log.error("the camera starts anew: its checkpoint cannot be used")
+            self._log.error("the camera starts without its checkpoint, which cannot be used")
             lane.stored, slot.failures = None, 0
             return Finished(lane, slot, delay=self._pause(slot))
         return self._give_up(lane, slot, DeadLetter("internal-error", f"{type(error).__name__}: {error}"))
@@ -215,7 +215,7 @@ class Processor:
             lane.state = UNLOADED
             if is_device_failure(error):
                 return self._device_failed(lane, slot, error)
-            self._log.error("nothing is added to a dead letter", exc_info=error)
+            self._log.error("the handler could not add to a dead letter", exc_info=error)
             result = Result(dead_letter=reason)
         return self._finished(lane, slot, result)
 
@@ -230,7 +230,9 @@ class Processor:
         self._metrics.retries.labels(self._stage, "device").inc()
         self._log.error("the device failed", tries=slot.tries, exc_info=error)
         if now - slot.device_failing_since >= self._settings.device_retry_s:
-            fatal = DeviceFailedError(f"the device fails for {self._settings.device_retry_s:g} s: {error}")
+            fatal = DeviceFailedError(
+                f"the device has failed for {self._settings.device_retry_s:g} s: {error}"
+            )
             return Finished(lane, slot, fatal=fatal)
         return Finished(lane, slot, delay=min(DEVICE_PAUSE_S, self._pause(slot)))
 

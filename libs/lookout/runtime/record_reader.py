@@ -83,7 +83,7 @@ class RecordReader:
                 continue  # the client goes on by itself
             if isinstance(found, End):
                 raise RecordsGoneError(
-                    f"{topic} [{partition}] ends before offset {offset}: was the topic made anew?"
+                    f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
                 )
             if found is not None:
                 return found

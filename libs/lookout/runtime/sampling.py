@@ -17,9 +17,9 @@ SECOND_US = 1_000_000
 class SamplingSettings(BaseSettings):
     """Sample rate, stride and window, and the numbers that follow from them."""
 
-    fps: float = Field(2.0, gt=0, le=60, description="samples a second of stream time")
+    fps: float = Field(2.0, gt=0, le=60, description="samples per second of stream time")
     stride_s: float = Field(2.0, gt=0, description="seconds by which a window slides")
-    window_s: float = Field(10.0, gt=0, description="seconds of a window")
+    window_s: float = Field(10.0, gt=0, description="length of a window in seconds")
 
     @model_validator(mode="after")
     def _whole_numbers(self) -> Self:

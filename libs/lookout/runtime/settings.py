@@ -64,11 +64,12 @@ class ServiceSettings(Connections, SamplingSettings):
         description="this replica's name (the pod's), stable over restarts, unique in its stage",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="least severe log lines that are written"
+        "INFO", description="lowest level of the log lines that are written"
     )
-    log_human: bool = Field(False, description="lines for people instead of JSON")
+    log_human: bool = Field(False, description="write log lines for people instead of JSON")
     otlp_endpoint: str | None = Field(
-        None, description="where traces go (OTLP over gRPC); none: they only travel on"
+        None,
+        description="where traces are sent (OTLP over gRPC); unset: trace ids are only passed on in headers",
     )
 
     bootstrap: str = Field("", description="Kafka bootstrap servers")
@@ -76,32 +77,40 @@ class ServiceSettings(Connections, SamplingSettings):
         default_factory=dict, description="more librdkafka options as JSON, for tuning"
     )
     group: str | None = Field(None, min_length=1, description="consumer group; unset: the stage's name")
-    static_member: bool = Field(True, description="a restarted instance takes its partitions back at once")
+    static_member: bool = Field(
+        True, description="static group membership: a restarted instance gets its partitions back at once"
+    )
     session_timeout_s: float = Field(
-        10.0, ge=1, le=300, description="a worker that is silent so long is gone"
+        10.0,
+        ge=1,
+        le=300,
+        description="seconds without a heartbeat after which Kafka gives a worker's partitions to others",
     )
     transaction_timeout_s: float = Field(
-        30.0, ge=2, le=900, description="an unfinished transaction is aborted then"
+        30.0, ge=2, le=900, description="seconds after which Kafka aborts an unfinished transaction"
     )
-    redis_url: str = Field("", description="redis://host:port/db, or rediss:// for TLS; the directory")
+    redis_url: str = Field(
+        "", description="Redis, which holds the directory: redis://host:port/db, or rediss:// for TLS"
+    )
 
     host: str = Field(
         "0.0.0.0", description="address that the servers listen on; mode local: 127.0.0.1 unless set"
     )
-    grpc_port: int = Field(0, ge=0, le=65535, description="gRPC; 0: any free port")
-    metrics_port: int = Field(0, ge=0, le=65535, description="/metrics, /livez, /readyz; 0: any free port")
+    grpc_port: int = Field(0, ge=0, le=65535, description="port of the gRPC server; 0: any free port")
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="port of /metrics, /livez and /readyz; 0: any free port"
+    )
     advertise: str | None = Field(
         None,
-        description="host, or host:port, that peers reach this instance's gRPC at; none: the host's name",
+        description="host, or host:port, at which other instances reach this one's gRPC server; "
+        "unset: the host's name",
     )
 
     preset: Literal["default", "codecsight"] = Field(
         "default", description="settings that belong together: default, codecsight (the paper's)"
     )
     model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
-    model_digest: str | None = Field(
-        None, description="the digest that model_dir must have; none: whatever is there"
-    )
+    model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
 
     threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")
     in_flight_records: int = Field(64, ge=1, description="records of a partition read ahead of their commit")
@@ -109,32 +118,44 @@ class ServiceSettings(Connections, SamplingSettings):
         128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
     )
     commit_interval_s: float = Field(
-        0.1, ge=0, le=10, description="shortest time between two transactions under load"
+        0.1, ge=0, le=10, description="shortest time between two transactions under load, in seconds"
     )
     forget_after_days: float | None = Field(
-        30.0, gt=0, description="cameras that sent nothing for so long are forgotten; unset: never"
+        30.0, gt=0, description="days without a record after which a camera is forgotten; unset: never"
     )
-    drain_s: float = Field(2.0, ge=0, le=60, description="on SIGTERM, how long running work may still finish")
-    retry_max_s: float = Field(10.0, gt=0, description="longest pause between tries of a transient failure")
+    drain_s: float = Field(
+        2.0, ge=0, le=60, description="seconds that running work may take to finish after SIGTERM"
+    )
+    retry_max_s: float = Field(
+        10.0, gt=0, description="longest pause between two tries after a transient failure, in seconds"
+    )
     retry_limit_s: float = Field(
-        3600.0, gt=0, description="a record whose dependencies stay away so long becomes a dead letter"
+        3600.0,
+        gt=0,
+        description="seconds without its dependencies after which a record becomes a dead letter",
     )
     device_retry_s: float = Field(
-        10.0, ge=0, description="a device that fails for so long ends the process (exit code 4)"
+        10.0, ge=0, description="seconds of device failures after which the process ends (exit code 4)"
     )
-    stall_s: float = Field(30.0, gt=1, description="a polling thread silent so long is dead")
+    stall_s: float = Field(
+        30.0, gt=1, description="seconds without a poll after which the process counts as dead"
+    )
     load_limit_s: float = Field(
-        1800.0, gt=0, description="a process that loads its model for longer than this counts as dead"
+        1800.0, gt=0, description="seconds of loading its model after which a process counts as dead"
     )
     start_timeout_s: float = Field(
-        60.0, gt=0, description="how long dependencies may take to answer at start-up"
+        60.0, gt=0, description="seconds that dependencies may take to answer at start-up"
     )
-    outage_s: float = Field(3600.0, ge=0, description="the longest outage after which nothing may be lost")
+    outage_s: float = Field(
+        3600.0, ge=0, description="longest outage after which nothing may be lost, in seconds"
+    )
     retention_margin_s: float = Field(
-        600.0, ge=0, description="added to window and outage for the retention check"
+        600.0, ge=0, description="seconds added to window and outage when topic retention is checked"
     )
     on_config_change: Literal["refuse", "restart"] = Field(
-        "refuse", description="checkpoints of another configuration: stop, or start those cameras anew"
+        "refuse",
+        description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
+        "(start those cameras without them)",
     )
 
     @model_validator(mode="after")

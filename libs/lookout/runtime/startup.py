@@ -27,7 +27,7 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
         found = admin.list_topics(timeout=CALL_S).topics
         missing = sorted(set(wanted) - set(found))
         if missing:
-            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics of docs/wire")
+            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics that docs/wire.md names")
         return dict(found)
 
     unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"

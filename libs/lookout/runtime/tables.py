@@ -65,9 +65,7 @@ class Table:
         with self._changed:
             while any(self._next[partition] < end for partition, end in ends.items()):
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise StartupError(
-                        f"{self.topic} could not be read in {timeout_s:g} s: is Kafka reachable?"
-                    )
+                    raise StartupError(f"{self.topic} could not be read within {timeout_s:g} s: check Kafka")
 
     def view(self) -> View:
         """The table now; never changes once given. Copied once for each change that anyone looks at."""
@@ -103,7 +101,7 @@ class Table:
             try:
                 partitions = self._reader.partitions(self.topic, CALL_S)
             except KafkaException as error:
-                raise NotReadyError(f"{error.args[0].str()}; create it (docs/wire)") from error
+                raise NotReadyError(f"{error.args[0].str()}; create it as docs/wire.md says") from error
             return self._reader.ends(self.topic, partitions, CALL_S)
 
         return retry_until(ask, self._settings, f"topic {self.topic}")
@@ -117,7 +115,7 @@ class Table:
                 except KafkaException as error:
                     if error.args[0].fatal():
                         raise
-                    self._log.warning("cannot follow the table", error=str(error.args[0]))
+                    self._log.warning("cannot read new records of the table", error=str(error.args[0]))
                     continue
                 if found is not None:
                     self._take(found)

@@ -220,7 +220,9 @@ class Takeovers:
             why = str(error.args[0])
             request.tries += 1
             if request.tries & (request.tries - 1) == 0:
-                self._log.warning("cannot take over yet", partition=request.partition.number, why=why)
+                self._log.warning(
+                    "cannot take over a partition yet", partition=request.partition.number, why=why
+                )
             self._waits(request.partition, why)
             self._put(request, min(LONGEST_PAUSE_S, 0.05 * 2 ** min(request.tries, 6)))
         except Exception as error:

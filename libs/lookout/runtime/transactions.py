@@ -179,7 +179,7 @@ class Committer:
         """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it
         left.
         """
-        self._log.warning("a transaction hangs: starting anew", step=transaction.step.name)
+        self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
         self._client = Client.REPLACED
         self._thread = self._begin(transaction)
@@ -278,7 +278,7 @@ class Committer:
             except BufferError:
                 transaction.step, transaction.why = Step.ABORT, "the producer's queue is full"
             if self._client is Client.SUSPECT:
-                self._log.warning("nobody knows how a transaction ended", why=transaction.why)
+                self._log.warning("the outcome of a transaction is unknown", why=transaction.why)
                 self._renew(turn)
                 return TransactionResult.UNKNOWN
         raise LookoutRuntimeError("stopped in a transaction")
@@ -343,7 +343,7 @@ class Committer:
         )
         if output is None:
             self._log.error(
-                "a record is dropped: no dead letter of it fits",
+                "a record is dropped: even its dead letter is too large",
                 partition=partition.number,
                 offset=slot.record.offset,
                 reason=result.dead_letter.reason,

@@ -322,12 +322,12 @@ class Worker:
             for partition in self._ownership.current.values():
                 partition.next_tick = time.monotonic() + CATCH_UP_S
             self._health.clear("kafka")
-            self._log.info("Kafka is back")
+            self._log.info("a broker answers again")
         else:
             self._health.block("kafka", "no broker answers")
             self._committer.outage()
             self._log.warning(
-                "no broker answers: nothing commits until one does", bootstrap=self._settings.bootstrap
+                "no broker answers: nothing is committed until one does", bootstrap=self._settings.bootstrap
             )
 
     def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None:

@@ -94,7 +94,7 @@ class TensorClient:
         addresses = self._makers(ref)
         if not addresses:
             raise TensorUnavailableError(
-                f"{ref.id}: no pod of its stage is known; set the stage's replicas, or start one"
+                f"{ref.id}: no instance of its stage is known: start one, or set its replicas"
             )
         failures: list[StoreError] = []
         for address in addresses:
@@ -105,7 +105,7 @@ class TensorClient:
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]
-        raise TensorUnavailableError(f"{ref.id} could not be made: {'; '.join(map(str, failures))}")
+        raise TensorUnavailableError(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")
 
     def _makers(self, ref: TensorRef) -> list[str]:
         known = list(self._replicas.get(ref.stage, ()))

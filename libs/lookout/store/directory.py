@@ -103,11 +103,13 @@ class Directory:
             answer = ask()
         except redis.RedisError as error:
             if not self._down_until:
-                _log.warning("directory away: tensors are fetched by their lineage", error=str(error))
+                _log.warning(
+                    "the directory does not answer: tensors are fetched by lineage", error=str(error)
+                )
             self._down_until = time.monotonic() + self.settings.redis_retry_s
             raise DirectoryDownError(f"the directory does not answer: {error}") from error
         if self._down_until:
-            _log.info("directory back")
+            _log.info("the directory answers again")
             self._down_until = 0.0
         return answer
 
@@ -195,7 +197,7 @@ class Announcer:
         try:
             self.directory.asking(lambda: self._release(keys=keys, args=[self.pod, self._owner]), retry=True)
         except DirectoryDownError as error:
-            _log.info("lease left to expire", pod=self.pod, error=str(error))
+            _log.info("the lease could not be given back; it will expire", pod=self.pod, error=str(error))
         self.epoch = 0
 
     def held(self, entry: str) -> None:
@@ -235,7 +237,7 @@ class Announcer:
         epoch, new = self.directory.asking(lambda: self._claim(keys=keys, args=[*args]), retry=True)
         if not epoch:
             if self.epoch:
-                _log.warning("another process took this pod's name", pod=self.pod, its_epoch=new)
+                _log.warning("another process uses this instance's name", pod=self.pod, its_epoch=new)
             self.epoch = 0
             return False
         self.epoch = self._last = int(epoch)

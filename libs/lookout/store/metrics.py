@@ -19,21 +19,23 @@ class StoreNumbers(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The numbers now."""
         stats, pressure = self._store.stats(), self._store.pressure()
-        held = GaugeMetricFamily("lookout_store_bytes", "bytes held", labels=["tier"])
+        held = GaugeMetricFamily("lookout_store_bytes", "bytes of tensors in the store", labels=["tier"])
         held.add_metric(["memory"], stats.memory_bytes)
         held.add_metric(["disk"], stats.disk_bytes)
         held.add_metric(["reserve"], stats.reserve_bytes)
         yield held
-        yield GaugeMetricFamily("lookout_store_tensors", "tensors held", value=stats.tensors)
+        yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
         yield GaugeMetricFamily(
-            "lookout_store_unread_bytes", "bytes the next stage has not read", value=pressure.unread_bytes
+            "lookout_store_unread_bytes",
+            "bytes that the next stage has not read",
+            value=pressure.unread_bytes,
         )
         yield GaugeMetricFamily(
             "lookout_store_unread_seconds",
-            "longest unread stream time of a camera",
+            "longest unread stream time of a camera, in seconds",
             value=pressure.unread_seconds,
         )
-        reads = CounterMetricFamily("lookout_store_reads", "reads by outcome", labels=["outcome"])
+        reads = CounterMetricFamily("lookout_store_reads", "reads of tensors, by outcome", labels=["outcome"])
         reads.add_metric(["hit"], stats.hits)
         reads.add_metric(["miss"], stats.misses)
         reads.add_metric(["corrupt"], stats.corrupt)

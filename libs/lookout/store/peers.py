@@ -57,7 +57,7 @@ class Peers:
         if address in HOSTED:
             array = HOSTED[address].get(ref, rows)
             if array is None:
-                raise TensorUnavailableError(f"{ref.id} is not here")
+                raise TensorUnavailableError(f"{ref.id} is not in this store")
             return array
         request = GetTensorRequest(ref=ref, rows=_ranges(rows))
         return self._receive(address, "GetTensor", request, self._settings.fetch_s)
@@ -129,7 +129,7 @@ class Peers:
 
         with self._room:
             if not self._room.wait_for(fits, deadline):
-                raise TensorUnavailableError(f"{address}: {limit} bytes are on their way already")
+                raise TensorUnavailableError(f"{address}: {limit} bytes are being transferred already")
             self._on_the_way[address] = self._on_the_way.get(address, 0) + length
         try:
             yield
@@ -157,7 +157,7 @@ def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Arr
     parts = iter(stream)
     first = next(parts, None)
     if first is None or first.WhichOneof("part") != "header":
-        raise TensorCorruptError(f"{ref.id}: no header")
+        raise TensorCorruptError(f"{ref.id}: the peer sent no header")
     header: TensorHeader = first.header
     _check_header(header, ref, rows, limit)
     buffer = np.empty(header.length, np.uint8)
@@ -170,7 +170,7 @@ def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Arr
         crc = google_crc32c.extend(crc, chunk)
         filled += len(chunk)
     if filled != header.length:
-        raise TensorCorruptError(f"{ref.id}: {filled} of {header.length} bytes came")
+        raise TensorCorruptError(f"{ref.id}: {filled} of {header.length} bytes arrived")
     if crc != header.crc32c:
         raise TensorCorruptError(f"{ref.id}: checksum {crc:08x}, not {header.crc32c:08x}")
     return tensor(buffer, header.dtype, header.shape)

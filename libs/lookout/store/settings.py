@@ -16,33 +16,51 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    memory_bytes: int = Field(default=512 * MIB, gt=0, description="tensors in process memory")
-    disk_bytes: int = Field(default=2048 * MIB, ge=0, description="tensors in the spool folder")
+    memory_bytes: int = Field(default=512 * MIB, gt=0, description="bytes of tensors in process memory")
+    disk_bytes: int = Field(default=2048 * MIB, ge=0, description="bytes of tensors in the spool folder")
     spool: Path | None = Field(default=None, description="folder of the disk tier")
-    reserve_bytes: int = Field(default=128 * MIB, gt=0, description="kept apart for tensors made on request")
-    reserve_workers: int = Field(default=2, gt=0, description="threads that make tensors again for peers")
-    unread_bytes: int = Field(default=384 * MIB, gt=0, description="unread tensors before producing pauses")
+    reserve_bytes: int = Field(
+        default=128 * MIB, gt=0, description="bytes reserved for tensors that are made again on request"
+    )
+    reserve_workers: int = Field(
+        default=2, gt=0, description="threads that make tensors again for other instances"
+    )
+    unread_bytes: int = Field(
+        default=384 * MIB, gt=0, description="bytes of unread tensors at which producing pauses"
+    )
     unread_seconds: float = Field(
-        default=120.0, gt=0, description="unread stream time of a camera before producing pauses"
+        default=120.0, gt=0, description="seconds of unread stream time of a camera at which producing pauses"
     )
     camera_bytes: int = Field(
-        default=128 * MIB, gt=0, description="unread tensors of one camera before it must wait"
+        default=128 * MIB, gt=0, description="bytes of unread tensors at which a camera must wait"
     )
     camera_wait_s: float = Field(
         default=120.0,
         ge=0,
         description="seconds that a camera over camera_bytes waits before it is left out",
     )
-    redis_timeout_s: float = Field(default=0.5, gt=0, description="an answer from the directory")
-    redis_retry_s: float = Field(
-        default=1.0, gt=0, description="a pause before a failed directory is asked again"
+    redis_timeout_s: float = Field(
+        default=0.5, gt=0, description="seconds to wait for an answer of the directory"
     )
-    lease_s: float = Field(default=10.0, gt=0, description="a pod that does not renew is gone after this")
-    entry_s: float = Field(default=600.0, gt=0, description="life of a directory entry; holders renew it")
-    peer_bytes: int = Field(default=256 * MIB, gt=0, description="bytes on their way to one peer at a time")
-    tensor_bytes: int = Field(default=1024 * MIB, gt=0, description="the largest tensor a peer may send")
-    fetch_s: float = Field(default=10.0, gt=0, description="deadline of a fetch from a holder")
-    materialize_s: float = Field(default=60.0, gt=0, description="deadline of having a tensor made")
+    redis_retry_s: float = Field(
+        default=1.0, gt=0, description="seconds until a failed directory is asked again"
+    )
+    lease_s: float = Field(
+        default=10.0, gt=0, description="seconds without renewal after which an instance counts as gone"
+    )
+    entry_s: float = Field(
+        default=600.0, gt=0, description="seconds until a directory entry expires; holders renew it"
+    )
+    peer_bytes: int = Field(
+        default=256 * MIB, gt=0, description="limit of the bytes in transfer to one instance"
+    )
+    tensor_bytes: int = Field(
+        default=1024 * MIB, gt=0, description="bytes of the largest tensor that another instance may send"
+    )
+    fetch_s: float = Field(default=10.0, gt=0, description="seconds for one fetch from a holder")
+    materialize_s: float = Field(
+        default=60.0, gt=0, description="seconds for a tensor to be made again by another instance"
+    )
 
     @model_validator(mode="after")
     def _budgets_fit(self) -> Self:

@@ -134,7 +134,7 @@ class BaseTower(ABC):
         grid = self.grid_for(shape[1], shape[2])
         if shape[0] not in (1, grid.temporal):
             raise VisionError(
-                f"frame {position}: {self.family} takes {grid.temporal} frames a temporal patch, "
+                f"frame {position}: {self.family} takes {grid.temporal} frames per temporal patch, "
                 f"or one still, got {shape[0]}"
             )
         wanted = (grid.group_rows, grid.group_cols)

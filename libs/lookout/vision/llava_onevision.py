@@ -56,7 +56,7 @@ class LlavaOnevisionTower(PlainTower):
     def _make_grid(self, height: int, width: int) -> Grid:
         side, patch = int(self.vision.config.image_size), int(self.vision.config.patch_size)
         if (height, width) != (side, side):
-            raise self._refuse_size(height, width, f"its position table is fixed at {side}x{side}")
+            raise self._refuse_size(height, width, f"its position table is made for {side}x{side}")
         rows = side // patch
         taps = tuple(tuple(patch for patch, _ in token) for token in pooling(rows))
         hidden, left = int(self.config.text_config.hidden_size), side - rows * patch

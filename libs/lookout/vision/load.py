@@ -70,7 +70,7 @@ def _known(family: str, folder: Path) -> str:
 
 def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     if not (folder / "config.json").is_file():
-        raise VisionError(f"{folder} is no checkpoint folder: it has no config.json")
+        raise VisionError(f"{folder} is not a checkpoint folder: it has no config.json")
     config = AutoConfig.from_pretrained(folder)
     _known(str(config.model_type), folder)
     # Without language layers the stock class neither allocates nor reads them.

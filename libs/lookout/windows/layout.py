@@ -61,7 +61,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.is_file():
-        raise WindowError(f"{folder} is no checkpoint folder: it has no config.json")
+        raise WindowError(f"{folder} is not a checkpoint folder: it has no config.json")
     config: dict[str, Any] = json.loads(path.read_text())
     if config.get("model_type") not in FAMILIES:
         raise WindowError(

@@ -170,14 +170,14 @@ class Planner:
         indices = [block.index for block in blocks]
         if any(block.stream != stream for block in blocks):
             raise WindowError(
-                f"blocks of several streams in one window: {sorted({b.stream for b in blocks})}"
+                f"a window must hold blocks of one stream, not of {sorted({b.stream for b in blocks})}"
             )
         if indices != list(range(indices[0], indices[0] + len(indices))):
             raise WindowError(f"{stream}: blocks {indices} are not consecutive; a gap closes the window")
         if len(blocks) > self.settings.blocks:
             raise WindowError(f"{stream}: {len(blocks)} blocks, but a window has {self.settings.blocks}")
         if not any(block.frames for block in blocks):
-            raise WindowError(f"{stream}: blocks {indices} have no frame; there is nothing to look at")
+            raise WindowError(f"{stream}: blocks {indices} have no frame")
 
     def _shown(self, frames: Sequence[EncodedFrame]) -> list[tuple[int, EncodedFrame]]:
         """The frames of a block that stand in the prompt, with their numbers."""

@@ -72,7 +72,7 @@ def test_times_as_people_write_them(hours: int, minutes: int, rest: float) -> No
 
 @pytest.mark.parametrize("text", ["", "one", "1:2:3:4", "-5", "1:60", "1:-2"])
 def test_times_that_are_none(text: str) -> None:
-    with pytest.raises(CliError, match="is no time"):
+    with pytest.raises(CliError, match="is not a time"):
         seconds(text)
 
 

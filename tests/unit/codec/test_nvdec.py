@@ -77,7 +77,7 @@ def test_statistics_that_make_no_sense_are_refused() -> None:
         parse_decode_stats({"qp_luma": [1]}, 16, 16)
     with pytest.raises(CodecError, match="equally long"):
         parse_decode_stats({**RECORDED, "mv1_y": [0]}, 48, 32)
-    with pytest.raises(CodecError, match="no grid of blocks"):
+    with pytest.raises(CodecError, match="do not fit a grid of blocks"):
         parse_decode_stats(RECORDED, 640, 480)
 
 

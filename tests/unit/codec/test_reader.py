@@ -225,7 +225,7 @@ def test_a_url_keeps_few_pieces_in_memory() -> None:
 def test_urls_that_cannot_be_read() -> None:
     with (
         served(clip("open"), ranges=False) as (url, _),
-        pytest.raises(CodecError, match="does not serve ranges"),
+        pytest.raises(CodecError, match="does not support range requests"),
     ):
         VideoReader(url)
     with pytest.raises(CodecError, match="cannot be read"):

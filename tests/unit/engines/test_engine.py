@@ -381,7 +381,7 @@ def test_bad_requests_get_one_clear_error_each(runner: TransformersEngine, famil
         assert answer.error is not None
         return answer.error
 
-    assert "without its embeddings" in str(error(WindowRequest(good, blocks[:1])))
+    assert "embeddings are missing" in str(error(WindowRequest(good, blocks[:1])))
     wrong = replace(blocks[0].frames[0], tokens=blocks[0].frames[0].tokens[:, :64], deepstack=None)
     odd = replace(blocks[0], frames=(wrong, *blocks[0].frames[1:]))
     assert "embeddings (" in str(error(WindowRequest(good, [odd, *blocks[1:]])))

@@ -60,7 +60,7 @@ def test_a_memory_opens_as_it_was_closed(tmp_path: Path) -> None:
         for step in steps(14):
             step(one, one.memory)
     found = MemoryFolder.open(tmp_path)
-    with pytest.raises(HistoryError, match="another process is feeding"):
+    with pytest.raises(HistoryError, match="another process is writing"):
         MemoryFolder.open(tmp_path)
     assert state(MemoryFolder.open(tmp_path, owner=False).memory) == expected[-1]
     assert state(found.memory) == expected[-1]

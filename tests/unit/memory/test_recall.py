@@ -102,7 +102,7 @@ def test_list_and_check(kept: Path) -> None:
 def test_a_time_range_and_then_a_camera_are_removed(clip: Path, tmp_path: Path) -> None:
     pipeline = Pipeline(memory="1h", memory_dir=tmp_path)
     list(pipeline.watch(clip))
-    with pytest.raises(HistoryError, match="another process is feeding"):
+    with pytest.raises(HistoryError, match="another process is writing"):
         remove(tmp_path, "yard")
     pipeline.close()
     assert remove(tmp_path, "yard", 2.0, 8.0)[1] >= 11
@@ -135,7 +135,7 @@ def test_times(told: str, seconds: float) -> None:
 
 
 def test_wrong_times_are_refused() -> None:
-    with pytest.raises(CliError, match="is no time"):
+    with pytest.raises(CliError, match="is not a time"):
         parse_time("noon")
     assert clock_time(3723.9) == "1:02:03"
 

@@ -310,7 +310,7 @@ def test_requests_that_do_not_fit() -> None:
     planner = GroupPlanner(engine("internvl").layout, how)
     plans = planner.plans("r", shown)
     run = GroupPrefill(engine("internvl"), how)
-    with pytest.raises(PlanError, match="cannot be asked"):
+    with pytest.raises(PlanError, match="no question can be answered"):
         run.ask([ASKED])
     with pytest.raises(PlanError, match="group 0 is next"):
         run.add(plans[1], shown[2:])

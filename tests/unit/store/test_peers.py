@@ -143,7 +143,7 @@ def test_redis_down_is_degraded_and_right(fleet: Fleet, redis_server: RedisServe
 
 def test_lost_lineage_and_no_replicas_are_told_apart(fleet: Fleet) -> None:
     client = fleet.client()
-    with pytest.raises(TensorUnavailableError, match="no pod of its stage"):
+    with pytest.raises(TensorUnavailableError, match="no instance of its stage"):
         client.fetch(ref("x"), RECORD)
     pod = fleet.pod("a")
     with pytest.raises(TensorUnavailableError, match="UNIMPLEMENTED"):

@@ -231,7 +231,7 @@ class TransformersEngine:
         except (OSError, SafetensorError) as error:
             self.close_stream(kv.stream)
             raise StreamLostError(
-                f"{kv.stream}: its KV did not come back from disk ({error}): plan a key window"
+                f"{kv.stream}: its KV could not be read from disk ({error}): plan a key window"
             ) from error
 
     def _evict(self, stream: str) -> None:
@@ -244,7 +244,7 @@ class TransformersEngine:
                 return
             except (OSError, SafetensorError) as error:
                 reason = f"KV budget, and the disk tier failed: {error}"
-        log.info("stream forgotten", stream=stream, reason=reason, bytes=kv.device_bytes)
+        log.info("KV of a stream dropped", stream=stream, reason=reason, bytes=kv.device_bytes)
         self.close_stream(stream)
 
     # Execution.

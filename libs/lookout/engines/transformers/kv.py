@@ -76,7 +76,7 @@ class StreamKV:
         if plan.parent is None:
             self._clear()
         elif self.digest != plan.parent:
-            raise StreamLostError(f"{self.stream}: a window before failed while its KV moved")
+            raise StreamLostError(f"{self.stream}: an earlier window failed while its KV was moved")
         target = np.flatnonzero(plan.source >= 0)
         self.digest, self.placed, self.window = "", "", plan.window
         self._move(model, plan.rows, plan.source[target], target)

@@ -129,7 +129,7 @@ def take_language_model(whole: Any, family: str, device: torch.device) -> Langua
 def _check(config: Any, text: Any, family: str) -> None:
     name = f"{family} with a {config.model_type} language model"
     if config.model_type not in TEXT_MODELS:
-        raise UnsupportedModelError(f"{name}: only {', '.join(TEXT_MODELS)} run here")
+        raise UnsupportedModelError(f"{name}: this engine runs only {', '.join(TEXT_MODELS)}")
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise UnsupportedModelError(f"{name}: layers of {sorted(kinds)}; window plans need full attention")

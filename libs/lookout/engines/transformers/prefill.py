@@ -268,7 +268,9 @@ class GroupPrefill:
         expected_rows: int = 0,
     ) -> None:
         if settings.score is Score.ATTENTION and settings.rho < 1 and not questions:
-            raise EngineError("the attention score needs the questions before the prefill: name them")
+            raise EngineError(
+                "the attention score needs the questions before prefill: pass them to the constructor"
+            )
         self.engine, self.settings = engine, settings
         self.model, self.layout = engine.model, engine.layout
         self.kv = RecordingKV.empty(self.model)
@@ -332,7 +334,7 @@ class GroupPrefill:
             PositionError: A question reaches beyond the model's positions.
         """
         if self._last is None:
-            raise PlanError("a recording without a group cannot be asked")
+            raise PlanError("no group of the recording was prefilled, so no question can be answered")
         if not questions:
             return (), 0
         suffixes = [self.engine.suffix(question.text) for question in questions]
@@ -361,7 +363,7 @@ class GroupPrefill:
         last = self._last
         due = 0 if last is None else last.group + 1
         if plan.group != due or (last is not None and plan.recording != last.recording):
-            raise PlanError(f"{plan.recording}: group {plan.group} does not follow; group {due} is next")
+            raise PlanError(f"{plan.recording}: group {plan.group} was given, but group {due} is next")
         tokens = sum(part.visual_stop - part.visual_start for part in plan.parts)
         if plan.frames != len(frames) or tokens != sum(len(frame.kept) for frame in frames):
             raise PlanError(

@@ -157,7 +157,7 @@ class StreamMemory:
         """
         memory = self.memory
         if memory is None or self._held is None:
-            raise HistoryError("this memory holds nothing yet: close at least one block first")
+            raise HistoryError("this memory is empty: close at least one block first")
         answer = ask(
             self.engine,
             memory.snapshot(),
@@ -337,4 +337,4 @@ def _ask_each(held: list[StreamMemory], question: str, options: dict[str, Any]) 
         answered = True
         yield found
     if not answered:
-        raise nothing or HistoryError("nothing is remembered: play something first")
+        raise nothing or HistoryError("nothing is remembered: watch a video first")

@@ -306,7 +306,7 @@ class VllmEngine:
         if victims is None:
             return None
         for victim in victims:
-            log.info("stream forgotten", stream=victim, reason="KV budget")
+            log.info("KV of a stream dropped", stream=victim, reason="KV budget")
             self.close_stream(victim)
         return work
 

@@ -121,7 +121,7 @@ class WindowStore:
         """
         held = self.streams.get(window.stream)
         if held is None:
-            raise KeyError("its KV left the worker")
+            raise KeyError("its KV is no longer in the worker")
         if held.digest != window.parent:
             raise KeyError(f"the worker holds the KV of plan {held.digest}, not of {window.parent}")
         return held

@@ -69,7 +69,7 @@ class WorkerSide:
         for offset, share in self._placed(self.step):
             window = self.store.windows.get(share.window)
             if window is None:
-                self.store.fail(share.window, "its inputs left the worker")
+                self.store.fail(share.window, "its inputs are no longer in the worker")
                 continue
             self._feed(offset, share, window, inputs)
             if not share.ask:

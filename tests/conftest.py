@@ -25,8 +25,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _ordinary_priority() -> Iterator[None]:
-    """No test leaves this thread with another priority: a real-time one starves brokers, engines and the
-    rest."""
+    """No test leaves this thread with another priority: a real-time one starves
+    brokers, engines and the rest."""
     before = os.sched_getscheduler(0)
     yield
     assert os.sched_getscheduler(0) == before, "the test left its thread with another scheduling policy"

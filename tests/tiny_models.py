@@ -331,8 +331,8 @@ def _root() -> Path:
 
 @functools.cache
 def checkpoint(family: str, seed: int = 0) -> Path:
-    """The folder of a tiny random checkpoint of `family`, made once a session; read it, do not write to
-    it."""
+    """The folder of a tiny random checkpoint of `family`, made once a
+    session; read it, do not write to it."""
     return build(family, _root() / f"{family}-{seed}", seed=seed)
 
 

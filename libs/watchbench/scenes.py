@@ -28,8 +28,8 @@ BODY, HULL = 0.8, 0.95  # how much of its box a person, a vehicle fills
 
 @dataclass(slots=True)
 class Scene:
-    """A batch of B scenes; every tensor's first dimension is B. Times in seconds from the first frame of the
-    window."""
+    """A batch of B scenes; every tensor's first dimension is B. Times in seconds from
+    the first frame of the window."""
 
     kind: Tensor
     horizon: Tensor
@@ -272,8 +272,8 @@ def _vehicles(d: Dice, scene: Scene, present: Tensor, seconds: float) -> dict[st
 
 
 def _objects(d: Dice, scene: Scene, seconds: float) -> dict[str, Tensor]:
-    """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before; slot 2 is carried, or
-    taken away."""
+    """Slot 0 may be set down by person 1 (or just appear); slot 1 stood there before;
+    slot 2 is carried, or taken away."""
     n, p = (scene.size, OBJECTS), scene.people
     roomy = scene.tall > 0.28
     left = d.chance(0.45, scene.size) & roomy
@@ -438,9 +438,9 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
 
 @dataclass(slots=True)
 class Truth:
-    """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in unit
-    coordinates. A share is the part of a thing that can be seen: inside the picture, and not behind somebody
-    nearer."""
+    """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in
+    unit coordinates. A share is the part of a thing that can be seen: inside the picture,
+    and not behind somebody nearer."""
 
     times: Tensor
     person_share: Tensor

@@ -83,9 +83,9 @@ class _NoAnswer:
 class PrefillHandler(Handler[CameraState]):
     """Decides window k when block k arrives; windows continue the KV of the window before.
 
-    A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
-    the last, and the epoch's state is dropped. Late events and records of what was decided already give
-    nothing.
+    A block without frames gives the outcome `gap` for its window; so does a gap event, for the
+    window after the last, and the epoch's state is dropped. Late events and records of what
+    was decided already give nothing.
     """
 
     def __init__(

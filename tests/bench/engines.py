@@ -1,5 +1,5 @@
-"""The vLLM engine against the transformers engine on the same windows, in one run, on one and on eight
-streams.
+"""The vLLM engine against the transformers engine on the same windows, in one
+run, on one and on eight streams.
 
 `make bench-engines` or `python -m tests.bench.engines`; a language model large enough that compute dominates,
 windows of five strides: as the default preset computes them, with anchors refreshed, and computed in full.

@@ -301,8 +301,8 @@ def report(size: int, clips: list[Clip], limit: float) -> dict[str, object]:
 
 
 def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
-    """Keep masks of clips of low, middle and high motion: thirds by the share of tokens kept (as CodecSight
-    6.1.4).
+    """Keep masks of clips of low, middle and high motion: thirds by the share of
+    tokens kept (as CodecSight 6.1.4).
 
     Per level: the mean share over the third, and of its three longest clips up to 80 frames, each as the hex
     digits of `pruning.pack_mask` on the group grid, strides of four frames opened by an anchor.

@@ -60,8 +60,8 @@ MS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """An encoded clip, the truth of every question (nan where it is a matter of taste), and which groups
-    move."""
+    """An encoded clip, the truth of every question (nan where it is a matter of
+    taste), and which groups move."""
 
     frames: list[EncodedFrame]
     truth: np.ndarray

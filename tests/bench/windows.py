@@ -66,8 +66,8 @@ QUESTION = Question("q", "Is anyone lying?")
 
 @dataclass(frozen=True)
 class Spent:
-    """One policy: mean CPU seconds and costs of steady windows, the seconds a plan took; mean FLOPs at full
-    size."""
+    """One policy: mean CPU seconds and costs of steady windows, the seconds a plan
+    took; mean FLOPs at full size."""
 
     seconds: float
     costs: list[Cost]

@@ -1,9 +1,9 @@
 """What refresh, its budget and labels do to answers: the sweep that earns the default.
 
-Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny model
-answers all of its questions on rendered cameras it never saw, each one key period long: a key window, then 14
-windows that each continue the one before (five strides of four samples, 2 FPS). All settings answer the same
-windows.
+Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny
+model answers all of its questions on rendered cameras it never saw, each one key period long: a key
+window, then 14 windows that each continue the one before (five strides of four samples, 2 FPS). All
+settings answer the same windows.
 
 - `dp`: mean |difference of p(yes)| against the same windows computed in full, under the same masks and with a
   label for every frame. Key windows are counted in: 14 of 15 windows differ.
@@ -11,9 +11,9 @@ windows.
 - `saved`: share of a window's FLOPs (questions apart) saved against dense windows, key windows counted in, of
   this model; its labels weigh more than a large model's (see bench-windows).
 
-Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named for
-every kind of mask. `random-k` computes as many rows as `refresh` and is the floor for it. The last line is
-JSON.
+Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound
+is named for every kind of mask. `random-k` computes as many rows as `refresh` and is the floor
+for it. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A holder of tensors as a process: `python -m tests.fleet.store_holder REDIS_URL NAME SPOOL PORT`.
 
-It holds the tensors of its share from the start and makes any other on request; it prints a line when it
-serves.
+It holds the tensors of its share from the start and makes any other on request;
+it prints a line when it serves.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How a sandbox pool and its workers hand over objects: small facts by pipe, large arrays by anonymous
-shared files.
+"""How a sandbox pool and its workers hand over objects: small facts by pipe, large
+arrays by anonymous shared files.
 
 The parent never unpickles freely what a worker sends: a worker that hostile bytes have taken over must not
 gain more than the wrong answer."""

@@ -332,9 +332,9 @@ class FileDecoder:
         packets: tuple[av.Packet, ...],
         at_once: bool,
     ) -> bool:
-        """Decode a range from scratch. False if it is damaged and `exact`: what is left of it must be
-        repaired. Several pictures `at_once` lose some without a word after an error, so a missing one counts
-        as damage."""
+        """Decode a range from scratch. False if it is damaged and `exact`: what is left of it
+        must be repaired. Several pictures `at_once` lose some without a word after an error, so
+        a missing one counts as damage."""
         delivery = Delivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
         for packet in (*packets, None):

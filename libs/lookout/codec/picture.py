@@ -15,8 +15,8 @@ U8 = npt.NDArray[np.uint8]
 
 
 def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
-    """(degrees clockwise, mirrored first) that turn the frame upright, from its display matrix; rounded to
-    90."""
+    """(degrees clockwise, mirrored first) that turn the frame upright, from its
+    display matrix; rounded to 90."""
     side = frame.side_data.get("DISPLAYMATRIX")
     if side is None:
         return 0, False

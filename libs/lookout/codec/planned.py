@@ -135,8 +135,8 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[i
 def decode_runs(
     video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
 ) -> Iterator[av.VideoFrame]:
-    """The pictures of the runs in presentation order; `skip`: unsampled ones that nothing refers to are left
-    out.
+    """The pictures of the runs in presentation order; `skip`: unsampled ones that
+    nothing refers to are left out.
     """
     context, packets = video.context, timetable.packets
     skipping = False

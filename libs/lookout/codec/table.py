@@ -136,8 +136,8 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
     """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
 
-    Within an interval a run that reaches the next one's keyframe goes on into it without decoding that
-    keyframe twice."""
+    Within an interval a run that reaches the next one's keyframe goes on into it
+    without decoding that keyframe twice."""
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []
     done = 0

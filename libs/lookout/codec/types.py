@@ -177,9 +177,9 @@ class FrameInfo:
 class Motion:
     """Motion gathered on the model's patch grid since the previous sampled frame.
 
-    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is new (intra); r:
-    float16 [rows, cols], mean absolute luma residual (0..255), or None. Both are None unless basis is
-    VECTORS."""
+    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is
+    new (intra); r: float16 [rows, cols], mean absolute luma residual (0..255), or None. Both
+    are None unless basis is VECTORS."""
 
     basis: Basis
     v: F16 | None = None
@@ -196,8 +196,8 @@ class VectorSource(Protocol):
 
 
 class Gather(Protocol):
-    """Turns block maps into motion grids while frames are decoded. Picklable: it is run inside the
-    sandbox."""
+    """Turns block maps into motion grids while frames are decoded.
+    Picklable: it is run inside the sandbox."""
 
     @property
     def needs_all(self) -> bool:
@@ -205,16 +205,16 @@ class Gather(Protocol):
 
     @property
     def needs_luma(self) -> bool:
-        """True to receive the luma plane of every frame (costs a conversion for pictures deeper than 8
-        bit)."""
+        """True to receive the luma plane of every frame (costs a conversion
+        for pictures deeper than 8 bit)."""
 
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or begin again because the coded size changed within it."""
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:
-        """Take one decoded frame, in presentation order. `blocks` is None for intra pictures, damaged
-        frames without vectors and codecs that export none; `luma` is uint8 [height, width], valid during
-        the call only."""
+        """Take one decoded frame, in presentation order. `blocks` is None for intra pictures,
+        damaged frames without vectors and codecs that export none; `luma` is uint8 [height,
+        width], valid during the call only."""
 
     def sample(self, frame: FrameInfo) -> Motion:
         """The frame last pushed is sampled: return the motion since the previous call, and begin anew."""
@@ -333,8 +333,8 @@ class Segment:
     data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
     elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
     source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
-    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
-    right before it."""
+    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the
+    source's clock jumped right before it."""
 
     data: bytes
     start_us: int

@@ -28,8 +28,8 @@ class PlanError(EngineError):
 
 
 class StreamLostError(EngineError):
-    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would be
-    refused again."""
+    """The engine does not hold the KV that the plan continues: plan a key window. The
+    same plan would be refused again."""
 
 
 class StreamFailedError(StreamLostError):
@@ -102,10 +102,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class WindowRequest:
-    """One window of one stream: its plan, the blocks the plan names (those with rows to compute suffice),
-    and the questions to ask at its end. With `keep` False (whole windows only) the KV is thrown away with
-    the questions, and what the engine holds of the stream stays as it is: audits, and fleets that only
-    recompute."""
+    """One window of one stream: its plan, the blocks the plan names (those with rows to compute
+    suffice), and the questions to ask at its end. With `keep` False (whole windows only) the KV is
+    thrown away with the questions, and what the engine holds of the stream stays as it is: audits,
+    and fleets that only recompute."""
 
     plan: WindowPlan
     blocks: Sequence[StrideBlock]
@@ -115,8 +115,8 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
-    """The outcome of one request: answers in the order of its questions, or the error that took their
-    place."""
+    """The outcome of one request: answers in the order of its questions, or
+    the error that took their place."""
 
     stream: str
     window: int

@@ -94,9 +94,9 @@ def evaluate(
 ) -> Evaluation:
     """Score a checkpoint on labelled clips.
 
-    Every window of every clip is answered three times: with all tokens and computed in full, pruned and
-    computed in full, and pruned with KV reused as `preset` says. Windows at the border of a labelled span are
-    not scored.
+    Every window of every clip is answered three times: with all tokens and computed in full,
+    pruned and computed in full, and pruned with KV reused as `preset` says. Windows at the border
+    of a labelled span are not scored.
 
     Args:
         model: Folder of the checkpoint.

@@ -129,8 +129,8 @@ class UnionChain:
 
 
 class SignedSumChain:
-    """Displacements added along the P chain, list 0 only; 3x3 median, also of persistent intra, one cell of
-    dilation.
+    """Displacements added along the P chain, list 0 only; 3x3 median, also of
+    persistent intra, one cell of dilation.
 
     A B-frame is no link of the chain: only the last frame added, the sampled one, counts if it is one.
     """

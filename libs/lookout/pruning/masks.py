@@ -135,8 +135,8 @@ class TemporalMask:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What the next block needs of the one before: used only while a block has no anchor yet (damaged first
-    frames).
+    """What the next block needs of the one before: used only while a block has no
+    anchor yet (damaged first frames).
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
     what was last encoded of each patch; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
@@ -147,8 +147,8 @@ class Carry:
     noise: float | None = None
 
     def pack(self) -> bytes:
-        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
-        beyond.
+        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28
+        patches, about 1 byte a patch beyond.
         """
         rows, cols = self.active.shape
         body = pack_mask(self.active) + self.content.tobytes()

@@ -15,8 +15,8 @@ Event = MutableMapping[str, Any]
 
 
 def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -> None:
-    """Configure structlog and the standard library's logging for this process. `human`: plain lines for a
-    terminal.
+    """Configure structlog and the standard library's logging for this process.
+    `human`: plain lines for a terminal.
     """
     renderer: Any = structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()
     shared: list[Any] = [
@@ -69,8 +69,8 @@ def _trace_ids(_logger: Any, _method: str, event: Event) -> Event:
 
 
 class Quiet(logging.Filter):
-    """Lets one message of a kind through in `seconds`: a client that reconnects says so once, not a thousand
-    times.
+    """Lets one message of a kind through in `seconds`: a client that reconnects says
+    so once, not a thousand times.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:

@@ -15,8 +15,8 @@ UNLOADED: Any = object()
 
 @dataclass(slots=True)
 class Lane:
-    """One camera: its records in order, one at a time. While `busy` a compute thread owns `state` and
-    `stored`.
+    """One camera: its records in order, one at a time. While `busy` a compute
+    thread owns `state` and `stored`.
     """
 
     camera: str
@@ -36,8 +36,8 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
-    threads.
+    """One assigned partition. A new object takes its place after a seek back; `dead`
+    ones only wait for their threads.
     """
 
     number: int

@@ -1,5 +1,5 @@
-"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error by
-name.
+"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown
+or missing is an error by name.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class ServiceSettings(Connections, SamplingSettings):
 
     @property
     def retention_needed_s(self) -> float:
-        """How long segments, frames and tokens must be kept: a window, the longest outage promised and a
-        margin.
+        """How long segments, frames and tokens must be kept: a window, the
+        longest outage promised and a margin.
         """
         return self.window_s + self.outage_s + self.retention_margin_s
 
@@ -213,9 +213,7 @@ def digest(*parts: object) -> str:
 
 
 def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
-    """Settings from the environment (`values` win). Raises StartupError naming every setting that is
-    wrong.
-    """
+    """Settings from the environment (`values` win). Raises StartupError naming every setting that is wrong."""
     environ = os.environ if environ is None else environ
     unknown = sorted(_unknown(kind, environ))
     if unknown:

@@ -75,8 +75,8 @@ class Table:
             return self._view
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
-        """The table once it was read up to `offset` (from a checkpoint). Raises TransientError when it does
-        not get there.
+        """The table once it was read up to `offset` (from a checkpoint). Raises
+        TransientError when it does not get there.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:

@@ -1,5 +1,5 @@
-"""Taking over a partition: its committed offset and every camera's newest checkpoint, read when nobody else
-can write.
+"""Taking over a partition: its committed offset and every camera's newest checkpoint,
+read when nobody else can write.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Transaction:
     def offsets(self, topic: str) -> list[TopicPartition]:
         """Next unread offsets.
 
-        A partition in which only time passed commits its offset again: Kafka then checks that this worker
-        still owns it.
+        A partition in which only time passed commits its offset again: Kafka then checks
+        that this worker still owns it.
         """
         found = []
         for partition, slots in self.batch:
@@ -77,9 +77,7 @@ class Transaction:
 
 
 class TransactionResult(Enum):
-    """How a transaction ended. UNKNOWN: Kafka has decided, but could not be heard: ask it what is
-    committed.
-    """
+    """How a transaction ended. UNKNOWN: Kafka has decided, but could not be heard: ask it what is committed."""
 
     COMMITTED = auto()
     ABORTED = auto()
@@ -176,9 +174,7 @@ class Committer:
         self._client = Client.SUSPECT
 
     def replace(self, transaction: Transaction) -> None:
-        """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it
-        left.
-        """
+        """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it left."""
         self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
         self._client = Client.REPLACED

@@ -63,8 +63,8 @@ class _Waits:
 
 
 class Worker:
-    """Runs a handler over its share of one topic. `run` is the polling thread; `stop` may be called from any
-    thread.
+    """Runs a handler over its share of one topic. `run` is the polling thread; `stop`
+    may be called from any thread.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ class Fetched:
 
 
 class TensorClient:
-    """Local store, then the holders the directory names, then made again: here, or at any replica of the
-    stage.
+    """Local store, then the holders the directory names, then made again: here,
+    or at any replica of the stage.
 
     `replicas` are fixed addresses of a stage's pods (a service name, or a list), used beside those the
     directory knows, and alone where it is away.
@@ -57,11 +57,11 @@ class TensorClient:
         self._keep = keep and store is not None
 
     def fetch(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Fetched:
-        """The tensor, or `rows` of it. `record` is the one that carries `ref`; it is what the tensor is made
-        from.
+        """The tensor, or `rows` of it. `record` is the one that carries `ref`; it
+        is what the tensor is made from.
 
-        Raises LineageBrokenError where it can never be had again, TensorUnavailableError where it cannot be
-        had now.
+        Raises LineageBrokenError where it can never be had again,
+        TensorUnavailableError where it cannot be had now.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")

@@ -95,8 +95,8 @@ class Directory:
         return sorted(seen)
 
     def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
-        """Run a Redis call; any failure of Redis becomes DirectoryDownError. `retry`: ask although it just
-        failed."""
+        """Run a Redis call; any failure of Redis becomes DirectoryDownError.
+        `retry`: ask although it just failed."""
         if not retry and time.monotonic() < self._down_until:
             raise DirectoryDownError("the directory failed a moment ago")
         try:
@@ -213,8 +213,8 @@ class Announcer:
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:
-        """Renew the lease or claim a new one, and say everything again where that is due. False: Redis is
-        away."""
+        """Renew the lease or claim a new one, and say everything again where
+        that is due. False: Redis is away."""
         with self._claiming:
             try:
                 new = self._renew()

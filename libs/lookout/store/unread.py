@@ -10,8 +10,8 @@ _EASE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Pins a tensor until its consumer has read it: the partition it travels in, and its stream time in
-    seconds."""
+    """Pins a tensor until its consumer has read it: the partition it travels in,
+    and its stream time in seconds."""
 
     partition: int
     seconds: float = 0.0
@@ -28,9 +28,9 @@ class Pressure:
 
 @dataclass(slots=True)
 class Gauge:
-    """Decides who pauses: partitions with at least their share of too many unread bytes, and those with a
-    camera whose unread stream time exceeds its limit. They resume at three quarters, so that pausing does
-    not flutter."""
+    """Decides who pauses: partitions with at least their share of too many unread bytes, and those
+    with a camera whose unread stream time exceeds its limit. They resume at three quarters, so
+    that pausing does not flutter."""
 
     unread_bytes: int
     unread_seconds: float

@@ -92,8 +92,8 @@ def attend(
     cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Bidirectional attention of query, key and value [batch, heads, rows, dim] to [batch, rows, heads,
-    dim]."""
+    """Bidirectional attention of query, key and value [batch, heads, rows,
+    dim] to [batch, rows, heads, dim]."""
     if not _active.get():
         if cu_seq_lens_q is None:
             return scaled_dot_product_attention(
@@ -115,8 +115,8 @@ def attend(
 def _by_length(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequences, scaling: float | None
 ) -> torch.Tensor:
-    """One dense call for all segments of one length; nothing is padded. [heads, rows, dim] -> [rows,
-    heads, dim]."""
+    """One dense call for all segments of one length; nothing is padded. [heads,
+    rows, dim] -> [rows, heads, dim]."""
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape

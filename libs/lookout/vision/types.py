@@ -1,5 +1,5 @@
-"""What every vision tower speaks: the grid of a frame, frames in, tokens out (no model and no transport
-here)."""
+"""What every vision tower speaks: the grid of a frame, frames in, tokens out
+(no model and no transport here)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Mask = NDArray[np.bool_]
 
 
 class VisionError(LookoutError, ValueError):
-    """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the
-    grid."""
+    """A tower cannot do what was asked of it: unknown family, input size, or a
+    frame that does not fit the grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Grid:
         return spread(keep, self)
 
     def groups(self, dynamic: Mask) -> Mask:
-        """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
-        cols]."""
+        """The groups with any dynamic patch, bool [group_rows, group_cols],
+        for patches, bool [rows, cols]."""
         return complete(dynamic, self)
 
 
@@ -123,13 +123,13 @@ class Tower(Protocol):
         ...
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of another input size in pixels; raises `VisionError` for a size the family cannot
-        take."""
+        """The grid of another input size in pixels; raises `VisionError` for
+        a size the family cannot take."""
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of many frames, of any cameras and sizes, in one batch; each equals its frame encoded
-        alone."""
+        """Tokens of many frames, of any cameras and sizes, in one batch; each
+        equals its frame encoded alone."""
         ...
 
     def flops(self, frames: Sequence[FrameInput]) -> int:

@@ -56,8 +56,8 @@ def load_layout(checkpoint: Path | str) -> Layout:
 def read_config(folder: Path) -> dict[str, Any]:
     """The checkpoint's `config.json`; raises `WindowError` where there is none or no known family.
 
-    Its language model stands under `text_config`, also where the folder has it at the top level (Qwen2.5-VL
-    as published).
+    Its language model stands under `text_config`, also where the folder has it at the top
+    level (Qwen2.5-VL as published).
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -137,8 +137,8 @@ def _own_text(path: Path) -> LayoutText:
 
 
 def _processor_template(folder: Path) -> str | None:
-    """The chat template of a folder whose tokenizer has none: published folders keep the processor's in a
-    file of its own."""
+    """The chat template of a folder whose tokenizer has none: published folders keep the
+    processor's in a file of its own."""
     path = folder / "chat_template.json"
     if not path.is_file():
         return None

@@ -55,8 +55,8 @@ def positions_of(
 ) -> tuple[Rows, int]:
     """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
 
-    `origin_us` is the sampling point from which time counts, where the frames continue a video; None: the
-    first frame's.
+    `origin_us` is the sampling point from which time counts, where the frames continue a
+    video; None: the first frame's.
 
     Sources: `get_rope_index` of transformers' Qwen2.5-VL and Qwen3-VL; text after a frame starts at the
     maximum over all axes + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.

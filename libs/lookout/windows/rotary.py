@@ -30,9 +30,9 @@ class Rotary:
         interleaved: bool = False,
         scaling: float = 1.0,
     ) -> Rotary:
-        """From the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts: chunked in Qwen2.5-VL
-        (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3 s1, 2 is w below
-        3 s2, else t)."""
+        """From the model's own `inv_freq`. `sections` are M-RoPE's (t, h, w) counts: chunked in
+        Qwen2.5-VL (i < s0 is t, then h, then w), interleaved in Qwen3-VL (i % 3 = 1 is h below 3
+        s1, 2 is w below 3 s2, else t)."""
         half = inv_freq.shape[0]
         axis = torch.zeros(half, dtype=torch.long)
         if sections is not None and interleaved:

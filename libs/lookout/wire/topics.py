@@ -74,8 +74,8 @@ class Topic:
         return settings
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
-        """What is wrong with a broker's settings of this topic, one phrase each; retention is its owner's
-        choice.
+        """What is wrong with a broker's settings of this topic, one phrase each;
+        retention is its owner's choice.
         """
         wanted = self.config()
         wrong = []

@@ -20,8 +20,8 @@ def test_a_seed_gives_the_same_pixels_and_another_seed_others() -> None:
 
 
 def test_boxes_hold_what_is_drawn() -> None:
-    """Taking the people away changes pixels inside their boxes (grown by shadow and limbs), and nowhere
-    else."""
+    """Taking the people away changes pixels inside their boxes (grown by
+    shadow and limbs), and nowhere else."""
     checked = 0
     for seed in range(6):
         scene = scenes.sample(4, 10, seed, grade=0.0)

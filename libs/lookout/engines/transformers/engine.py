@@ -61,8 +61,8 @@ def load_engine(
         dtype: Dtype of weights, embeddings and KV.
         budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
             sticky subset stays (`lookout.engines.budget`).
-        spill_dir: Folder for the streams that do not stay; they come back with the same bits. None: they
-            are forgotten.
+        spill_dir: Folder for the streams that do not stay; they come back with the same
+            bits. None: they are forgotten.
         rows_per_pass: A batch of more rows runs in several passes.
         layout: Replaces the checkpoint's own prompt.
 

@@ -243,8 +243,8 @@ class Recall:
         self._streams: dict[str, StreamMemory] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
-        """Take in the newest block of a window that was just run; its stream began at `began_us` of its
-        source."""
+        """Take in the newest block of a window that was just run; its stream
+        began at `began_us` of its source."""
         held = self._streams.get(plan.stream)
         if held is None:
             camera, _, epoch = plan.stream.rpartition("/")

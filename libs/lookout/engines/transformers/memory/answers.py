@@ -66,9 +66,9 @@ class AskCost:
 class MemoryAnswer:
     """The answer to a question about the past.
 
-    `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us` that of
-    the newest frame. `evidence` names the frames with most attention, in order of time. `traces` say what
-    each layer read.
+    `covered_from_us` is the stream time from which KV was held when it was asked, `covered_to_us`
+    that of the newest frame. `evidence` names the frames with most attention, in order of time.
+    `traces` say what each layer read.
     """
 
     question: str

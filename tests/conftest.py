@@ -43,7 +43,7 @@ def find_footage() -> Path | None:
 
 @pytest.fixture(scope="session")
 def footage() -> Path:
-    """A folder of real clips. Tests that need it are skipped, aloud, where there is none."""
+    """A folder of real clips. Tests that need it are skipped, with a message, where there is none."""
     folder = find_footage()
     if folder is None:
         reason = "no real footage: set LOOKOUT_FOOTAGE to a folder of clips to run these tests"

@@ -540,7 +540,7 @@ def analyze(
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
         analyzer: A model that is loaded already.
-        sandbox: Decode in confined processes: for files that nobody vouches for.
+        sandbox: Decode in sandboxed processes: for files from unknown sources.
 
     Raises:
         AnalysisError: The request makes no sense.
@@ -698,12 +698,12 @@ def _part_answer(found: RecordingAnswer) -> PartAnswer:
 
 def _answer(question: Question, place: int, results: Sequence[PartResult]) -> Answer:
     """One question over all parts: the part of the largest probability, and all that say Yes."""
-    told = [(result.answers[place], result.part) for result in results if result.answers]
-    if not told:
+    answered = [(result.answers[place], result.part) for result in results if result.answers]
+    if not answered:
         raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")
-    best, part = max(told, key=lambda each: each[0].p_yes)
+    best, part = max(answered, key=lambda each: each[0].p_yes)
     yes: list[tuple[float, float]] = []
-    for said, where in told:
+    for said, where in answered:
         if said.p_yes <= 0.5:
             continue
         if yes and abs(yes[-1][1] - where.start_s) < 1e-6:

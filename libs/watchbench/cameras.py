@@ -65,7 +65,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A camera's scene, told by hand."""
+    """A camera's scene, written by hand."""
 
     kind: str
     seconds: float
@@ -170,7 +170,7 @@ DEMO = ("room", "carpark", "doorway")
 
 
 def scripted(script: Script) -> Scene:
-    """The scene of a script: the look by seed, the events as told."""
+    """The scene of a script: the look by seed, the events as written."""
     seed = script.seed
     scene = scenes.sample(1, script.seconds, seed, grade=0.6)
     scene.kind[:] = KINDS.index(script.kind)

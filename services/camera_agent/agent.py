@@ -70,7 +70,7 @@ class Agent:
         self._log = logs.get("agent")
 
     def step(self) -> None:
-        """Refresh the leases, start and stop streams, tell how they do."""
+        """Refresh the leases, start and stop streams, report their state."""
         wanted = self._cameras()
         held = self._leases.refresh(wanted)
         for name in [each for each in self._streams if each not in held]:

@@ -28,7 +28,7 @@ class CredentialsError(RuntimeError):
 
 @dataclass(slots=True)
 class StreamReport:
-    """What is told of a camera: whether it streams, and why not."""
+    """The state of a camera: whether it streams, and why not."""
 
     streaming: bool = False
     error: str = ""

@@ -18,7 +18,8 @@ __all__ = ["Loaded", "check_block", "empty_block", "keep_mask", "load_block", "s
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A block with its tokens. `degraded`: some came by their lineage, the directory was away."""
+    """A block with its tokens. `degraded`: some were made again by lineage, because
+    the directory did not answer."""
 
     block: StrideBlock
     degraded: bool = False

@@ -11,12 +11,12 @@ from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import BlockChange, IdleState
 
-__all__ = ["Answered", "look_of"]
+__all__ = ["Answered", "change_of"]
 
 Verdict = verdicts_pb2.Verdict
 
 
-def look_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
+def change_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
     """What a block of `samples` samples shows of change."""
     whole = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
     moved = any(patch.kept for patch in block.patches if not patch.anchor)
@@ -25,10 +25,10 @@ def look_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """The last window that was answered, and the calm since its first block."""
+    """The last window that was answered, and the idle state since its first block."""
 
     end_us: int
-    calm: IdleState
+    idle: IdleState
     verdicts: Mapping[tuple[str, int], Verdict]
 
     @classmethod
@@ -39,17 +39,17 @@ class Answered:
         samples: int,
         tolerance: int,
     ) -> Self | None:
-        """A window just answered, if it was calm and all of it was seen."""
-        calm = IdleState.of([look_of(block, samples) for block in blocks], tolerance)
-        if calm is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
+        """A window just answered, if nothing changed in it and all of it was seen."""
+        idle = IdleState.of([change_of(block, samples) for block in blocks], tolerance)
+        if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         known = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        return cls(round(verdicts[0].stream_end_s * 1e6), calm, known)
+        return cls(round(verdicts[0].stream_end_s * 1e6), idle, known)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
-        """The same behind one more block; None where that block ends the calm."""
-        calm = self.calm.after(look_of(block, samples))
-        return None if calm is None else replace(self, calm=calm)
+        """The same behind one more block; None where that block ends the idle state."""
+        idle = self.idle.after(change_of(block, samples))
+        return None if idle is None else replace(self, idle=idle)
 
     def again(
         self, span: WindowTime, watches: Sequence[Watch], newest: tokens_pb2.StrideBlock, age_s: float

@@ -10,8 +10,8 @@ __all__ = ["OverloadPolicy"]
 
 
 class OverloadPolicy:
-    """Compares a record's age with the settings. What costs users least goes first: descriptions and audits,
-    then every second window, then all windows."""
+    """Compares a record's age with the settings. What users need least is left out first:
+    descriptions and audits, then every second window, then all windows."""
 
     def __init__(self, settings: PrefillSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings

@@ -119,7 +119,7 @@ class PrefillSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:
-        """What costs users least goes first."""
+        """What users need least is left out first."""
         steps = (self.shed_after_s, self.thin_after_s, self.skip_after_s)
         given = [each for each in steps if each is not None]
         if given != sorted(given):

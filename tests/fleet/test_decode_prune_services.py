@@ -243,7 +243,8 @@ def check_tensors(redis_url: str, records: Sequence[TokensRecord]) -> None:
 
 @pytest.mark.long
 def test_killed_and_wiped_without_a_difference(tmp_path: Path) -> None:
-    """SIGKILL either service at random moments and wipe the directory: every block once, the same to the bit."""
+    """SIGKILL either service at random moments and wipe the directory: every
+    block once, the same to the bit."""
     streams = {f"camera-{n}": segments(30.0, seed=n) for n in range(3)}
     runs = []
     for disturbed in (False, True):

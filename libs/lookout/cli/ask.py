@@ -52,7 +52,7 @@ def ask(
     camera: Annotated[str | None, typer.Option(help="Only this camera of FOLDER.")] = None,
     model: ModelOption = None,
 ) -> None:
-    """Ask about the past: p(yes) or text, the times it rests on, what is covered, and the cost."""
+    """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
     from lookout import pipeline
 
     if not source.exists():
@@ -62,8 +62,8 @@ def ask(
     if not as_json:
         options["on_text"] = lambda piece: typer.echo(piece, nl=False)
     if source.is_dir():
-        told = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
-        for one in told:
+        found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
+        for one in found:
             _show(one, as_json, frames, _source_of(source, one))
     else:
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
@@ -77,17 +77,17 @@ def ask(
             playing.close()
 
 
-def parse_time(told: str | None) -> float | None:
+def parse_time(text: str | None) -> float | None:
     """Seconds of "90", "1:30" or "1:02:03"; None stays None.
 
     Raises:
         CliError: it is none of these.
     """
-    if told is None:
+    if text is None:
         return None
-    found = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", told.strip())
+    found = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
     if found is None:
-        raise CliError(f"{told!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
+        raise CliError(f"{text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 
@@ -223,12 +223,12 @@ def trim(
     size: Annotated[str | None, typer.Option(help="Limit of the bytes on disk, such as 2GB.")] = None,
     age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
 ) -> None:
-    """Keep a folder within a size and an age; what was written longest ago goes first."""
+    """Keep a folder within a size and an age; what was written longest ago is removed first."""
     from lookout.memory import Keep, shelf
 
     if size is None and age is None:
         raise CliError("give --size (2GB), --age (7d), or both")
-    limits = [None if told is None else Keep.parse(told) for told in (size, age)]
+    limits = [None if limit is None else Keep.parse(limit) for limit in (size, age)]
     if limits[0] is not None and limits[0].bytes is None:
         raise CliError(f"--size {size} is not a size: write, for example, 2GB")
     if limits[1] is not None and limits[1].seconds is None:

@@ -42,7 +42,7 @@ class Target:
     context: str | None = None
 
 
-def look(target: Target) -> Iterator[Finding]:
+def findings(target: Target) -> Iterator[Finding]:
     """Check a cluster, one finding at a time; an API server that does not answer ends it."""
     try:
         from kubernetes import client, config
@@ -149,9 +149,9 @@ def _gpus(client: Any) -> Finding:
             return Finding("GPUs", State.NOTE, "unknown: you may not list nodes")
         raise
     found = {name: sum(int((node.status.allocatable or {}).get(name, 0)) for node in nodes) for name in _GPUS}
-    told = ", ".join(f"{count} {name}" for name, count in found.items() if count)
-    if told:
-        return Finding("GPUs", State.GOOD, told)
+    devices = ", ".join(f"{count} {name}" for name, count in found.items() if count)
+    if devices:
+        return Finding("GPUs", State.GOOD, devices)
     return Finding("GPUs", State.NOTE, f"none in {len(nodes)} node(s): models run on CPUs")
 
 

@@ -42,7 +42,7 @@ def coverage(
 ) -> None:
     """Show how much of each watch's time was looked at.
 
-    Tells "nothing happened" from "nobody looked". Time that no verdict covers is `unseen`.
+    "Nothing happened" is not the same as "nobody looked". Time that no verdict covers is `unseen`.
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)

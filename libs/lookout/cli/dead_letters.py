@@ -1,4 +1,4 @@
-"""What a running fleet could not process, told to people as it happens."""
+"""What a running fleet could not process, reported as it happens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lookout.wire import INPUT, dead_letters, headers
 
 __all__ = ["DeadLetterNews"]
 
-_MOST_MESSAGES = 500  # in one look
-_AGAIN_S = 30.0  # the same trouble of the same camera is told again after so long
+_LIMIT = 500  # read in one call
+_AGAIN_S = 30.0  # seconds until the same trouble of the same camera is reported again
 
 Trouble = tuple[str, str, str]  # topic, camera, reason
 
@@ -45,18 +45,19 @@ class DeadLetterNews:
         )
         self._counts: Counter[Trouble] = Counter()
         self._details: dict[Trouble, str] = {}
-        self._told: dict[Trouble, float] = {}
+        self._reported: dict[Trouble, float] = {}
 
-    def look(self) -> list[str]:
-        """A sentence for each kind of trouble that is new, or was not told lately. Returns at once."""
-        for _ in range(_MOST_MESSAGES):
+    def news(self) -> list[str]:
+        """A sentence for each kind of trouble that is new, or was not reported
+        for a while. Returns at once."""
+        for _ in range(_LIMIT):
             message = self._consumer.poll(0)
             if message is None:
                 break
             if message.error() is None:
                 self._count(message)
         now = self._clock()
-        due = [key for key in self._counts if now - self._told.get(key, -_AGAIN_S) >= _AGAIN_S]
+        due = [key for key in self._counts if now - self._reported.get(key, -_AGAIN_S) >= _AGAIN_S]
         return [self._sentence(key, now) for key in sorted(due)]
 
     def _count(self, message: Message) -> None:
@@ -71,7 +72,7 @@ class DeadLetterNews:
     def _sentence(self, trouble: Trouble, now: float) -> str:
         topic, camera, reason = trouble
         count, detail = self._counts.pop(trouble), self._details.pop(trouble)
-        self._told[trouble] = now
+        self._reported[trouble] = now
         records = "1 record" if count == 1 else f"{count} records"
         why = f": {detail}" if detail else ""
         return f"camera {camera}: {records} went to {topic} ({reason}){why}"

@@ -58,7 +58,7 @@ def doctor(
     The exit code is 1 if something is wrong.
     """
     if kubernetes:
-        findings = list(cluster_doctor.look(cluster_doctor.Target(namespace, context)))
+        findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace, context)))
     else:
         findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
@@ -79,7 +79,9 @@ def _print(findings: list[Finding]) -> None:
     console = Console()
     console.print(table)
     bad = sum(each.state is State.BAD for each in findings)
-    console.print(f"\n[red]{bad} to mend[/]" if bad else "\n[green]all is well[/]")
+    console.print(
+        f"\n[red]{bad} problem{'s' if bad > 1 else ''} to fix[/]" if bad else "\n[green]no problems[/]"
+    )
 
 
 def _software() -> Iterator[Finding]:
@@ -116,9 +118,9 @@ def _package(about: str, package: str, extra: str) -> Finding:
         return Finding(about, State.BAD, f"{package} is missing", f"pip install 'lookout-fleet[{extra}]'")
 
 
-def _trial(about: str, look: Callable[[], str]) -> Finding:
+def _trial(about: str, find: Callable[[], str]) -> Finding:
     try:
-        return Finding(about, State.GOOD, look())
+        return Finding(about, State.GOOD, find())
     except LocalError as error:
         return Finding(about, State.NOTE, "none", f"{error} (only `lookout up` and `lookout demo` need it)")
 

@@ -30,14 +30,14 @@ def inspect(
     Damaged or hostile files are named with their one error; the exit code is 1 if no file gave a frame.
     """
     from lookout.codec.sandbox import SandboxPool, SandboxSettings
-    from lookout.codec.survey import inspect as look
+    from lookout.codec.survey import inspect as inspect_one
 
     files = footage_files(path)
     base = path if path.is_dir() else path.parent
     found: list[Inspection] = []
     with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as pool:
         for file in track(files, "looking", console=Console(stderr=True), transient=True):
-            found.append(replace(look(file, pool), path=str(file.relative_to(base))))
+            found.append(replace(inspect_one(file, pool), path=str(file.relative_to(base))))
             if as_json:
                 typer.echo(found[-1].to_json())
     if not as_json:

@@ -80,7 +80,7 @@ def up(
             refused = DeadLetterNews(client_options(fleet.bootstrap))
             while True:
                 time.sleep(_ROUND_S)
-                for news in [*fleet.supervise(), *refused.look()]:
+                for news in [*fleet.supervise(), *refused.news()]:
                     console.print(f"[yellow]![/] {escape(news)}", highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             console.print("stopping the fleet ...")

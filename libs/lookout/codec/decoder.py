@@ -340,7 +340,7 @@ class SinglePass:
 
 
 class _UnplannedError(Exception):
-    """The decoder gave a picture that no packet announced: the plan of this segment is worth nothing."""
+    """The decoder gave a picture that no packet announced: the plan of this segment cannot be used."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The little of H.264's syntax that FFmpeg does not tell: does a keyframe show the whole picture at once?"""
+"""The part of H.264's syntax that FFmpeg does not report: does a keyframe show the whole picture at once?"""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class NvdecDecoder:
 
 class _NvdecPass(SinglePass):
     """The single pass over frames that NVDEC decoded; packets are read with
-    FFmpeg for what NVDEC does not tell."""
+    FFmpeg for what NVDEC does not report."""
 
     backend = "nvdec"
 

@@ -1,4 +1,4 @@
-"""Recordings whose bytes nobody vouches for: decoded in processes that can do nothing else.
+"""Recordings from unknown sources: decoded in processes that can do nothing else.
 
 The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
 piece that kills its decoder twice becomes a gap; the others are given.
@@ -89,7 +89,7 @@ class SandboxedReader(RecordingReader):
         jobs = self._jobs(list(picks), max(1, JOB_BYTES // (3 * size[0] * size[1])), count)
         return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
 
-    def _jobs(self, picks: list[Pick], most: int, intervals: int) -> list[list[Pick]]:
+    def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
         """The samples of every job, in order."""
         pieces: list[list[Pick]] = [picks]
         if self.table.ordered and picks:
@@ -99,7 +99,7 @@ class SandboxedReader(RecordingReader):
                 sorted((by_pts[p] for run in runs for p in run.wanted), key=lambda pick: pick.index)
                 for runs in plan
             ]
-        return [piece[i : i + most] for piece in pieces for i in range(0, len(piece), most)]
+        return [piece[i : i + limit] for piece in pieces for i in range(0, len(piece), limit)]
 
 
 class SandboxedSampling(Sampling):

@@ -106,7 +106,7 @@ def _import_early(modules: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Give up what decoding does not need, then decode until the parent hangs up."""
+    """Give up what decoding does not need, then decode until the parent closes the pipe."""
     jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
     channels = _Channels(jobs_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
     settings = json.loads(arguments[5])

@@ -1,4 +1,4 @@
-"""What every engine speaks: window requests in, answers with their cost out."""
+"""The interface of every engine: window requests in, answers with their cost out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coverage ledger: every interval of a watch with its outcome."""
+"""Coverage: every interval of a watch with its outcome."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Milliseconds of a watch by outcome: tells "nothing happened" from "nobody looked"."""
+    """Milliseconds of a watch by outcome: "nothing happened" is not the same as "nobody looked"."""
 
     answered: int = 0
     idle: int = 0

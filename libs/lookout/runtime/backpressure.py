@@ -1,4 +1,4 @@
-"""Which partitions are read: nothing is read that cannot be used, and none takes the room of the others."""
+"""Which partitions are read: nothing is read that cannot be used, and none uses the space of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from lookout.runtime.partitions import Partition
 
-LOOK_EVERY_S = 0.02
+UPDATE_EVERY_S = 0.02
 ASK_EVERY_S = 0.05
 
 
@@ -49,19 +49,19 @@ class Backpressure:
         self._over_budget = over_budget
         self._clock = clock
         self._full: frozenset[int] = frozenset()
-        self._asked_at = self._looked_at = float("-inf")
+        self._asked_at = self._updated_at = float("-inf")
         self.paused: set[int] = set()
 
     def gone(self, number: int) -> None:
         """The partition is another worker's."""
         self.paused.discard(number)
 
-    def look(self, partitions: Mapping[int, Partition]) -> set[int]:
+    def update(self, partitions: Mapping[int, Partition]) -> set[int]:
         """Go to places, pause and resume as needed; the partitions that are read, or read on, from now on."""
         now = self._clock()
-        if now - self._looked_at < LOOK_EVERY_S:
+        if now - self._updated_at < UPDATE_EVERY_S:
             return set()
-        self._looked_at = now
+        self._updated_at = now
         if now - self._asked_at > ASK_EVERY_S:
             self._full, self._asked_at = frozenset(self._over_budget()), now
         placed = set()

@@ -32,7 +32,7 @@ class Commits:
 
     Args:
         committer: runs transactions.
-        handler: hears what is durable and what will never be written.
+        handler: is called with what is durable and with what will never be written.
         refusals: forgotten once their record is committed.
         metrics: counted here, at the commit.
         interval_s: between the beginnings of two transactions.

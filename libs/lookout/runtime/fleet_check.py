@@ -1,4 +1,4 @@
-"""What all instances of a stage must share: told in the client id, checked before joining the group."""
+"""What all instances of a stage must share: written into the client id, checked before joining the group."""
 
 from __future__ import annotations
 

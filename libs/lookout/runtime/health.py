@@ -1,4 +1,4 @@
-"""Alive: the polling thread turns. Ready: settled in the group and Kafka can be reached."""
+"""Alive: the polling thread runs. Ready: a settled member of the group, and Kafka can be reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Health:
         self._blockers: dict[str, str] = {"worker": "starting"}
 
     def beat(self) -> None:
-        """The polling thread went round once."""
+        """The polling thread has finished one round."""
         self._beat = time.monotonic()
 
     def allow(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class Health:
             self._blockers[part] = why
 
     def clear(self, part: str) -> None:
-        """`part` no longer stands in the way."""
+        """`part` no longer blocks readiness."""
         with self._lock:
             self._blockers.pop(part, None)
 

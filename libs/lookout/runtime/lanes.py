@@ -32,7 +32,7 @@ class Lanes:
 
     Args:
         processor: tries a slot.
-        handler: says how often cameras want to be told the time, and hears of results nobody will write.
+        handler: gives the interval of its ticks, and is called with results that nobody will write.
         refusals: what Kafka refused before.
         compute: runs tries.
         finished: called on a compute thread with the end of every try; the polling thread passes it to

@@ -23,7 +23,7 @@ _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """Every number a worker keeps. Handlers may add their own to `registry` (prefix `lookout_`)."""
+    """The metrics of a worker. Handlers may add their own to `registry` (prefix `lookout_`)."""
 
     def __init__(self, stage: str, registry: CollectorRegistry | None = None) -> None:
         self.stage = stage

@@ -27,7 +27,7 @@ class Ownership:
     """All partitions that are this worker's. Only the polling thread calls it.
 
     Args:
-        handler: hears which cameras and partitions it loses.
+        handler: is called with the cameras and partitions that it loses.
         takeovers: reads offsets and checkpoints.
         refusals: forgotten with their partition.
         metrics: gauges of partitions, cameras and lag.

@@ -22,7 +22,7 @@ _UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTH
 
 
 class Listener(Protocol):
-    """Who hears of it (`Worker`), always on the polling thread."""
+    """Receives what is read (`Worker`), always on the polling thread."""
 
     def on_assigned(self, numbers: Collection[int]) -> None: ...
     def on_revoked(self, numbers: Collection[int]) -> None: ...
@@ -40,7 +40,7 @@ class Source:
     Args:
         topic: the input topic.
         identity: names this process in messages about fencing.
-        listener: hears what is read.
+        listener: receives what is read.
         consumer: the client; made by `open_consumer`.
     """
 

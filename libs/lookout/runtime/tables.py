@@ -68,7 +68,7 @@ class Table:
                     raise StartupError(f"{self.topic} could not be read within {timeout_s:g} s: check Kafka")
 
     def view(self) -> View:
-        """The table now; never changes once given. Copied once for each change that anyone looks at."""
+        """The table now; never changes once given. Copied only when it is asked for after a change."""
         with self._changed:
             if self._view is None:
                 self._view = View(MappingProxyType(dict(self._history)), self._offset())

@@ -77,7 +77,7 @@ class Transaction:
 
 
 class TransactionResult(Enum):
-    """How a transaction ended. UNKNOWN: Kafka has decided, but could not be heard: ask it what is committed."""
+    """How a transaction ended. UNKNOWN: Kafka has decided, but its answer was lost: ask what is committed."""
 
     COMMITTED = auto()
     ABORTED = auto()
@@ -174,7 +174,7 @@ class Committer:
         self._client = Client.SUSPECT
 
     def replace(self, transaction: Transaction) -> None:
-        """The client hangs in `transaction`: leave it behind. Its successor fences it and ends what it left."""
+        """The client does not return from `transaction`: replace it. The new client fences the old one."""
         self._log.warning("a transaction does not end: replacing the producer", step=transaction.step.name)
         self._work = SimpleQueue()
         self._client = Client.REPLACED

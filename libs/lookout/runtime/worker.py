@@ -201,7 +201,7 @@ class Worker:
         partitions = self._ownership.current
         self._lanes.wake(partitions.values(), self._catches_up)
         self._commits.step(self._source.metadata, self._kafka_up)
-        for number in self._backpressure.look(partitions):
+        for number in self._backpressure.update(partitions):
             partitions[number].next_tick = time.monotonic() + CATCH_UP_S
         self._source.read(self._wait_s())
 

@@ -27,7 +27,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A tensor (read-only) and how it came. `degraded`: the directory was away, it came by its lineage."""
+    """A tensor (read-only) and how it came. `degraded`: the directory did not answer, so
+    it was made again by lineage."""
 
     array: Array
     source: Literal["local", "peer", "made"]

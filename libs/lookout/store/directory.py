@@ -154,7 +154,8 @@ class Directory:
 
 
 class Announcer:
-    """One holder: keeps its lease, says what it holds, and says it all again when the directory forgot.
+    """One holder: keeps its lease, announces what it holds, and announces it again
+    when the directory has lost it.
 
     It is the `holdings` of a TensorStore; `lines` gives everything held at any time. Redis being away is no
     error: what was not said is said when it is back.

@@ -1,4 +1,4 @@
-"""What every vision tower speaks: the grid of a frame, frames in, tokens out
+"""The interface of every vision tower: the grid of a frame, frames in, tokens out
 (no model and no transport here)."""
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class BlockChange:
 @dataclass(frozen=True, slots=True, eq=False)
 class IdleState:
     """Consecutive quiet blocks up to `last` whose anchors all agree: patch by patch none differs from another
-    by more than `tolerance` grey levels, so slow drift ends a calm as a sudden change does."""
+    by more than `tolerance` grey levels, so slow drift ends the state as a sudden change does."""
 
     tolerance: int
     last: int
@@ -33,20 +33,20 @@ class IdleState:
     high: Luma
 
     @classmethod
-    def of(cls, looks: Iterable[BlockChange], tolerance: int) -> Self | None:
-        """The calm of the blocks of one window; None where something changed in them."""
+    def of(cls, changes: Iterable[BlockChange], tolerance: int) -> Self | None:
+        """The state behind the blocks of one window; None where something changed in them."""
         found: Self | None = None
-        for number, look in enumerate(looks):
+        for number, change in enumerate(changes):
             if number == 0:
-                found = cls(tolerance, look.index - 1, look.luma, look.luma)
-            found = found and found.after(look)
+                found = cls(tolerance, change.index - 1, change.luma, change.luma)
+            found = found and found.after(change)
         return found
 
-    def after(self, look: BlockChange) -> Self | None:
-        """The calm with the next block; None where that block ends it."""
-        if not look.quiet or look.index != self.last + 1 or look.luma.shape != self.low.shape:
+    def after(self, change: BlockChange) -> Self | None:
+        """The state behind the next block; None where that block ends it."""
+        if not change.quiet or change.index != self.last + 1 or change.luma.shape != self.low.shape:
             return None
-        low, high = np.minimum(self.low, look.luma), np.maximum(self.high, look.luma)
+        low, high = np.minimum(self.low, change.luma), np.maximum(self.high, change.luma)
         if not low.size or int((high - low).max()) > self.tolerance:
             return None
-        return type(self)(self.tolerance, look.index, low, high)
+        return type(self)(self.tolerance, change.index, low, high)

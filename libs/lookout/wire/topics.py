@@ -38,7 +38,7 @@ class Topic:
     `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number
     it read from. `retention_ms` None means compacted: the newest value of a key stays for ever.
     `broker_time`: ages count from when the broker got a record, whatever its producer says; replaced values
-    of a compacted topic stay for `keep_replaced_ms` at least, and for `compact_within_ms` at most.
+    of a compacted topic stay for `keep_replaced_ms` at least, and for `compact_within_ms` at upper.
     """
 
     name: str
@@ -85,9 +85,9 @@ class Topic:
             wrong.append("message.timestamp.type")
         least = ("max.message.bytes", "min.compaction.lag.ms")
         wrong += [each for each in least if int(actual.get(each, 0)) < int(wanted.get(each, 0))]
-        most = ("segment.ms", "max.compaction.lag.ms")
+        upper = ("segment.ms", "max.compaction.lag.ms")
         wrong += [
-            each for each in most if each in wanted and int(actual.get(each, 1 << 62)) > int(wanted[each])
+            each for each in upper if each in wanted and int(actual.get(each, 1 << 62)) > int(wanted[each])
         ]
         return [f"{self.name} {each}={actual.get(each, '')}, needs {wanted[each]}" for each in wrong]
 

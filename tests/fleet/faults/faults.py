@@ -21,7 +21,7 @@ PATIENCE_S = 180.0
 FENCED_S = 20.0
 
 
-def tended(fleet: Fleet, seconds: float) -> list[str]:
+def supervised_for(fleet: Fleet, seconds: float) -> list[str]:
     """Let time pass, starting again what died."""
     news = []
     deadline = time.monotonic() + seconds
@@ -36,7 +36,7 @@ def kill(stage: Stage) -> Fault:
 
     def fault(fleet: Fleet, chance: random.Random) -> str:
         service = _of(fleet, stage)
-        tended(fleet, chance.uniform(0.0, 1.0))
+        supervised_for(fleet, chance.uniform(0.0, 1.0))
         if service.pid is not None:
             os.kill(service.pid, signal.SIGKILL)
         return f"killed {service.name}"
@@ -46,7 +46,7 @@ def kill(stage: Stage) -> Fault:
 
 def kill_all(fleet: Fleet, chance: random.Random) -> str:
     """SIGKILL every service at once."""
-    tended(fleet, chance.uniform(0.0, 1.0))
+    supervised_for(fleet, chance.uniform(0.0, 1.0))
     for service in fleet.services:
         if service.pid is not None:
             os.kill(service.pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ def kill_all(fleet: Fleet, chance: random.Random) -> str:
 
 def wipe_redis(fleet: Fleet, chance: random.Random) -> str:
     """The directory forgets everything."""
-    tended(fleet, chance.uniform(0.0, 0.5))
+    supervised_for(fleet, chance.uniform(0.0, 0.5))
     client = redis.Redis.from_url(fleet.redis_url)
     client.flushall()
     client.close()
@@ -117,7 +117,7 @@ def _interrupt(fleet: Fleet, chance: random.Random, what: str, end: Callable[[Ka
     return f"{what} and started Kafka"
 
 
-def namesake(stage: Stage) -> Fault:
+def second_instance(stage: Stage) -> Fault:
     """A second process takes a service's name: the first is a zombie now, is fenced and ends."""
 
     def fault(fleet: Fleet, chance: random.Random) -> str:
@@ -125,7 +125,7 @@ def namesake(stage: Stage) -> Fault:
         second = Service(stage, fleet.folder / "namesakes", first._environment)
         deadline = time.monotonic() + PATIENCE_S
         while not first.ready() and time.monotonic() < deadline:
-            tended(fleet, 0.2)
+            supervised_for(fleet, 0.2)
         second.start()
         try:
             while first.pid is not None and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def fence(stage: Stage) -> Fault:
     def fault(fleet: Fleet, chance: random.Random) -> str:
         service, begun = _of(fleet, stage), time.monotonic()
         while not service.ready() and time.monotonic() - begun < PATIENCE_S:
-            tended(fleet, 0.2)
+            supervised_for(fleet, 0.2)
         pid, begun = service.pid, time.monotonic()
         identity = f"{stage.value}.{service.name}"
         usurper = Producer(
@@ -153,7 +153,7 @@ def fence(stage: Stage) -> Fault:
         )
         usurper.init_transactions(60.0)
         while service.pid == pid and time.monotonic() - begun < FENCED_S:
-            tended(fleet, 0.1)
+            supervised_for(fleet, 0.1)
         return f"fenced {service.name}, it {'had nothing to commit' if service.pid == pid else 'ended'}"
 
     return fault
@@ -179,8 +179,8 @@ EVERY: tuple[Fault, ...] = (
     stop_broker,
     kill_all,
     stop_redis,
-    namesake(Stage.DECODE),
-    namesake(Stage.ALERTS),
+    second_instance(Stage.DECODE),
+    second_instance(Stage.ALERTS),
     *(fence(stage) for stage in Stage),
     freeze(Stage.PREFILL),
     kill_broker,

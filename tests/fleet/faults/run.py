@@ -17,7 +17,7 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.verification import Tally, verify
 from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
 from tests.fleet.faults import outcomes
-from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, tended
+from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, supervised_for
 from tests.fleet.faults.footage import Piece, pieces
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -158,7 +158,7 @@ def stormy(
         publisher.start()
         pause = plan.seconds / plan.pace / (len(faults) + 1)
         for fault in chance.sample(list(faults), len(faults)):
-            tended(running, chance.uniform(0.2, max(0.4, 2 * pause)))
+            supervised_for(running, chance.uniform(0.2, max(0.4, 2 * pause)))
             tell(fault(running, chance))
             for news in running.supervise():
                 tell(f"  {news}")
@@ -184,7 +184,7 @@ def _await(running: Fleet, publisher: Publisher, plan: Plan, tell: Tell) -> outc
     deadline = time.monotonic() + plan.patience_s
     before = -1
     while time.monotonic() < deadline:
-        for news in tended(running, SETTLE_S):
+        for news in supervised_for(running, SETTLE_S):
             tell(f"  {news}")
         if not publisher.done:
             continue

@@ -52,9 +52,9 @@ class World:
             clock=lambda: self.now,
         )
 
-    def look(self) -> set[int]:
+    def update(self) -> set[int]:
         self.now += 1.0
-        return self.pressure.look(self.partitions)
+        return self.pressure.update(self.partitions)
 
     def read(self, number: int, size: int) -> None:
         self.partitions[number].add(Slot("cam", Record("in", number, 0, "cam", bytes(size))))
@@ -64,9 +64,9 @@ def test_a_partition_is_read_from_its_offset_once_it_is_taken_over() -> None:
     world = World(1)
     world.source.reading = set()
     world.partitions[0].loaded = False
-    assert world.look() == set()
+    assert world.update() == set()
     world.partitions[0].loaded, world.partitions[0].seek_to = True, 7
-    assert world.look() == {0}
+    assert world.update() == {0}
     assert world.source.placed == [(0, 7)]
     assert world.source.paused == set()
 
@@ -75,17 +75,17 @@ def test_a_partition_with_enough_records_is_paused() -> None:
     world = World(2, records=2)
     for _ in range(2):
         world.read(0, 1)
-    world.look()
+    world.update()
     assert world.source.paused == {0}
     world.partitions[0].slots.clear()
-    world.look()
+    world.update()
     assert world.source.paused == set()
 
 
 def test_a_full_store_pauses_the_partitions_it_names() -> None:
     world = World(2)
     world.full = {1}
-    world.look()
+    world.update()
     assert world.source.paused == {1}
 
 
@@ -93,10 +93,10 @@ def test_going_back_is_tried_until_the_client_lets_it() -> None:
     world = World(1)
     world.partitions[0].seek_to = 7
     world.source.busy = True
-    world.look()
+    world.update()
     assert world.source.paused == {0}
     world.source.busy = False
-    world.look()
+    world.update()
     assert world.source.placed == [(0, 7)]
     assert world.source.paused == set()
 
@@ -108,10 +108,10 @@ def test_bytes_read_ahead_stay_within_the_budget_and_one_record_for_each_partiti
     """However many partitions a process has, and whichever fill up: none is starved, none takes all."""
     world = World(partitions, bytes_=400, records=1000)
     for number, size in arrivals:
-        world.look()
+        world.update()
         if number < partitions and number not in world.source.paused:
             world.read(number, size)
     total = sum(each.bytes for each in world.partitions.values())
     assert total <= 400 + partitions * 60
-    world.look()
+    world.update()
     assert all(each.slots for number, each in world.partitions.items() if number in world.source.paused)

@@ -20,15 +20,15 @@ def cost_line(found: Analysis) -> str:
     rows, kept = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
     flops = sum(sum(part.flops.values()) for part in found.parts)
     memory = max((part.kv_bytes for part in found.parts), default=0)
-    told = (
+    rows_line = (
         f"{rows} prompt rows, {kept / max(1, rows):.0%} of the KV kept, {memory / 1e6:.1f} MB of KV at most, "
         f"{flops / 1e9:.0f} GFLOP"
     )
     if found.timings is None:
-        return f"{told}; answered by an earlier run (--fresh to repeat)"
+        return f"{rows_line}; answered by an earlier run (--fresh to repeat)"
     run = found.timings
     length = found.seconds / max(1e-9, run.total_s + run.answer_s)
     return (
-        f"{told}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
+        f"{rows_line}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
         f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"
     )

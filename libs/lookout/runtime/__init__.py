@@ -40,8 +40,8 @@ do")` for anything that must stop the service; `check_digest(settings, actual)` 
   and `load` is called with the newest checkpoint again. Records after that checkpoint's commit come again,
   those before it do not.
 - **Be deterministic**: outputs follow from records, state and configuration, never from the clock
-  (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns clocks into records, in
-  `tick`.
+  (`record.timestamp_ms` is Kafka's and stays the same in a replay). Only decode turns
+  clocks into records, in `tick`.
 - Errors: `BadRecordError(reason, detail)` -> dead letter (original bytes, reason in headers), the stream goes
   on. `TransientError(message, give_up_s)` (and connection errors, time-outs, gRPC UNAVAILABLE) -> this camera
   tries again in place, other cameras go on; after `give_up_s` a dead letter `unavailable`.

@@ -246,7 +246,7 @@ def test_what_cannot_run_is_refused_with_one_error(vllm_engine: Any, family: str
     far = replace(plan, question_position=1 << 20)
     gone = plans.plan(blocks_of(family, "bad/0", 3), plan)
     cases = [
-        (WindowRequest(plan, blocks[:1], QUESTIONS), PlanError, "came without its embeddings"),
+        (WindowRequest(plan, blocks[:1], QUESTIONS), PlanError, "its embeddings are missing"),
         (WindowRequest(plan, blocks, many), PlanError, "the block table holds"),
         (WindowRequest(far, blocks, QUESTIONS), PositionError, "counts to"),
         (WindowRequest(gone, blocks_of(family, "bad/0", 3), QUESTIONS), StreamLostError, "plan a key window"),

@@ -242,7 +242,7 @@ def test_frames_that_do_not_fit_are_named(family: str) -> None:
 
 
 def test_unknown_families_and_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VisionError, match="no checkpoint folder"):
+    with pytest.raises(VisionError, match="not a checkpoint folder"):
         load_tower(tmp_path)
     Qwen2Config().save_pretrained(tmp_path)
     with pytest.raises(VisionError, match="no vision tower for model family 'qwen2'"):

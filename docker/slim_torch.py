@@ -1,13 +1,19 @@
 """Remove from an image for CPUs what only a GPU would read, and prove that torch still works.
 
 PyPI's torch for Linux is built for CUDA and cannot be imported without the libraries it is linked with.
-The rest is loaded on demand by GPU code alone: Triton, cuDNN's engines, compilers, headers.
+Libraries that only GPU code calls are replaced by small ones of the same name whose functions return an error
+(1); the rest is loaded on demand by GPU code alone: Triton, cuDNN's engines, compilers, headers.
+Machine code for GPUs inside libtorch_cuda.so
+is overwritten with zeros. Needs GNU binutils.
 """
 
+import os
+import platform
 import shutil
 import site
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 # Relative to site-packages; folders and globs.
@@ -16,8 +22,11 @@ UNUSED = (
     "nvidia/cudnn/lib/libcudnn_*",
     "nvidia/cudnn/include",
     "nvidia/*/include",
-    "nvidia/cu13/lib/libcusolverMg*",
+    "nvidia/cu13/lib/libcusolver*",
+    "nvidia/cu13/lib/libnvJitLink*",
+    "nvidia/cu13/lib/libnvblas*",
     "nvidia/cu13/lib/libnvrtc.alt*",
+    "nvidia/cu13/lib/libnvrtc-builtins*",
     "nvidia/cu13/lib/libnvperf*",
     "nvidia/cu13/lib/*.a",
     "nvidia/cu13/bin",
@@ -31,8 +40,22 @@ UNUSED = (
     "torch/lib/libtorch_cuda_linalg.so",
     "torchcodec",
 )
+# Libraries that torch is linked with and that only GPU code calls.
+REPLACED = (
+    "nvidia/cu13/lib/libcublas.so.*",
+    "nvidia/cu13/lib/libcublasLt.so.*",
+    "nvidia/cu13/lib/libcufft.so.*",
+    "nvidia/cu13/lib/libcurand.so.*",
+    "nvidia/cu13/lib/libcusparse.so.*",
+    "nvidia/cu13/lib/libnvrtc.so.*",
+    "nvidia/cudnn/lib/libcudnn.so.*",
+    "nvidia/cusparselt/lib/libcusparseLt.so.*",
+    "nvidia/nccl/lib/libnccl.so.*",
+    "nvidia/nvshmem/lib/libnvshmem_host.so.*",
+)
 CHECK = """
 import torch, torchvision, transformers
+assert not torch.cuda.is_available()
 layer = torch.nn.MultiheadAttention(64, 4)
 x = torch.randn(8, 1, 64)
 assert layer(x, x, x)[0].shape == x.shape
@@ -41,17 +64,75 @@ assert torch.linalg.qr(torch.randn(8, 8))[0].shape == (8, 8)
 
 
 def main() -> None:
-    """Remove the files and run a model's operations once."""
-    packages = Path(site.getsitepackages()[0])
+    """Replace and remove the files, and run a model's operations once."""
+    packages = Path(sys.argv[1] if len(sys.argv) > 1 else site.getsitepackages()[0])
     before = size(packages)
+    if platform.machine() == "x86_64":
+        called = {
+            symbol for lib in (packages / "torch/lib").glob("*.so*") for symbol in _symbols(lib, "undefined")
+        }
+        for pattern in REPLACED:
+            for path in packages.glob(pattern):
+                replace(path, called)
+        blank(packages / "torch/lib/libtorch_cuda.so", ".nv_fatbin")
     for pattern in UNUSED:
         for path in packages.glob(pattern):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    subprocess.run([sys.executable, "-c", CHECK], check=True)
+    subprocess.run([sys.executable, "-c", CHECK], check=True, env={**os.environ, "PYTHONPATH": str(packages)})
     print(f"removed {(before - size(packages)) / 1e6:.0f} MB that only a GPU reads")
+
+
+def replace(library: Path, called: set[str]) -> None:
+    """Put a small library in a library's place: same name, same versions, functions that return 1.
+
+    Args:
+        library: The shared library.
+        called: Names of the symbols that torch takes from any library.
+    """
+    versions: dict[str, list[str]] = {}
+    for symbol, version in _symbols(library, "defined").items():
+        if symbol in called:
+            versions.setdefault(version, []).append(symbol)
+    names = sorted(name for each in versions.values() for name in each)
+    code = "mov $1, %eax\nret\n"
+    lines = [f".globl {name}\n.type {name}, @function\n{name}:\n{code}" for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        source, linked, script = (Path(folder) / name for name in ("stub.s", "stub.so", "versions"))
+        source.write_text(".text\n" + "".join(lines) + '.section .note.GNU-stack,"",@progbits\n')
+        subprocess.run(["as", "-o", f"{folder}/stub.o", str(source)], check=True)
+        named = [version for version in sorted(versions) if version]
+        script.write_text("".join(f"{version} {{ global: *; }};\n" for version in named[:1]))
+        options = ["--version-script", str(script)] if script.stat().st_size else []
+        command = ["ld", "-shared", "--hash-style=gnu", "-soname", library.name, *options]
+        subprocess.run([*command, "-o", str(linked), f"{folder}/stub.o"], check=True)
+        library.unlink()  # it may be a link to a package cache
+        shutil.copy(linked, library)
+
+
+def blank(library: Path, section: str) -> None:
+    """Write zeros over a section: as large on a disk, but nothing to download."""
+    command = ["readelf", "--sections", "--wide", str(library)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = [line.partition("]")[2].split() for line in said.splitlines()]
+    found = next((row for row in rows if row and row[0] == section), None)
+    if found is None:
+        raise SystemExit(f"{library.name} has no section {section}")
+    offset, length = int(found[3], 16), int(found[4], 16)
+    whole = library.read_bytes()
+    library.unlink()  # it may be a link to a package cache
+    library.write_bytes(whole[:offset] + bytes(length) + whole[offset + length :])
+    library.chmod(0o755)
+
+
+def _symbols(library: Path, which: str) -> dict[str, str]:
+    """Return a library's dynamic symbols with their versions."""
+    command = ["nm", "--dynamic", f"--{which}-only", str(library)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    words = [line.split()[-1] for line in said.splitlines() if line]
+    return {name: version.lstrip("@") for name, _, version in (word.partition("@") for word in words)}
 
 
 def size(folder: Path) -> int:

@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
@@ -19,6 +20,8 @@ from lookout.wire import Topic, all_topics
 
 _CALL_S = 10.0
 _PAUSE_S = 2.0
+#: a broker that has just started may not know its users yet
+_REFUSALS = 3
 HOUR_MS = 3_600_000
 
 
@@ -29,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         retention = dict(given.retention_hours)
         if unknown := sorted(set(retention) - {topic.name for topic in all_topics()}):
             raise StartupError(f"--retention-hours: no topic {', '.join(unknown)}")
-        admin = AdminClient(load_settings(ControllerSettings).kafka())
-        existing = _wait_for_brokers(admin, given.wait_s)
+        refused: list[str] = []
+        admin = AdminClient(load_settings(ControllerSettings).kafka(error_cb=partial(_note, refused)))
+        existing = _wait_for_brokers(admin, given.wait_s, refused)
         if given.check:
             _refuse_missing(existing)
         created = _create(admin, existing, given.partitions, given.replication, retention)
@@ -66,12 +70,22 @@ def _retention(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC=HOURS") from None
 
 
-def _wait_for_brokers(admin: AdminClient, patience_s: float) -> dict[str, TopicMetadata]:
+def _note(refused: list[str], error: KafkaError) -> None:
+    """Keep what waiting does not cure: a wrong password, a certificate that is not trusted."""
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+        refused.append(error.str())
+
+
+def _wait_for_brokers(
+    admin: AdminClient, patience_s: float, refused: Sequence[str] = ()
+) -> dict[str, TopicMetadata]:
     deadline = time.monotonic() + patience_s
     while True:
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
         except KafkaException as error:
+            if len(refused) >= _REFUSALS:
+                raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
             if time.monotonic() > deadline:
                 raise StartupError(f"Kafka does not answer: {error.args[0].str()}") from error
             time.sleep(_PAUSE_S)

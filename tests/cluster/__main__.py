@@ -1,25 +1,120 @@
 """``python -m tests.cluster``: Lookout on a real Kubernetes; ends with one line of JSON."""
 
 import argparse
+import json
+import subprocess
 import sys
+import time
+from dataclasses import asdict
 
-from tests.cluster import scenario
-from tests.cluster.tools import ToolError
+from tests.cluster import workshop
+from tests.cluster.cluster import Cluster
+from tests.cluster.steps import FIRST, STEPS
+from tests.cluster.tools import CACHE, ToolError, build_all, say
+from tests.cluster.world import (
+    IMAGES,
+    NAMESPACE,
+    RELEASE,
+    Progress,
+    Record,
+    Score,
+    World,
+    build_images,
+    describe,
+    image_name,
+    tagged_again,
+)
 
 
 def main() -> int:
-    """Run the scenario and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="go on with upgrades, scaling, drains and more")
+    """Run the steps and return the exit code."""
+    names = "; ".join(f"{name}: {step.text}" for name, step in STEPS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster", description=__doc__, epilog=f"Steps: {names}."
+    )
+    parser.add_argument("--all", action="store_true", help=f"every step, not only {' and '.join(FIRST)}")
+    parser.add_argument("--only", metavar="STEP,...", help="these steps")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what passed with these images and chart"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the choice of pods to kill")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
     parser.add_argument("--no-build", action="store_true", help="use the images that are there")
     given = parser.parse_args()
+    wanted = given.only.split(",") if given.only else list(STEPS) if given.all else list(FIRST)
+    if unknown := sorted(set(wanted) - set(STEPS)):
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     try:
-        return scenario.run(everything=given.all, seed=given.seed, keep=given.keep, build=not given.no_build)
+        return _run(wanted, given)
     except ToolError as error:
         sys.stderr.write(f"tests.cluster: {error}\n")
         return 1
+
+
+def _run(wanted: list[str], given: argparse.Namespace) -> int:
+    tell = Progress()
+    build_all()
+    workshop.build_base()
+    if not given.no_build:
+        build_images()
+    tell("programs and images are there")
+    record, total, wrong = Record(CACHE / "passed.json"), Score(), list[str]()
+    left = []
+    for name in wanted:
+        if given.resume and (score := record.passed(name)) is not None:
+            tell(f"{name}: passed before with these images and this chart")
+            total.add(score)
+        else:
+            left.append(name)
+    if left:
+        cluster = Cluster(max(STEPS[name].nodes for name in left))
+        try:
+            _prepare(cluster, left, tell)
+            for name in left:
+                wrong += _step(name, World(cluster, tell, given.seed), record, total)
+        finally:
+            if not given.keep:
+                cluster.down()
+    for line in wrong[:60]:
+        tell(line)
+    print(json.dumps(asdict(total)), flush=True)
+    return 0 if total.clean and not wrong else 1
+
+
+def _prepare(cluster: Cluster, steps: list[str], tell: Progress) -> None:
+    if cluster.running:
+        tell("a cluster is running and is used")
+        cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s")
+    else:
+        cluster.up()
+    tell("importing images")
+    names = [image_name(each) for each in IMAGES]
+    if "changes" in steps:
+        names += [tagged_again(each) for each in IMAGES]
+    cluster.load_changed(names)
+    tell("images are in the nodes")
+
+
+def _step(name: str, world: World, record: Record, total: Score) -> list[str]:
+    """Run one step; returns what is wrong, and stops the run if the step cannot go on."""
+    begun = time.monotonic()
+    world.tell(f"==== {name}: {STEPS[name].text}")
+    try:
+        STEPS[name].run(world)
+    except (ToolError, subprocess.TimeoutExpired):
+        describe(world.cluster)
+        for line in world.wrong:
+            say(line)
+        raise
+    seconds = time.monotonic() - begun
+    total.add(world.score)
+    passed = world.score.clean and not world.wrong
+    if passed:
+        record.add(name, world.score, seconds)
+    counted = json.dumps(asdict(world.score))
+    world.tell(f"==== {name} {'passed' if passed else 'FAILED'} in {seconds:.0f} s: {counted}")
+    return [f"{name}: {line}" for line in world.wrong]
 
 
 if __name__ == "__main__":

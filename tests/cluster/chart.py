@@ -6,7 +6,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,18 @@ VARIANTS: dict[str, dict[str, str]] = {
         "prefill.image": "prefill-gpu",
     },
 }
+#: what needs extensions of the cluster, and the versions of their APIs
+EXTENDED: dict[str, str] = {
+    "monitoring.podMonitor": "true",
+    "monitoring.rules": "true",
+    "monitoring.dashboard": "true",
+    "monitoring.prometheusAddress": "http://prometheus.monitoring:9090",
+    "networkPolicy.metricsNamespaces.kubernetes\\.io/metadata\\.name": "monitoring",
+    "cameraAgent.enabled": "true",
+    "cameraAgent.cameraNetworks[0]": "10.0.0.0/8",
+    **{f"{stage}.autoscaling.enabled": "true" for stage in ("decode", "pruneEncode", "prefill", "alerts")},
+}
+API_VERSIONS = ("keda.sh/v1alpha1", "cert-manager.io/v1", "monitoring.coreos.com/v1")
 #: values that must be refused, and words of the refusal
 REFUSED = {
     "tryout.enabeld=false": "additional properties 'enabeld' not allowed",
@@ -58,13 +70,14 @@ REFUSED = {
 }
 
 
-def render(values: Mapping[str, str]) -> str:
-    """Return the manifests for a set of values.
+def render(values: Mapping[str, str], api_versions: Sequence[str] = ()) -> str:
+    """Return the manifests for a set of values, in a cluster that has some APIs.
 
     Raises:
         ToolError: helm refuses them; its words are in the message.
     """
     options = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    options += [word for each in api_versions for word in ("--api-versions", each)]
     done = subprocess.run(
         [str(BIN / "helm"), "template", "lookout", str(CHART), "--namespace", "cameras", *options],
         check=False,
@@ -175,15 +188,19 @@ def _problems(objects: Mapping[str, Any]) -> Iterator[str]:
 
 def dry_run(cluster: Cluster, namespace: str) -> list[str]:
     """Let the API server check every manifest without keeping any; returns what it refuses."""
-    wrong = []
-    for name, values in VARIANTS.items():
-        options = ("--dry-run=server", "--validate=strict", "-n", namespace)
-        said = cluster.kubectl("apply", *options, "-f", "-", stdin=render(values), check=False)
-        lines = [
-            line for line in said.splitlines() if "rror" in line or "orbidden" in line or "arning" in line
-        ]
-        wrong += [f"{name}: {line[:300]}" for line in lines]
-    return wrong
+    return [
+        f"{name}: {line}"
+        for name, values in VARIANTS.items()
+        for line in complaints(cluster, namespace, render(values))
+    ]
+
+
+def complaints(cluster: Cluster, namespace: str, manifests: str) -> list[str]:
+    """Return what the API server says against manifests."""
+    options = ("--dry-run=server", "--validate=strict", "-n", namespace)
+    said = cluster.kubectl("apply", *options, "-f", "-", stdin=manifests, check=False)
+    words = ("rror", "orbidden", "arning", "nvalid", "o matches for kind")
+    return [line[:300] for line in said.splitlines() if any(word in line for word in words)]
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from tests.cluster.tools import BIN, CACHE, ToolError, say
 STATE = CACHE / "state"
 API = "10.90.0.1"
 OUTSIDE = "lookout-outside"
-_OUTSIDE_ADDRESS = "10.90.0.100"
+OUTSIDE_ADDRESS = "10.90.0.100"
 _KUBE = str(BIN / "kube")
 _SERVICES = "10.96.0.0/16"
 _DNS = "10.96.0.10"
@@ -210,14 +210,14 @@ def _network(nodes: int) -> None:
     _ip("-n", first, "addr", "add", f"{API}/24", "dev", "nodes")
     _ip("-n", first, "link", "set", "nodes", "up")
     others = [(name, f"10.90.0.{number}") for number, name in enumerate(names, 1) if number > 1]
-    for index, (name, address) in enumerate([*others, (OUTSIDE, _OUTSIDE_ADDRESS)]):
+    for index, (name, address) in enumerate([*others, (OUTSIDE, OUTSIDE_ADDRESS)]):
         port = f"port{index}"
         _ip("link", "add", "nodes", "netns", name, "type", "veth", "peer", "name", port, "netns", first)
         _ip("-n", first, "link", "set", port, "master", "nodes", "up")
         _ip("-n", name, "addr", "add", f"{address}/24", "dev", "nodes")
         _ip("-n", name, "link", "set", "nodes", "up")
         _ip("-n", name, "route", "add", "default", "via", API)
-    _ip("-n", first, "route", "add", "default", "via", _OUTSIDE_ADDRESS)
+    _ip("-n", first, "route", "add", "default", "via", OUTSIDE_ADDRESS)
     for here in range(1, nodes + 1):
         for there in range(1, nodes + 1):
             if here != there:

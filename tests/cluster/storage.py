@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -9,10 +11,19 @@ import yaml
 from tests.cluster.cluster import STATE, Cluster
 
 CLASS = "node-folders"
+_NODE = "node1"
 
 
-def provide(cluster: Cluster, names: list[str], node: str = "node1") -> None:
-    """Make one volume of 5 GiB on a node for each name; pods that use it run on that node."""
+def folder(name: str) -> Path:
+    """Return the folder behind a volume; every user may write."""
+    path = STATE / _NODE / "volumes" / name
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o777)
+    return path
+
+
+def provide(cluster: Cluster, names: list[str]) -> None:
+    """Make one volume of 5 GiB for each name; pods that use it run on the first node."""
     objects: list[dict[str, Any]] = [
         {
             "apiVersion": "storage.k8s.io/v1",
@@ -23,10 +34,7 @@ def provide(cluster: Cluster, names: list[str], node: str = "node1") -> None:
         }
     ]
     for name in names:
-        folder = STATE / node / "volumes" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o777)
-        terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]
+        terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [_NODE]}]
         objects.append(
             {
                 "apiVersion": "v1",
@@ -37,9 +45,30 @@ def provide(cluster: Cluster, names: list[str], node: str = "node1") -> None:
                     "accessModes": ["ReadWriteOnce"],
                     "storageClassName": CLASS,
                     "persistentVolumeReclaimPolicy": "Retain",
-                    "local": {"path": str(folder)},
+                    "local": {"path": str(folder(name))},
                     "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}},
                 },
             }
         )
     cluster.apply(yaml.safe_dump_all(objects))
+
+
+def claim(name: str) -> str:
+    """Return a claim of the volume of the same name, as YAML."""
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": CLASS,
+        "volumeName": name,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+def remove(cluster: Cluster, names: list[str]) -> None:
+    """Remove the volumes, what is in them, and their class."""
+    cluster.kubectl("delete", "pv", *names, "--ignore-not-found", "--timeout=60s", check=False)
+    cluster.kubectl("delete", "storageclass", CLASS, "--ignore-not-found", check=False)
+    for name in names:
+        shutil.rmtree(folder(name), ignore_errors=True)

@@ -69,6 +69,29 @@ GO_TOOLS = (
 )
 
 
+@dataclass(frozen=True)
+class Definitions:
+    """Custom resource definitions in a public Go module."""
+
+    module: str
+    version: str
+    files: str
+
+
+#: what the chart makes objects for when it is installed
+DEFINITIONS = {
+    "keda": Definitions("github.com/kedacore/keda/v2", "2.21.0", "config/crd/bases/keda.sh_*.yaml"),
+    "cert-manager": Definitions(
+        "github.com/cert-manager/cert-manager", "1.21.2", "deploy/crds/cert-manager.io_*.yaml"
+    ),
+    "prometheus-operator": Definitions(
+        "github.com/prometheus-operator/prometheus-operator",
+        "0.85.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_p*.yaml",
+    ),
+}
+
+
 class ToolError(RuntimeError):
     """A program that the cluster needs cannot be had; the message says which and why."""
 
@@ -115,6 +138,39 @@ def build_all() -> None:
             _write_stamp("kube", KUBERNETES)
         if not os.environ.get("LOOKOUT_CLUSTER_KEEP_GO"):
             shutil.rmtree(CACHE / "go", ignore_errors=True)
+
+
+def definitions(name: str) -> list[Path]:
+    """Return the files of an extension's custom resource definitions, downloaded once.
+
+    Raises:
+        ToolError: The module cannot be had, or has no such files.
+    """
+    wanted = DEFINITIONS[name]
+    folder = CACHE / "definitions" / f"{name}-{wanted.version}"
+    if not folder.exists():
+        if shutil.which("go") is None:
+            raise ToolError(f"the definitions of {name} are in a Go module: install Go 1.26 or newer")
+        say(f"downloading the definitions of {name} {wanted.version}")
+        found = subprocess.run(
+            ["go", "mod", "download", "-json", f"{wanted.module}@v{wanted.version}"],
+            env=go_environment(),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if found.returncode:
+            raise ToolError(f"{wanted.module} cannot be had: {(found.stdout or found.stderr)[-500:]}")
+        files = sorted(Path(json.loads(found.stdout)["Dir"]).glob(wanted.files))
+        part = folder.with_suffix(".part")
+        part.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            shutil.copy(path, part / path.name)
+        part.rename(folder)
+        shutil.rmtree(CACHE / "go", ignore_errors=True)
+    if not (files := sorted(folder.glob("*.yaml"))):
+        raise ToolError(f"{wanted.module} {wanted.version} has no {wanted.files}")
+    return files
 
 
 def install_packages() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 COREDNS_IMAGE = f"registry.k8s.io/coredns/coredns:v{COREDNS}"
-_HOME = CACHE / "images"
+HOME = CACHE / "images"
 #: an OCI folder is always compressed; gigabytes of torch take minutes with the default
 _QUICK = ("--compression-format", "zstd", "--compression-level", "1")
 _PAUSE = """
@@ -37,7 +37,7 @@ _VOLUMES = ("/etc/ssl/certs", "/etc/pip.conf")  # this machine's authorities and
 
 def environment() -> dict[str, str]:
     """Return the environment in which buildah keeps everything below the cache folder."""
-    home = _HOME / "buildah"
+    home = HOME / "buildah"
     (home / "tmp").mkdir(parents=True, exist_ok=True)
     storage = home / "storage.conf"
     storage.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/graph"\nrunroot = "{home}/run"\n')
@@ -93,7 +93,7 @@ def prune() -> float:
     A stage that is only copied from has no name: the logs of the builds tell which ones the next build
     would take from the cache.
     """
-    home = _HOME / "buildah"
+    home = HOME / "buildah"
     used = set()
     for log in (home / "logs").glob("*.log"):
         used |= {
@@ -120,7 +120,7 @@ def build_base() -> None:
     """Make the images that a registry would give elsewhere: Python's base image, pause, CoreDNS."""
     if not have_image(PYTHON_IMAGE):
         say("making the Python base image from Debian packages ...")
-        folder = _HOME / "base"
+        folder = HOME / "base"
         folder.mkdir(parents=True, exist_ok=True)
         _run(
             [
@@ -135,21 +135,21 @@ def build_base() -> None:
             ],
             {**os.environ},
         )
-        _build(folder, PYTHON_IMAGE, _BASE)
+        build(folder, PYTHON_IMAGE, _BASE)
         (folder / "rootfs.tar").unlink()
     if not have_image(PAUSE_IMAGE):
-        folder = _HOME / "pause"
+        folder = HOME / "pause"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "pause.c").write_text(_PAUSE)
         _run(["gcc", "-Os", "-static", "-o", str(folder / "pause"), str(folder / "pause.c")], {**os.environ})
-        _build(
+        build(
             folder,
             PAUSE_IMAGE,
             'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n',
         )
     if not have_image(COREDNS_IMAGE):
         text = 'FROM scratch\nCOPY coredns /coredns\nUSER 65532:65532\nENTRYPOINT ["/coredns"]\n'
-        _build(BIN, COREDNS_IMAGE, text)
+        build(BIN, COREDNS_IMAGE, text)
 
 
 def export(images: Sequence[str], name: str) -> Path:
@@ -157,10 +157,10 @@ def export(images: Sequence[str], name: str) -> Path:
 
     Images that were exported before and are not named any more leave it.
     """
-    target = _HOME / f"oci-{name}"
+    target = HOME / f"oci-{name}"
     target.mkdir(parents=True, exist_ok=True)
-    policy = str(_HOME / "buildah" / "policy.json")
-    record = _HOME / f"exported-{name}.json"
+    policy = str(HOME / "buildah" / "policy.json")
+    record = HOME / f"exported-{name}.json"
     exported: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     for image in images:
         identity = image_id(image)
@@ -191,7 +191,8 @@ def _keep_only(folder: Path, images: set[str]) -> None:
             blob.unlink()
 
 
-def _build(folder: Path, name: str, dockerfile: str) -> None:
+def build(folder: Path, name: str, dockerfile: str) -> None:
+    """Build an image from a Dockerfile's text and the files of a folder."""
     path = folder / "Dockerfile"
     path.write_text(dockerfile)
     options = environment()["LOOKOUT_BUILD_OPTIONS"].split()

@@ -9,7 +9,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -17,15 +16,13 @@ import pytest
 import redis as redis_client
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from lookout.local import KafkaServer, create_topics, free_ports
+from lookout.local import KafkaServer, create_topics
 from lookout.services.camera_agent.leases import LEASE, REPORT
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERAS, SEGMENTS, to_json
+from tests.rtsp_camera import BadLine, RtspCamera, have_server, repeated
 from watchbench.cameras import DEMO, camera
 
-ROOT = Path(__file__).resolve().parents[2]
-SYSTEM_PYTHON = "/usr/bin/python3"
-_CHECK = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
 _PATIENCE_S = 60.0
 _REPEATS = 10
 
@@ -33,36 +30,10 @@ pytestmark = [
     pytest.mark.fleet,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
-        subprocess.run([SYSTEM_PYTHON, "-c", _CHECK], check=False, capture_output=True).returncode != 0,
+        not have_server(),
         reason="no RTSP server here: install the Debian packages that tests/rtsp_server.py names",
     ),
 ]
-
-
-class RtspCamera:
-    """A camera that can be switched off and on again at the same address."""
-
-    def __init__(self, film: Path, *options: str) -> None:
-        (self.port,) = free_ports(1)
-        self._film, self._options = film, options
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"rtsp://127.0.0.1:{self.port}/stream"
-
-    def on(self) -> None:
-        command = [SYSTEM_PYTHON, str(ROOT / "tests/rtsp_server.py"), str(self._film)]
-        command += ["--port", str(self.port), *self._options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert int(self._process.stdout.readline()) == self.port
-
-    def off(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 class Agents:
@@ -102,25 +73,7 @@ class Agents:
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A rendered camera, repeated for minutes."""
     folder = tmp_path_factory.mktemp("film")
-    source, target = camera(DEMO[0], folder).path, folder / "long.mp4"
-    with av.open(str(target), "w") as out:
-        stream = None
-        offset = Fraction(0)
-        for _ in range(_REPEATS):
-            with av.open(str(source)) as once:
-                video = once.streams.video[0]
-                stream = stream or out.add_stream_from_template(video)
-                end = offset
-                for packet in once.demux(video):
-                    if packet.dts is None or packet.pts is None:
-                        continue
-                    shift = round(offset / packet.time_base)
-                    packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
-                    end = (packet.dts + packet.duration) * packet.time_base
-                    packet.stream = stream
-                    out.mux(packet)
-                offset = end
-    return target
+    return repeated(camera(DEMO[0], folder).path, folder / "long.mp4", _REPEATS)
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +183,59 @@ def test_a_camera_that_reboots_is_pulled_again(
     found = [spans(message) for message in segments(broker, name, before + 3)]
     assert all(keyframe for _, _, keyframe, _ in found)
     assert min(begin for begin, *_ in found[1:]) < found[-1][1], "its clock began again"
+
+
+@pytest.fixture
+def line() -> Iterator[Callable[..., BadLine]]:
+    made: list[BadLine] = []
+
+    def make(server: RtspCamera, lost: float = 0.0) -> BadLine:
+        made.append(BadLine(server, lost))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    "jump_s",
+    [3600.0, pytest.param(-3600.0, marks=pytest.mark.long), pytest.param(-1.5, marks=pytest.mark.long)],
+)
+def test_a_camera_whose_clock_jumps_goes_on(
+    agents: Agents,
+    rtsp: Callable[..., RtspCamera],
+    line: Callable[..., BadLine],
+    broker: str,
+    jump_s: float,
+) -> None:
+    bad = line(rtsp())
+    name = declare(broker, bad.url)
+    agents.start("agent-a")
+    before = len(segments(broker, name, 2))
+    bad.jump_s = jump_s
+    found = [spans(message) for message in segments(broker, name, before + 3)]
+    assert bad.jumped
+    for begin, end, keyframe, _ in found:
+        assert keyframe
+        assert 0 <= end - begin < 30, "no segment spans the jump"
+
+
+def test_lost_packets_cost_pictures_and_nothing_else(
+    agents: Agents, rtsp: Callable[..., RtspCamera], line: Callable[..., BadLine], broker: str
+) -> None:
+    """Every segment still begins with a keyframe, and what is published can be decoded."""
+    bad = line(rtsp())
+    name = declare(broker, bad.url)
+    agents.start("agent-a")
+    segments(broker, name, 1)
+    bad.lost = 0.02
+    before = len(segments(broker, name, 1))
+    found = [spans(message) for message in segments(broker, name, before + 3)]
+    assert bad.dropped
+    assert all(keyframe and pictures for _, _, keyframe, pictures in found)
+    bad.lost = 0.0
+    segments(broker, name, before + 5)
 
 
 @pytest.mark.long

@@ -29,6 +29,10 @@
   image: {reference: {{ required "model.image.reference: name the image that holds the checkpoint" $model.image.reference | quote }}, pullPolicy: IfNotPresent}
 {{- else if eq $model.source "url" }}
 - {name: model, emptyDir: {sizeLimit: {{ $model.url.size }}}}
+{{- if $model.url.caSecret }}
+- name: model-ca
+  secret: {secretName: {{ $model.url.caSecret }}, defaultMode: 0440}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -48,10 +52,16 @@
     {{- else }}
     - {name: LOOKOUT_MODEL_URL, value: {{ required "model.url.address: give the address of the checkpoint's archive" $url.address | quote }}}
     {{- end }}
+    {{- if $url.caSecret }}
+    - {name: SSL_CERT_FILE, value: /etc/lookout/model-ca/ca.crt}
+    {{- end }}
   resources:
     requests: {cpu: 100m, memory: 128Mi}
     limits: {memory: 512Mi}
   volumeMounts:
     - {name: model, mountPath: /model}
     - {name: tmp, mountPath: /tmp}
+    {{- if $url.caSecret }}
+    - {name: model-ca, mountPath: /etc/lookout/model-ca, readOnly: true}
+    {{- end }}
 {{- end }}

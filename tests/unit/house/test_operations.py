@@ -24,7 +24,13 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "prune-encode": PruneEncodeSettings,
     "prefill": PrefillSettings,
 }
-KINDS = {"CounterMetricFamily": "counter", "GaugeMetricFamily": "gauge"}
+KINDS = {
+    "Counter": "counter",
+    "CounterMetricFamily": "counter",
+    "Gauge": "gauge",
+    "GaugeMetricFamily": "gauge",
+    "Histogram": "histogram",
+}
 
 
 def settings_table() -> str:
@@ -105,9 +111,9 @@ def _families(file: Path) -> Iterator[tuple[str, str, str, str]]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in KINDS:
             continue
         words = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
-        if len(words) != 2:
+        if len(words) != 2 or not str(words[0]).startswith("lookout_"):
             continue
-        labels = [each.value for each in node.keywords if each.arg == "labels"]
+        labels = [*node.args[2:3], *(each.value for each in node.keywords if each.arg == "labels")]
         named = ", ".join(ast.literal_eval(labels[0])) if labels else ""
         kind = KINDS[node.func.id]
         yield _metric_name(str(words[0]), kind), kind, named, str(words[1])

@@ -1,0 +1,66 @@
+"""An external Kafka of three brokers with TLS and SCRAM, and a Redis with a password, by existing secrets."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.cluster import storage, three_brokers
+from tests.cluster.outside import Stranger
+from tests.cluster.world import CHART, LONG_SILENCE_S, NAMESPACE, RELEASE, World, image_name, tag
+
+
+def run(world: World) -> None:
+    """Play the films while each broker is killed once; nothing is lost."""
+    names = [f"broker-{number}" for number in range(three_brokers.COUNT)]
+    storage.provide(world.cluster, names)
+    try:
+        with world.namespace():
+            values = three_brokers.start(world.cluster, NAMESPACE, image_name("tryout"))
+            world.tell("three brokers with TLS and SCRAM, a Redis with a password")
+            refuse_wrong_password(world, values)
+            values += [
+                "--set",
+                "topics.partitions=4",
+                "--set",
+                "topics.retentionHours.camera\\.segments\\.v1=6",
+            ]
+            world.install(*values, "--set", f"decode.settings.silence_s={LONG_SILENCE_S:.0f}")
+            world.cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s")
+            world.tell("helm test passed")
+            _play(world)
+            world.uninstall()
+    finally:
+        storage.remove(world.cluster, names)
+
+
+def _play(world: World) -> None:
+    def stranger() -> Stranger:
+        return Stranger(world.cluster, three_brokers.outside_addresses(world.cluster, NAMESPACE))
+
+    world.ask(stranger())
+    world.ensure_reference(stranger(), LONG_SILENCE_S)
+
+    def kill(number: int) -> str:
+        said = three_brokers.kill_one(world.cluster, NAMESPACE, number)
+        world.kubectl("rollout", "status", f"statefulset/{three_brokers.NAME}", "--timeout=300s")
+        return said
+
+    count = three_brokers.COUNT
+    events = {world.pieces * (number + 1) // (count + 1): partial(kill, number) for number in range(count)}
+    world.play(stranger, "three-", events)
+    world.count(stranger(), "three-", LONG_SILENCE_S)
+
+
+def refuse_wrong_password(world: World, values: list[str]) -> None:
+    """An install whose Kafka password is wrong fails in its first job, which says why."""
+    literals = ("--from-literal=username=fleet", "--from-literal=password=wrong")
+    world.kubectl("create", "secret", "generic", "wrong-user", *literals)
+    options = [*values, "--set", "kafka.sasl.secret=wrong-user", "--set", f"image.tag={tag()}"]
+    command = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, *options)
+    said = world.cluster.helm(*command, "--wait", "--timeout", "120s", check=False)
+    log = world.kubectl("logs", "-l", "app.kubernetes.io/component=topics", "--tail=5", check=False)
+    world.check(said, "failed")
+    world.check(log, "Kafka refuses the connection")
+    world.tell(f"a wrong password is refused: {log.strip()[-300:]}")
+    world.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
+    world.kubectl("delete", "job", "-l", "app.kubernetes.io/part-of=lookout", check=False)

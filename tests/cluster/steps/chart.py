@@ -1,0 +1,16 @@
+"""The chart itself: lint, values that must be refused, security fields, the API server's opinion."""
+
+from __future__ import annotations
+
+from tests.cluster import chart
+from tests.cluster.world import NAMESPACE, World
+
+
+def run(world: World) -> None:
+    """Check the chart without installing it."""
+    world.wrong += chart.check()
+    with world.namespace():
+        world.wrong += chart.dry_run(world.cluster, NAMESPACE)
+    world.tell(
+        f"lint, {len(chart.REFUSED)} refusals, {len(chart.VARIANTS)} variants dry-run by the API server"
+    )

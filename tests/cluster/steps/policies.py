@@ -1,0 +1,109 @@
+"""NetworkPolicies, enforced by nft in the nodes: the fleet works, and what they do not name is refused."""
+
+from __future__ import annotations
+
+from tests.cluster import enforce
+from tests.cluster.world import RELEASE, World, image_name, kill_pod
+
+_STRANGER = "stranger"
+_CONNECT = (
+    "import socket,sys\n"
+    "try:\n socket.create_connection((sys.argv[1], int(sys.argv[2])), 4).close(); print('open')\n"
+    "except OSError as error: print('closed:', error)\n"
+)
+
+
+def run(world: World) -> None:
+    """Play the films under enforcement; connections that no policy allows are tried before and after."""
+    with world.release("--set", "controller.replicas=1"), world.namespace(_STRANGER):
+        world.cluster.kubectl(*("-n", _STRANGER, "apply", "-f", "-"), stdin=_pod(image_name("controller")))
+        world.cluster.kubectl(
+            "-n", _STRANGER, "wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s"
+        )
+        before = {place: reach(world, *place) for place in forbidden(world)}
+        world.wrong += [
+            f"{place} is not even open without enforcement" for place, found in before.items() if not found
+        ]
+        isolated = enforce.enforce(world.cluster)
+        try:
+            world.tell(f"policies of {isolated} pods are enforced")
+            _under_enforcement(world)
+        finally:
+            enforce.stop(world.cluster)
+
+
+def _under_enforcement(world: World) -> None:
+    stranger = world.stranger()
+    world.ask(stranger)
+    world.ensure_reference(stranger)
+    world.apply("Watch", "policed", {"question": "Is anyone there?", "cameras": ["none"]})
+    world.check(
+        world.kubectl("wait", "--for=condition=Accepted", "watch/policed", "--timeout=90s", check=False),
+        "condition met",
+    )
+
+    def kill() -> str:
+        said = kill_pod(world, ("prune-encode", "prefill"))
+        world.kubectl("rollout", "status", f"statefulset/{RELEASE}-prune-encode", "--timeout=300s")
+        world.kubectl("rollout", "status", f"statefulset/{RELEASE}-prefill", "--timeout=300s")
+        enforce.enforce(world.cluster)
+        return said
+
+    world.play(lambda: stranger, "policed-", {world.pieces // 2: kill})
+    world.count(stranger, "policed-")
+    if dropped := enforce.dropped(world.cluster):
+        world.wrong.append(f"packets of the release itself were dropped: {dropped}")
+    for place in forbidden(world):
+        if reach(world, *place):
+            world.wrong.append(f"{place} is reachable although no policy allows it")
+    world.tell(f"refused: {', '.join(' -> '.join(map(str, place)) for place in forbidden(world))}")
+    world.tell(f"dropped packets by direction and pod: {enforce.dropped(world.cluster)}")
+
+
+def forbidden(world: World) -> list[tuple[str, str, int]]:
+    """Return connections that no policy allows: from (a component, or the stranger), to, port."""
+    redis = address(world, "tryout-redis")
+    return [
+        ("alerts", address(world, "decode"), 50051),
+        ("decode", address(world, "prune-encode"), 50051),
+        ("alerts", address(world, "prefill"), 9090),
+        ("decode", "10.96.0.1", 443),
+        (_STRANGER, redis, 6379),
+        (_STRANGER, address(world, "prune-encode"), 50051),
+        (_STRANGER, address(world, "decode"), 9090),
+    ]
+
+
+def address(world: World, component: str) -> str:
+    """Return the address of a component's first pod."""
+    label = f"app.kubernetes.io/component={component}"
+    return world.kubectl("get", "pods", "-l", label, "-o", "jsonpath={.items[0].status.podIP}").strip()
+
+
+def reach(world: World, component: str, host: str, port: int) -> bool:
+    """Return whether a component's pod, or the stranger, can open a connection."""
+    space, pod = (
+        (_STRANGER, "stranger") if component == _STRANGER else ("cameras", f"{RELEASE}-{component}-0")
+    )
+    said = world.cluster.kubectl(
+        *("-n", space, "exec", pod, "--", "python", "-c", _CONNECT, host, str(port)), check=False
+    )
+    if "open" not in said and "closed" not in said:
+        world.wrong.append(f"{component} cannot be asked: {said[-300:]}")
+    return "open" in said
+
+
+def _pod(image: str) -> str:
+    return f"""apiVersion: v1
+kind: Pod
+metadata: {{name: stranger}}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {{runAsNonRoot: true, runAsUser: 10001, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+    - name: stranger
+      image: {image}
+      imagePullPolicy: Never
+      command: [python, -c, "import time; time.sleep(3600)"]
+      securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"""

@@ -1,0 +1,35 @@
+"""Two releases side by side, each a tenant in a namespace of its own."""
+
+from __future__ import annotations
+
+from tests.cluster.world import World
+
+_SECOND, _PORT = "second", 30095
+
+
+def run(world: World) -> None:
+    """Both get the films of their own; uninstalling one leaves the other alone."""
+    small = ("--set", "controller.enabled=true")
+    with world.namespace(_SECOND):
+        world.install(*small, name="other", namespace=_SECOND, outside_port=_PORT)
+        with world.release(*small):
+            first, second = world.stranger(), world.stranger(_PORT)
+            world.ask(first)
+            world.ask(second)
+            world.ensure_reference(first)
+            world.play(lambda: first, "first-")
+            world.play(lambda: second, "second-")
+            world.count(first, "first-")
+            world.count(second, "second-")
+            mixed = [len(first.read("second-").verdicts), len(second.read("first-").verdicts)]
+            if any(mixed):
+                world.wrong.append(f"verdicts in the other release's topics: {mixed}")
+        world.tell("the first release is gone")
+        film = world.cast[0]
+        second.publish(f"after-{film.name}", film.segments)
+        wanted = sum(1 for key in world.reference().answers("calm-") if key[0] == film.name)
+        found = world.settled(second, "after-", wanted)
+        if found.committed != wanted:
+            world.wrong.append(f"after the first release went: {found.committed} of {wanted} verdicts")
+        world.tell(f"the second one goes on: {found.committed} verdicts")
+        world.uninstall("other", _SECOND)

@@ -1,0 +1,380 @@
+"""What every step has: a cluster, images, films, a release to install, a count of what was committed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lookout.wire import all_topics
+from tests.cluster import workshop
+from tests.cluster.cluster import API, Cluster
+from tests.cluster.outside import QUESTIONS, Film, Outcomes, Stranger, await_topics, differences, films
+from tests.cluster.tools import CACHE, ToolError, say
+
+CHART = workshop.ROOT / "charts" / "lookout"
+RELEASE, NAMESPACE = "lookout", "cameras"
+STAGES = ("decode", "prune-encode", "prefill", "alerts")
+IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "camera-agent", "tryout")
+#: the tag of an image of the same code with another label, which counts as the next release
+NEXT = "-next"
+_PATIENCE_S = 900.0
+_SETTLED_S = 12.0
+#: silence after which a camera's last window closes: decode's default, and a longer one among disturbances
+SILENCE_S, LONG_SILENCE_S = 30.0, 150.0
+
+
+@dataclass
+class Score:
+    """The last line.
+
+    Attributes:
+        alert_s: Seconds from the first segment published to the first alert read outside.
+        expected: Outcomes of undisturbed runs, once for each disturbed one.
+        committed: Outcomes of disturbed runs.
+        doubled: Ids committed twice in any run.
+        left_behind: Objects that are still there after uninstalling, CRDs aside.
+    """
+
+    alert_s: float = 0.0
+    expected: int = 0
+    committed: int = 0
+    doubled: int = 0
+    left_behind: int = 0
+
+    def add(self, other: Score) -> None:
+        """Count another step's."""
+        self.alert_s = self.alert_s or other.alert_s
+        self.expected += other.expected
+        self.committed += other.committed
+        self.doubled += other.doubled
+        self.left_behind += other.left_behind
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is missing, doubled or left."""
+        return self.expected == self.committed and self.doubled == self.left_behind == 0
+
+
+@dataclass
+class World:
+    """One run of some steps.
+
+    Attributes:
+        cluster: Where everything happens.
+        tell: Prints a line of progress.
+        seed: Of every random choice.
+        score: Of the step that runs.
+        wrong: What the step that runs found wrong, one line each.
+    """
+
+    cluster: Cluster
+    tell: Callable[[str], None]
+    seed: int
+    score: Score = field(default_factory=Score)
+    wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    @cached_property
+    def cast(self) -> list[Film]:
+        """The films, rendered and cut once."""
+        return films(CACHE / "films")
+
+    def check(self, said: str, *words: str) -> None:
+        """Note as wrong what does not say these words."""
+        for each in words:
+            if each not in said:
+                self.wrong.append(f"{each!r} was expected: {said.strip()[-400:]}")
+
+    # ---- namespaces and releases
+
+    @contextmanager
+    def namespace(self, name: str = NAMESPACE) -> Iterator[str]:
+        """Make a namespace under pod security `restricted`; afterwards nothing of it may be left."""
+        before = objects(self.cluster)
+        self.cluster.kubectl("create", "namespace", name)
+        self.cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+        yield name
+        self.cluster.kubectl("delete", "namespace", name, "--timeout=120s")
+        places = {"", name, "default", "kube-system"}
+        left = {each for each in objects(self.cluster) - before if each.split("/")[1] in places}
+        self.score.left_behind += len(left)
+        self.wrong += [f"left behind: {each}" for each in sorted(left)]
+
+    @contextmanager
+    def release(self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE) -> Iterator[None]:
+        """Install the chart in a namespace of its own and uninstall it afterwards."""
+        with self.namespace(namespace):
+            self.install(*options, name=name, namespace=namespace)
+            yield
+            self.uninstall(name, namespace)
+
+    def install(
+        self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE, outside_port: int = 30094
+    ) -> None:
+        """Install the chart as a stranger would, and wait until every pod is ready."""
+        self.tell("helm install")
+        values = [] if "tryout.enabled=false" in options else ["--set", f"tryout.kafka.outside.host={API}"]
+        values += ["--set", f"tryout.kafka.outside.port={outside_port}"] if values else []
+        values += ["--set", f"image.tag={tag()}", *options]
+        timeout = ("--wait", "--timeout", "600s")
+        self.cluster.helm("install", name, str(CHART), "--namespace", namespace, *values, *timeout)
+        self.tell("installed, every pod is ready")
+
+    def upgrade(self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE) -> None:
+        """Upgrade the release with some changed values, and wait until every pod is ready."""
+        values = ["--reuse-values", *options, "--wait", "--timeout", "600s"]
+        self.cluster.helm("upgrade", name, str(CHART), "--namespace", namespace, *values)
+
+    def uninstall(self, name: str = RELEASE, namespace: str = NAMESPACE) -> None:
+        """Uninstall a release."""
+        self.tell("uninstalling")
+        self.cluster.helm("uninstall", name, "--namespace", namespace, "--wait", "--timeout", "180s")
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl in the release's namespace."""
+        return self.cluster.kubectl("-n", NAMESPACE, *arguments, stdin=stdin, check=check)
+
+    def apply(self, kind: str, name: str, spec: dict[str, object]) -> str:
+        """Apply a resource of the chart's own kinds; returns what kubectl says, refusals too."""
+        resource = {"apiVersion": "lookout.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        return self.kubectl("apply", "-f", "-", stdin=json.dumps(resource), check=False)
+
+    # ---- films in, outcomes out
+
+    def stranger(self, port: int = 30094) -> Stranger:
+        """Return someone outside with the try-out broker's address."""
+        return Stranger(self.cluster, f"{API}:{port}")
+
+    def ask(self, stranger: Stranger) -> None:
+        """Publish the questions of every camera."""
+        await_topics(stranger, [topic.name for topic in all_topics()])
+        for watch, question in QUESTIONS.items():
+            stranger.ask(watch, question, "*")
+        time.sleep(2.0)
+
+    def play(
+        self,
+        stranger: Callable[[], Stranger],
+        prefix: str,
+        events: dict[int, Callable[[], object]] | None = None,
+        pause_s: float = 0.3,
+    ) -> None:
+        """Publish every film piece by piece under ids with a prefix; after some pieces something happens."""
+        pieces = max(len(film.segments) for film in self.cast)
+        for index in range(pieces):
+            for film in self.cast:
+                if index < len(film.segments):
+                    stranger().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
+            if event := (events or {}).get(index):
+                self.tell(str(event()))
+            time.sleep(pause_s)
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the longest film has."""
+        return max(len(film.segments) for film in self.cast)
+
+    def count(self, stranger: Stranger, prefix: str, silence_s: float = SILENCE_S) -> Outcomes:
+        """Wait for the outcomes of a disturbed run, compare them with the undisturbed one, count them."""
+        calm = self.reference()
+        found = settle(stranger, prefix, calm.committed, silence_s + _SETTLED_S)
+        self.tell(f"{prefix}: {found.committed} verdicts, {len(found.alerts)} alerts")
+        self.wrong += differences(calm, "calm-", found, prefix)
+        self.score.expected += calm.committed
+        self.score.committed += found.committed
+        self.score.doubled += found.doubled
+        return found
+
+    def settled(self, stranger: Stranger, prefix: str, least: int) -> Outcomes:
+        """Wait for outcomes until nothing more comes."""
+        return settle(stranger, prefix, least, SILENCE_S + _SETTLED_S)
+
+    def undisturbed(self, stranger: Stranger, silence_s: float = SILENCE_S) -> Outcomes:
+        """Publish every film under ``calm-`` ids; keep what was committed once nothing more comes."""
+        begun = time.monotonic()
+        for film in self.cast:
+            stranger.publish(f"calm-{film.name}", film.segments)
+        self.tell(
+            f"published {len(self.cast)} cameras, {sum(len(each.segments) for each in self.cast)} segments"
+        )
+        while not (found := stranger.read("calm-")).alerts:
+            if time.monotonic() - begun > _PATIENCE_S:
+                raise ToolError(f"no alert came within {_PATIENCE_S:.0f} s; {found.committed} verdicts")
+            time.sleep(0.5)
+        self.score.alert_s = round(time.monotonic() - begun, 1)
+        self.tell(f"the first alert after {self.score.alert_s} s")
+        found = settle(stranger, "calm-", 1, silence_s + _SETTLED_S)
+        self.tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
+        self.score.doubled += found.doubled
+        _reference().write_text(json.dumps([list(found.verdicts), list(found.alerts)]))
+        return found
+
+    def has_reference(self) -> bool:
+        """Whether an undisturbed run of these very images is on record."""
+        return _reference().exists()
+
+    def reference(self) -> Outcomes:
+        """Return the undisturbed run of these very images."""
+        return Outcomes(*json.loads(_reference().read_text()))
+
+    def ensure_reference(self, stranger: Stranger, silence_s: float = SILENCE_S) -> None:
+        """Play the films undisturbed unless that is on record."""
+        if not self.has_reference():
+            self.undisturbed(stranger, silence_s)
+
+
+class Progress:
+    """Lines of progress with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        say(f"{time.monotonic() - self._begun:7.1f} s  {line}")
+
+
+class Record:
+    """What passed with these images and this chart, kept over runs.
+
+    Args:
+        path: A JSON file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._print = fingerprint()
+
+    def passed(self, step: str) -> Score | None:
+        """Return a step's score if it passed."""
+        found = self._all().get(step)
+        return Score(**found["score"]) if found else None
+
+    def add(self, step: str, score: Score, seconds: float) -> None:
+        """Keep a step's score."""
+        kept = {**self._all(), step: {"score": asdict(score), "seconds": round(seconds, 1)}}
+        self._path.write_text(json.dumps({"fingerprint": self._print, "steps": kept}, indent=1))
+
+    def _all(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {}
+        found = json.loads(self._path.read_text())
+        return dict(found["steps"]) if found["fingerprint"] == self._print else {}
+
+
+def fingerprint() -> str:
+    """Return a digest of the images and the chart."""
+    digest = hashlib.sha256()
+    for image in IMAGES:
+        digest.update(workshop.image_id(image_name(image)).encode())
+    for path in sorted(CHART.rglob("*")):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _reference() -> Path:
+    digest = hashlib.sha256()
+    for image in STAGES:
+        digest.update(workshop.image_id(image_name(image)).encode())
+    return CACHE / f"undisturbed-{digest.hexdigest()[:16]}.json"
+
+
+def settle(stranger: Stranger, prefix: str, least: int, quiet_s: float) -> Outcomes:
+    """Wait until nothing more is committed for a while and at least ``least`` verdicts are there."""
+    deadline = time.monotonic() + _PATIENCE_S
+    seen, since = -1, time.monotonic()
+    while True:
+        found = stranger.read(prefix)
+        now = time.monotonic()
+        if (size := len(found.verdicts) + len(found.alerts)) != seen:
+            seen, since = size, now
+        if (now - since > quiet_s and found.committed >= least) or now > deadline:
+            return found
+        time.sleep(2.0)
+
+
+def kill_pod(world: World, stages: Sequence[str] = STAGES) -> str:
+    """Kill one pod of the fleet without notice; returns a sentence."""
+    stage = world.chance.choice(list(stages))
+    label = f"app.kubernetes.io/component={stage}"
+    pods = world.kubectl("get", "pods", "-l", label, "-o", "name").split()
+    if not pods:
+        return f"no pod of {stage} is there to kill"
+    pod = world.chance.choice(pods)
+    world.kubectl("delete", pod, "--grace-period=0", "--force", "--wait=false", check=False)
+    return f"killed {pod}"
+
+
+def objects(cluster: Cluster) -> set[str]:
+    """Return every object by kind, namespace and name, CRDs and what Kubernetes itself writes aside."""
+    kinds = set()
+    for scope in ("--namespaced=true", "--namespaced=false"):
+        kinds |= set(cluster.kubectl("api-resources", "--verbs=list", scope, "-o", "name").split())
+    kinds -= {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "nodes", "componentstatuses"}
+    kinds -= {
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "endpoints",
+        "apiservices.apiregistration.k8s.io",
+    }
+    kinds -= {"flowschemas.flowcontrol.apiserver.k8s.io"}
+    line = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{'\\n'}{end}"
+    listed = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-o", f"jsonpath={line}", check=False)
+    return {each for each in listed.split("\n") if each.count("/") == 2}
+
+
+def build_images(images: Sequence[str] = IMAGES) -> None:
+    """Build the images, with every line of progress shown."""
+    environment = {**workshop.environment(), "LOOKOUT_IMAGE_TAG": tag()}
+    command = ["nice", "-n", "10", sys.executable, str(workshop.ROOT / "docker" / "build.py"), *images]
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise ToolError("the images were not built")
+
+
+def tagged_again(target: str) -> str:
+    """Give an image a second tag and another label, as a new release of the same code; returns its name."""
+    name = image_name(target, f"{tag()}{NEXT}")
+    container = workshop.buildah("from", "--pull-never", image_name(target)).strip()
+    workshop.buildah("config", "--label", "org.opencontainers.image.version=next", container)
+    policy = str(CACHE / "images" / "buildah" / "policy.json")
+    workshop.buildah("commit", "--signature-policy", policy, "--rm", "--quiet", container, name)
+    return name
+
+
+def tag() -> str:
+    """The tag of the images under test."""
+    return os.environ.get("LOOKOUT_IMAGE_TAG") or "test"
+
+
+def image_name(target: str, tag_name: str | None = None) -> str:
+    """The name of an image under test."""
+    return f"localhost/lookout-{target}:{tag_name or tag()}"
+
+
+def describe(cluster: Cluster) -> None:
+    """Print what a person would look at first when something went wrong."""
+    for namespace in sorted(set(cluster.kubectl("get", "namespaces", "-o", "name", check=False).split())):
+        name = namespace.removeprefix("namespace/")
+        if name.startswith(("kube-", "default")):
+            continue
+
+        def show(*arguments: str, where: str = name) -> None:
+            say(cluster.kubectl("-n", where, *arguments, check=False)[-6000:])
+
+        show("get", "pods,jobs", "-o", "wide")
+        show("get", "events", "--sort-by=.lastTimestamp")
+        for component in (*STAGES, "topics", "tryout-kafka", "controller", "camera-agent"):
+            say(f"--- {name}: {component}")
+            show("logs", "-l", f"app.kubernetes.io/component={component}", "--tail=25", "--all-containers")

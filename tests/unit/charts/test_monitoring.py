@@ -1,0 +1,82 @@
+"""Alerts, the dashboard and autoscaling ask for metrics that the services have, by labels that these have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/lookout"
+#: labels that Prometheus adds to what it scrapes
+TARGET = {"namespace", "pod"}
+#: series of a histogram
+SERIES = ("_bucket", "_sum", "_count")
+
+
+def metrics() -> dict[str, set[str]]:
+    """Return the labels of every metric, from the table that is generated from the code."""
+    page = (ROOT / "docs/operations.md").read_text()
+    rows = re.findall(r"^\| `(lookout_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
+    found: dict[str, set[str]] = {}
+    for name, kind, labels in rows:
+        own = {each.strip() for each in labels.split(",") if each.strip()}
+        if kind == "histogram":
+            found |= {f"{name}{end}": own | ({"le"} if end == "_bucket" else set()) for end in SERIES}
+        else:
+            found[name] = own
+    return found
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Return every PromQL expression of the chart with the place where it stands."""
+    for name in ("monitoring.yaml", "autoscaling.yaml"):
+        text = (CHART / "templates" / name).read_text()
+        for each in re.findall(r"^\s+(?:expr|query): (.+)$", text, re.MULTILINE):
+            yield name, re.sub(r"\{\{.*?\}\}", "x", each)
+    dashboard = json.loads((CHART / "files/dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield f"panel {panel['title']}", target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield f"variable {variable['name']}", variable["query"]
+
+
+def problems(query: str, known: dict[str, set[str]]) -> list[str]:
+    """Return metrics that do not exist, and labels that the query's metrics do not have."""
+    names = re.findall(r"\blookout_\w+", query)
+    unknown = [f"no metric {name}" for name in names if name not in known]
+    if unknown or not names:
+        return unknown or ["no metric of Lookout"]
+    own = set.intersection(*(known[name] for name in names)) | TARGET
+    used = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", query)
+    for grouped in re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", query):
+        used += [each.strip() for each in grouped.split(",")]
+    return [f"no label {label}" for label in used if label not in own]
+
+
+@pytest.mark.parametrize(("place", "query"), list(queries()))
+def test_queries_ask_for_metrics_that_exist(place: str, query: str) -> None:
+    assert not problems(query, metrics()), f"{place}: {query}"
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("max(lookout_lag_second)", "no metric lookout_lag_second"),
+        ("lookout_handle_seconds", "no metric lookout_handle_seconds"),
+        ('sum by (stages) (lookout_ready{namespace="x"})', "no label stages"),
+        ('rate(lookout_records_total{topic="x"}[5m])', "no label topic"),
+        ("up == 0", "no metric of Lookout"),
+    ],
+)
+def test_wrong_queries_are_found(query: str, problem: str) -> None:
+    assert problem in problems(query, metrics())
+
+
+def test_the_chart_has_queries() -> None:
+    assert len(list(queries())) > 10

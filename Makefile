@@ -88,10 +88,10 @@ sbom: setup  ## CycloneDX lists of what each image installs, into out/sbom
 	    -o out/sbom/$$(basename $$each .txt).json || exit 1; done
 
 test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
-	$(BIN)/python -m tests.cluster
+	$(BIN)/python -m tests.cluster $(if $(STEPS),--only $(STEPS))
 
-test-cluster-all: setup  ## the same, then drains, upgrades, scaling, restarts, certificates, policies, three brokers
-	$(BIN)/python -m tests.cluster --all
+test-cluster-all: setup  ## every step of it (python -m tests.cluster --help), resumable; STEPS=a,b of test-cluster chooses
+	$(BIN)/python -m tests.cluster --all --resume
 
 eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and real
 	$(BIN)/python -m watchbench.sight

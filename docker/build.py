@@ -5,6 +5,8 @@ Environment:
     LOOKOUT_BUILD_OPTIONS: more options for its ``build`` command.
     LOOKOUT_IMAGE_PREFIX: put before every image's name; ``localhost/`` if not given.
     LOOKOUT_IMAGE_TAG: the tag; the project's version if not given.
+    LOOKOUT_PYTHON_IMAGE: the base image, pinned by digest where it counts
+        (``docker.io/library/python:3.11-slim-bookworm@sha256:...``); the Dockerfile's if not given.
     LOOKOUT_BUILD_LOGS: a folder for what the program prints, one file a target.
 """
 
@@ -59,6 +61,8 @@ def build(target: str, program: str) -> None:
     if program == "buildah":
         command += ["--layers", "--format", "docker"]
     command += ["--target", target, "--tag", image_name(target)]
+    if base := os.environ.get("LOOKOUT_PYTHON_IMAGE"):
+        command += ["--build-arg", f"PYTHON_IMAGE={base}"]
     facts = {"version": version(), "revision": _revision()}
     for name, value in facts.items():
         command += ["--label", f"org.opencontainers.image.{name}={value}"]

@@ -1,13 +1,14 @@
 """Enforces NetworkPolicies with nft in the nodes' network namespaces: what a network plugin does, for tests.
 
-One shot: call `enforce` again after pods or policies changed. It knows pod and namespace selectors, address
-blocks, numeric and named ports, both directions. `dropped` counts what it dropped.
+It knows pod and namespace selectors, address blocks, numeric and named ports, both directions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,40 +17,77 @@ from tests.cluster.tools import ToolError
 
 _TABLE = "lookout_policies"
 _NOBODY = "255.255.255.255"
+_PAUSE_S = 2.0
 Rules = dict[str, list[str]]
 
 
-def enforce(cluster: Cluster) -> int:
-    """Load a ruleset for every policy and pod into every node; returns how many pods it isolates."""
+class Enforcer:
+    """Keeps the nodes' rules in step with pods and policies, on a thread of its own.
+
+    A new pod is served a few seconds late, as with a network plugin.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._rules = ""
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def start(self) -> int:
+        """Enforce from now on; returns how many rules there are."""
+        self._update()
+        self._thread.start()
+        return self._rules.count("accept")
+
+    def stop(self) -> None:
+        """Enforce nothing any more."""
+        self._stopped.set()
+        self._thread.join(30.0)
+        _load(self._cluster, f"table ip {_TABLE} {{}}\ndelete table ip {_TABLE}\n")
+
+    def reset(self) -> None:
+        """Count dropped packets from here."""
+        with self._lock:
+            self._rules = ruleset(self._cluster)
+            _load(self._cluster, self._rules)
+
+    def dropped(self) -> dict[str, int]:
+        """Return dropped packets by direction and pod address, since the rules last changed."""
+        found: dict[str, int] = {}
+        for node in range(1, self._cluster.nodes + 1):
+            listed = _nft(node, "list", "table", "ip", _TABLE)
+            for chain, body in re.findall(r"chain ((?:egress|ingress)-[\d-]+) \{(.*?)\n\t\}", listed, re.S):
+                counts = re.findall(r"counter packets (\d+) bytes \d+ drop", body)
+                found[chain] = found.get(chain, 0) + sum(map(int, counts))
+        return {chain: count for chain, count in found.items() if count}
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(_PAUSE_S):
+            with contextlib.suppress(ToolError):
+                self._update()
+
+    def _update(self) -> None:
+        with self._lock:
+            wanted = ruleset(self._cluster)
+            if wanted != self._rules:
+                _load(self._cluster, wanted)
+                self._rules = wanted
+
+
+def ruleset(cluster: Cluster) -> str:
+    """Return nft's rules for every policy and pod there is."""
     pods = [each for each in cluster.get("pods", "-A")["items"] if _address(each)]
     spaces = {
         each["metadata"]["name"]: each["metadata"].get("labels", {})
         for each in cluster.get("namespaces")["items"]
     }
-    policies = cluster.get("networkpolicies", "-A")["items"]
     isolated: dict[str, Rules] = {"ingress": {}, "egress": {}}
-    for policy in policies:
+    for policy in cluster.get("networkpolicies", "-A")["items"]:
         for direction, rules in isolated.items():
             if direction.capitalize() in policy["spec"].get("policyTypes", ["Ingress"]):
                 _add(rules, policy, direction, pods, spaces)
-    _load(cluster, _ruleset(isolated))
-    return len(isolated["ingress"].keys() | isolated["egress"].keys())
-
-
-def stop(cluster: Cluster) -> None:
-    """Enforce nothing any more."""
-    _load(cluster, f"table ip {_TABLE} {{}}\ndelete table ip {_TABLE}\n")
-
-
-def dropped(cluster: Cluster) -> dict[str, int]:
-    """Return dropped packets by direction and pod address."""
-    found: dict[str, int] = {}
-    for node in range(1, cluster.nodes + 1):
-        listed = _nft(node, "list", "table", "ip", _TABLE)
-        for chain, body in re.findall(r"chain ((?:egress|ingress)-[\d-]+) \{(.*?)\n\t\}", listed, re.S):
-            counts = re.findall(r"counter packets (\d+) bytes \d+ drop", body)
-            found[chain] = found.get(chain, 0) + sum(map(int, counts))
-    return {chain: count for chain, count in found.items() if count}
+    return _text(isolated)
 
 
 def _add(
@@ -138,7 +176,7 @@ def _address(pod: Mapping[str, Any]) -> str:
     return str(pod["status"].get("podIP", "")) if running else ""
 
 
-def _ruleset(isolated: Mapping[str, Rules]) -> str:
+def _text(isolated: Mapping[str, Rules]) -> str:
     lines = [f"table ip {_TABLE} {{}}", f"delete table ip {_TABLE}", f"table ip {_TABLE} {{"]
     for direction, rules in isolated.items():
         for address, allowed in rules.items():

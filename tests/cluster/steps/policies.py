@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tests.cluster import enforce
+import time
+
+from tests.cluster.enforce import Enforcer
 from tests.cluster.world import RELEASE, World, image_name, kill_pod
 
 _STRANGER = "stranger"
+#: a new pod may try again what was refused before its rules were there
+_GRACE_S = 10.0
 _CONNECT = (
     "import socket,sys\n"
     "try:\n socket.create_connection((sys.argv[1], int(sys.argv[2])), 4).close(); print('open')\n"
@@ -24,15 +28,15 @@ def run(world: World) -> None:
         world.wrong += [
             f"{place} is not even open without enforcement" for place, found in before.items() if not found
         ]
-        isolated = enforce.enforce(world.cluster)
+        enforcer = Enforcer(world.cluster)
         try:
-            world.tell(f"policies of {isolated} pods are enforced")
-            _under_enforcement(world)
+            world.tell(f"{enforcer.start()} rules are enforced")
+            _under_enforcement(world, enforcer)
         finally:
-            enforce.stop(world.cluster)
+            enforcer.stop()
 
 
-def _under_enforcement(world: World) -> None:
+def _under_enforcement(world: World, enforcer: Enforcer) -> None:
     stranger = world.stranger()
     world.ask(stranger)
     world.ensure_reference(stranger)
@@ -46,18 +50,19 @@ def _under_enforcement(world: World) -> None:
         said = kill_pod(world, ("prune-encode", "prefill"))
         world.kubectl("rollout", "status", f"statefulset/{RELEASE}-prune-encode", "--timeout=300s")
         world.kubectl("rollout", "status", f"statefulset/{RELEASE}-prefill", "--timeout=300s")
-        enforce.enforce(world.cluster)
+        time.sleep(_GRACE_S)
+        enforcer.reset()
         return said
 
     world.play(lambda: stranger, "policed-", {world.pieces // 2: kill})
     world.count(stranger, "policed-")
-    if dropped := enforce.dropped(world.cluster):
+    if dropped := enforcer.dropped():
         world.wrong.append(f"packets of the release itself were dropped: {dropped}")
     for place in forbidden(world):
         if reach(world, *place):
             world.wrong.append(f"{place} is reachable although no policy allows it")
     world.tell(f"refused: {', '.join(' -> '.join(map(str, place)) for place in forbidden(world))}")
-    world.tell(f"dropped packets by direction and pod: {enforce.dropped(world.cluster)}")
+    world.tell(f"dropped packets by direction and pod: {enforcer.dropped()}")
 
 
 def forbidden(world: World) -> list[tuple[str, str, int]]:

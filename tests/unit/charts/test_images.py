@@ -1,0 +1,94 @@
+"""The Dockerfiles hold together, for GPUs too, which nothing here can run; every requirement has a hash."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FILES = {"Dockerfile": "CPU", "gpu.Dockerfile": "GPU"}
+
+
+@dataclass
+class Stage:
+    """One stage of a Dockerfile: what it is made from, and its instructions."""
+
+    base: str
+    lines: list[str] = field(default_factory=list)
+
+
+def stages(text: str) -> dict[str, Stage]:
+    """Return the stages by name, with continued lines joined and comments left out."""
+    kept = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    found: dict[str, Stage] = {}
+    name = ""
+    for line in "\n".join(kept).replace("\\\n", " ").splitlines():
+        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line.strip()):
+            name = match.group(2)
+            found[name] = Stage(match.group(1))
+        elif name and line.strip():
+            found[name].lines.append(" ".join(line.split()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_images", ROOT / "docker/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_stage_is_made_from_what_exists(file: str) -> None:
+    found = stages((ROOT / "docker" / file).read_text())
+    seen: set[str] = set()
+    for name, stage in found.items():
+        assert stage.base == "${PYTHON_IMAGE}" or stage.base in seen, f"{name} FROM {stage.base}"
+        for line in stage.lines:
+            if copied := re.match(r"COPY (?:--from=(\S+) )?(.+) \S+$", line):
+                if copied.group(1):
+                    assert copied.group(1) in seen, f"{name}: {line}"
+                else:
+                    missing = [each for each in copied.group(2).split() if not (ROOT / each).exists()]
+                    assert not missing, f"{name}: {line}"
+        seen.add(name)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_ships_is_not_root_and_checks_its_health(build: ModuleType, file: str) -> None:
+    found = stages((ROOT / "docker" / file).read_text())
+    for target in getattr(build, FILES[file]):
+        chain, name = [], target
+        while name in found:
+            chain += found[name].lines
+            name = found[name].base
+        assert "USER 10001:10001" in chain, target
+        assert any(line.startswith("HEALTHCHECK") for line in chain), target
+        assert any(line.startswith("ENTRYPOINT") for line in found[target].lines), target
+        assert any("org.opencontainers.image.title" in line for line in found[target].lines), target
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docker/requirements").glob("*.txt")), ids=lambda path: path.stem
+)
+def test_every_requirement_is_locked_with_hashes(path: Path) -> None:
+    entries = re.split(r"\n(?=\S)", path.read_text())
+    locked = [entry for entry in entries if not entry.startswith("#") and entry.strip()]
+    assert locked
+    for entry in locked:
+        assert re.match(r"[A-Za-z0-9._\[\],-]+==\S+", entry), entry[:80]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
+def test_every_locked_list_belongs_to_an_image() -> None:
+    text = "".join((ROOT / "docker" / file).read_text() for file in FILES)
+    unused = [path.name for path in (ROOT / "docker/requirements").glob("*.txt") if path.name not in text]
+    assert not unused

@@ -112,6 +112,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "gpus": {"type": "integer", "minimum": 0, "maximum": 64},
     "prefill.image": {"enum": ["prefill", "prefill-gpu"]},
     "decode.image": {"enum": ["decode", "decode-gpu"]},
+    "pruneEncode.image": {"enum": ["prune-encode", "prune-encode-gpu"]},
     "cameraNetworks": _CIDRS,
     "dependencyNetworks": _CIDRS,
     "dependencyPorts": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = ("alerts", "decode", "prune-encode", "prefill", "controller", "camera-agent", "tryout")
-GPU = ("prefill-gpu", "decode-gpu")
+GPU = ("prefill-gpu", "prune-encode-gpu", "decode-gpu")
 
 
 def builder() -> str:

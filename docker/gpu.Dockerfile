@@ -19,7 +19,8 @@ COPY libs /build/libs
 COPY services /build/services
 RUN --mount=type=cache,target=/root/.cache/uv uv pip install --quiet --no-deps --target /code /build
 
-FROM builder AS prefill-deps
+# vLLM, and what prune-encode needs of torch: one layer for both.
+FROM builder AS model-deps
 COPY docker/requirements/prefill-gpu.txt /build/requirements.txt
 RUN --mount=type=cache,target=/root/.cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
 
@@ -38,13 +39,22 @@ WORKDIR /tmp
 HEALTHCHECK --interval=10s --timeout=3s --start-period=600s CMD ["python", "-c", \
     "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['LOOKOUT_METRICS_PORT'] + '/livez', timeout=2)"]
 
-FROM base AS prefill-gpu
+FROM base AS model
+COPY --from=model-deps /opt/lookout /opt/lookout
+
+FROM model AS prune-encode-gpu
+LABEL org.opencontainers.image.title="lookout-prune-encode-gpu" \
+      org.opencontainers.image.description="Frames in, tokens of the patches that changed out; on a GPU"
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=code /code /opt/lookout/lib/python3.11/site-packages
+ENTRYPOINT ["python", "-m", "lookout.services.prune_encode"]
+
+FROM model AS prefill-gpu
 LABEL org.opencontainers.image.title="lookout-prefill-gpu" \
       org.opencontainers.image.description="Tokens in, one verdict for each window and watch out; vLLM on a GPU"
 # vLLM writes compiled kernels and configuration; only /tmp is writable.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility LOOKOUT_ENGINE=vllm VLLM_NO_USAGE_STATS=1 \
     XDG_CACHE_HOME=/tmp/cache VLLM_CACHE_ROOT=/tmp/cache/vllm TRITON_CACHE_DIR=/tmp/cache/triton
-COPY --from=prefill-deps /opt/lookout /opt/lookout
 COPY --from=code /code /opt/lookout/lib/python3.11/site-packages
 ENTRYPOINT ["python", "-m", "lookout.services.prefill"]
 

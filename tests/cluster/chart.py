@@ -41,6 +41,10 @@ VARIANTS: dict[str, dict[str, str]] = {
         "monitoring.dashboard": "true",
         "prefill.gpus": "1",
         "prefill.image": "prefill-gpu",
+        "pruneEncode.gpus": "1",
+        "pruneEncode.image": "prune-encode-gpu",
+        "decode.gpus": "1",
+        "decode.image": "decode-gpu",
     },
 }
 #: what needs extensions of the cluster, and the versions of their APIs
@@ -70,6 +74,9 @@ REFUSED = {
     "image.pullPolicy=Sometimes": "'/image/pullPolicy': value must be one of",
     "image.digests.decode=latest": "'/image/digests/decode': 'latest' does not match pattern",
     "prefill.gpus=many": "'/prefill/gpus': got string, want integer",
+    "prefill.gpus=1": "prefill.gpus: the image prefill is for CPUs; set prefill.image=prefill-gpu",
+    "pruneEncode.gpus=1": "set pruneEncode.image=prune-encode-gpu",
+    "decode.image=decode-gpu": "decode.image: decode-gpu needs a GPU; set decode.gpus=1",
     "grpc.days=0": "'/grpc/days'",
     "tryout.kafka.outside.port=80": "'/tryout/kafka/outside/port': minimum",
     "networkPolicy.dependencyPorts={70000}": "'/networkPolicy/dependencyPorts/0': maximum",

@@ -87,6 +87,11 @@ def image_id(name: str) -> str:
     return buildah("images", "--no-trunc", "--format", "{{.ID}}", name).strip()
 
 
+def image_layers(name: str) -> str:
+    """Return the digests of an image's layers: the same for images that differ in their labels only."""
+    return buildah("inspect", "--type", "image", "--format", "{{json .OCIv1.RootFS.DiffIDs}}", name).strip()
+
+
 def prune() -> float:
     """Remove containers and layers that no image and no stage of the latest builds uses; return GB freed.
 

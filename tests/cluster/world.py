@@ -278,7 +278,7 @@ def fingerprint() -> str:
     """Return a digest of the images and the chart."""
     digest = hashlib.sha256()
     for image in IMAGES:
-        digest.update(workshop.image_id(image_name(image)).encode())
+        digest.update(workshop.image_layers(image_name(image)).encode())
     for path in sorted(CHART.rglob("*")):
         if path.is_file():
             digest.update(path.read_bytes())
@@ -288,7 +288,7 @@ def fingerprint() -> str:
 def _reference() -> Path:
     digest = hashlib.sha256()
     for image in STAGES:
-        digest.update(workshop.image_id(image_name(image)).encode())
+        digest.update(workshop.image_layers(image_name(image)).encode())
     return CACHE / f"undisturbed-{digest.hexdigest()[:16]}.json"
 
 

@@ -89,7 +89,7 @@ def image_id(name: str) -> str:
 
 def image_layers(name: str) -> str:
     """Return the digests of an image's layers: the same for images that differ in their labels only."""
-    return buildah("inspect", "--type", "image", "--format", "{{json .OCIv1.RootFS.DiffIDs}}", name).strip()
+    return buildah("inspect", "--type", "image", "--format", "{{.OCIv1.RootFS.DiffIDs}}", name).strip()
 
 
 def prune() -> float:

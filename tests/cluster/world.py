@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -169,7 +169,7 @@ class World:
         self,
         stranger: Callable[[], Stranger],
         prefix: str,
-        events: dict[int, Callable[[], object]] | None = None,
+        events: Mapping[int, Callable[[], object]] | None = None,
         pause_s: float = 0.3,
     ) -> None:
         """Publish every film piece by piece under ids with a prefix; after some pieces something happens."""
@@ -187,9 +187,11 @@ class World:
         """How many pieces the longest film has."""
         return max(len(film.segments) for film in self.cast)
 
-    def count(self, stranger: Stranger, prefix: str, silence_s: float = SILENCE_S) -> Outcomes:
+    def count(
+        self, stranger: Stranger, prefix: str, silence_s: float = SILENCE_S, calm: Outcomes | None = None
+    ) -> Outcomes:
         """Wait for the outcomes of a disturbed run, compare them with the undisturbed one, count them."""
-        calm = self.reference()
+        calm = calm or self.reference()
         found = settle(stranger, prefix, calm.committed, silence_s + _SETTLED_S)
         self.tell(f"{prefix}: {found.committed} verdicts, {len(found.alerts)} alerts")
         self.wrong += differences(calm, "calm-", found, prefix)
@@ -198,9 +200,14 @@ class World:
         self.score.doubled += found.doubled
         return found
 
-    def settled(self, stranger: Stranger, prefix: str, least: int) -> Outcomes:
-        """Wait for outcomes until nothing more comes."""
-        return settle(stranger, prefix, least, SILENCE_S + _SETTLED_S)
+    def one_film(self, stranger: Stranger, prefix: str) -> None:
+        """Publish the first film only, and compare with what it gave undisturbed."""
+        film = self.cast[0]
+        stranger.publish(f"{prefix}{film.name}", film.segments)
+        calm = self.reference()
+        verdicts = [each for each in calm.verdicts if each["camera"] == f"calm-{film.name}"]
+        alerts = [each for each in calm.alerts if each["camera"] == f"calm-{film.name}"]
+        self.count(stranger, prefix, calm=Outcomes(verdicts, alerts))
 
     def undisturbed(self, stranger: Stranger, silence_s: float = SILENCE_S) -> Outcomes:
         """Publish every film under ``calm-`` ids; keep what was committed once nothing more comes."""

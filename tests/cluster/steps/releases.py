@@ -25,11 +25,5 @@ def run(world: World) -> None:
             if any(mixed):
                 world.wrong.append(f"verdicts in the other release's topics: {mixed}")
         world.tell("the first release is gone")
-        film = world.cast[0]
-        second.publish(f"after-{film.name}", film.segments)
-        wanted = sum(1 for key in world.reference().answers("calm-") if key[0] == film.name)
-        found = world.settled(second, "after-", wanted)
-        if found.committed != wanted:
-            world.wrong.append(f"after the first release went: {found.committed} of {wanted} verdicts")
-        world.tell(f"the second one goes on: {found.committed} verdicts")
+        world.one_film(second, "after-")
         world.uninstall("other", _SECOND)

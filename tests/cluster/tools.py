@@ -131,7 +131,7 @@ def build_all() -> None:
         if shutil.which("go") is None:
             raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
         for tool in missing:
-            _timed(tool.name, lambda tool=tool: _build(tool))  # type: ignore[misc]
+            _timed(tool.name, lambda tool=tool: _build(tool))
             _write_stamp(tool.name, tool.package)
         if kube_missing:
             _timed("kube", _build_kube)

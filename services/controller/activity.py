@@ -17,7 +17,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
 
-_RECENT = 500  # windows over which coverage is told
+_RECENT = 500  # windows over which coverage is counted
 
 
 @dataclass(slots=True)
@@ -59,10 +59,10 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     answered = verdict.outcome == Verdict.OUTCOME_ANSWERED
     threshold = verdict.rule.threshold or 0.5
     word = ("yes" if verdict.p_yes >= threshold else "no") if answered else outcome
-    told = f"{word} {verdict.p_yes:.2f} {verdict.camera}" if answered else f"{word} {verdict.camera}"
+    summary = f"{word} {verdict.p_yes:.2f} {verdict.camera}" if answered else f"{word} {verdict.camera}"
     ended = verdict.end.ToDatetime(UTC)
     return {
-        "summary": told,
+        "summary": summary,
         "camera": verdict.camera,
         "outcome": outcome,
         "pYes": round(verdict.p_yes, 4),

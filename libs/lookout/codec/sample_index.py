@@ -50,8 +50,8 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     dts, pos, key = entries
     pts = dts + offsets + max(0, int(-offsets.min()))
     first = list(islice(video.packets(), CHECKED))
-    told = [(p.pts, p.dts, p.size, p.is_keyframe) for p in first]
-    if told != [
+    demuxed = [(p.pts, p.dts, p.size, p.is_keyframe) for p in first]
+    if demuxed != [
         (int(pts[i]), int(dts[i]), int(sizes[i]), bool(key[i])) for i in range(min(CHECKED, len(pts)))
     ]:
         return None

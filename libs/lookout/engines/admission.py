@@ -56,7 +56,7 @@ W = TypeVar("W", bound=Work)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """What a loaded model can run.
 
     Attributes:
@@ -85,7 +85,7 @@ class Admission:
         budget: Bytes of KV that streams hold.
     """
 
-    def __init__(self, limits: Limits, tokenizer: Any, budget: KvBudget) -> None:
+    def __init__(self, limits: ModelLimits, tokenizer: Any, budget: KvBudget) -> None:
         self.limits = limits
         self.budget = budget
         self._tokenizer = tokenizer
@@ -216,4 +216,4 @@ def refused(request: WindowRequest, error: EngineError) -> WindowAnswer:
     return WindowAnswer(request.plan.stream, request.plan.window, error=error)
 
 
-__all__ = ["Admission", "HeldKv", "Limits", "Suffix", "refused", "run_batch"]
+__all__ = ["Admission", "HeldKv", "ModelLimits", "Suffix", "refused", "run_batch"]

@@ -68,6 +68,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """A frame that an answer is based on: its stream time, and its share of the answer's attention (mean over
+    layers and heads)."""
+
+    time_us: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What one window cost. Rows include text rows (labels and wrapping); `tokens_*` count rows of the
     window, questions apart.

@@ -122,11 +122,11 @@ class MemoryFolder:
         header, arrays, _ = unpack(memoryview((path / META).read_bytes()), str(path / META))
         if header["format"] != FORMAT:
             raise HistoryError(f"{path}: written in format {header['format']}; this version reads {FORMAT}")
-        told = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
+        fields = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
         named = header["settings"]
         named |= {"rule": ThresholdRule(named["rule"]), "split": SplitMode(named["split"])}
         memory = CameraMemory(
-            KVShape(**told),
+            KVShape(**fields),
             Prefix(ints(arrays["positions"]), arrays["keys"], arrays["values"]),
             MemorySettings(**named),
             bias=arrays["bias"],
@@ -181,10 +181,10 @@ class MemoryFolder:
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
         """Carry out the splits that an answer's fetches allow, and record the fetches."""
-        told = {layer: sorted(ids) for layer, ids in fetched.items()}
+        ids_by_layer = {layer: sorted(ids) for layer, ids in fetched.items()}
         with self._lock:
-            self.memory.settle(told)
-            self._record({"kind": "fetched", "ids": told}, {})
+            self.memory.settle(ids_by_layer)
+            self._record({"kind": "fetched", "ids": ids_by_layer}, {})
 
     def forget(self, begin_us: int, end_us: int) -> int:
         """Erase a time range (microseconds of stream time) wholly: when this returns, no file of the folder
@@ -375,8 +375,8 @@ class MemoryFolder:
         for cluster, size in arrays["residency"].tolist():
             memory.residency.touch(cluster, size)
         memory.open = [
-            OpenBlock(_block(told, arrays, f"open{number}."), told["first_frame"], told["first_token"])
-            for number, told in enumerate(header["open"])
+            OpenBlock(_block(block, arrays, f"open{number}."), block["first_frame"], block["first_token"])
+            for number, block in enumerate(header["open"])
         ]
         self._read_clusters(header, arrays, verify)
 
@@ -387,13 +387,13 @@ class MemoryFolder:
         rows = {name: arrays[f"c.{name}"].tolist() for name in _COLUMNS}
         tokens = np.split(ints(arrays["c.tokens"]), np.cumsum(rows["count"])[:-1])
         sums = [arrays[f"c.{name}"].unbind(0) for name in ("unit", "key", "value")]
-        places, told = ints(arrays["c.place"]), arrays["c.checksum"].numpy().tobytes()
+        places, checksums = ints(arrays["c.place"]), arrays["c.checksum"].numpy().tobytes()
         maps = [self._map(name) for name in header["names"]]
         parts: list[list[list[Cluster]]] = [[[] for _ in range(count)] for count in header["partitions"]]
         for row, number in enumerate(rows["id"]):
             begin, size = rows["offset"][row], rows["count"][row] * shape.token_bytes
             data = maps[rows["file"][row]][begin : begin + size]
-            name, check = header["names"][rows["file"][row]], told[row * 16 : row * 16 + 16]
+            name, check = header["names"][rows["file"][row]], checksums[row * 16 : row * 16 + 16]
             if len(data) != size or (verify and checksum(data.tobytes()) != check):
                 raise HistoryError(
                     f"{self.folder / name}: cluster {number} at byte {begin} is damaged: its checksum does "

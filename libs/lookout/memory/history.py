@@ -423,13 +423,13 @@ class CameraMemory:
         Per cluster the mean key, mean value and unit mean in the KV's dtype and 40 bytes of counters; per
         visual cluster and layer a mean key and value.
         """
-        told = shape or self.shape
-        row = told.width * told.dtype.itemsize
+        chosen = shape or self.shape
+        row = chosen.width * chosen.dtype.itemsize
         clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
         visual = sum(len(index.counts) for index in self.layers)
         tokens = sum(int(index.counts.sum()) for index in self.layers)
         index = clusters * (3 * row + 40) + visual * 2 * row
-        return IndexSize(index, tokens * told.token_bytes, clusters, tokens)
+        return IndexSize(index, tokens * chosen.token_bytes, clusters, tokens)
 
 
 def _mean_variance(partitions: Sequence[Partition | None]) -> float:

@@ -29,12 +29,12 @@ def checksum(*parts: bytes | memoryview) -> bytes:
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     """One record: lengths, checksum, header, then the arrays' bytes one after the other."""
-    bodies, told = [], []
+    bodies, described = [], []
     for name, array in arrays.items():
         bodies.append(raw(array).tobytes() if isinstance(array, torch.Tensor) else array.tobytes())
-        told.append([name, str(array.dtype).removeprefix("torch."), list(array.shape)])
+        described.append([name, str(array.dtype).removeprefix("torch."), list(array.shape)])
     body = b"".join(bodies)
-    head = json.dumps({**header, "arrays": told}, separators=(",", ":")).encode()
+    head = json.dumps({**header, "arrays": described}, separators=(",", ":")).encode()
     return _HEAD.pack(MAGIC, len(head), len(body), checksum(head, body)) + head + body
 
 
@@ -53,12 +53,12 @@ def unpack(data: memoryview, where: str) -> tuple[dict[str, Any], dict[str, torc
     """
     if len(data) < _HEAD.size:
         raise HistoryError(f"{where}: a record is truncated")
-    magic, head_size, body_size, told = _HEAD.unpack(data[: _HEAD.size])
+    magic, head_size, body_size, expected = _HEAD.unpack(data[: _HEAD.size])
     stop = _HEAD.size + head_size + body_size
     if magic != MAGIC or len(data) < stop:
         raise HistoryError(f"{where}: a record is truncated, or is not a record of a memory")
     head, body = data[_HEAD.size : _HEAD.size + head_size], data[_HEAD.size + head_size : stop]
-    if checksum(head, body) != told:
+    if checksum(head, body) != expected:
         raise HistoryError(f"{where}: a record is damaged: its checksum does not match")
     header: dict[str, Any] = json.loads(bytes(head))
     arrays, place = {}, 0

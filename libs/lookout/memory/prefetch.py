@@ -114,7 +114,7 @@ class Prefetcher:
         wasted = [
             c.slab.bytes for c, future in foreseen.values() if future is not None and c.id not in needed
         ]
-        told = len(needed & foreseen.keys())
+        guessed = len(needed & foreseen.keys())
         return out, Transfer(
             early_bytes=early[0],
             early_copies=early[1],
@@ -124,6 +124,6 @@ class Prefetcher:
             wasted_copies=len(wasted),
             resident_bytes=resident,
             needed=len(needed),
-            foreseen=told,
+            foreseen=guessed,
             chance=min(1.0, len(foreseen) / max(1, candidates)),
         )

@@ -126,12 +126,12 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
 
     def _begin(self, context: grpc.ServicerContext, health: bool) -> _Call:
         limits, host = self._limits, host_of(context)
-        most = limits.health_calls if health else limits.calls
-        most_a_peer = max(1, most // 2) if health else limits.calls_a_peer
+        limit = limits.health_calls if health else limits.calls
+        limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
         call = _Call(context, self._clock() + limits.idle_s)
         with self._lock:
             total = sum(held for (kind, _), held in self._held.items() if kind == health)
-            free = total < most and self._held[health, host] < most_a_peer
+            free = total < limit and self._held[health, host] < limit_a_peer
             if free:
                 self._held[health, host] += 1
                 self._calls[id(call)] = call

@@ -63,19 +63,19 @@ class Downstream:
         return self._offsets
 
     def _follow(self) -> None:
-        told = False
+        warned = False
         while not self._stop.wait(self._every_s):
             try:
                 answer = self.ask()
-                told = False
+                warned = False
             except KafkaException as error:
-                if not told:
+                if not warned:
                     self._log.warning(
                         "cannot read the group's committed offsets",
                         group=self._group,
                         error=str(error.args[0]),
                     )
-                told = True
+                warned = True
                 continue
             if self._changed is not None:
                 self._changed(answer)

@@ -122,7 +122,7 @@ def second_instance(stage: Stage) -> Fault:
 
     def fault(fleet: Fleet, chance: random.Random) -> str:
         first = _of(fleet, stage)
-        second = Service(stage, fleet.folder / "namesakes", first._environment)
+        second = Service(stage, fleet.folder / "second", first._environment)
         deadline = time.monotonic() + PATIENCE_S
         while not first.ready() and time.monotonic() < deadline:
             supervised_for(fleet, 0.2)

@@ -133,7 +133,7 @@ def fleet(folder: Path, engine: str = "transformers", more: Mapping[str, str] | 
     )
 
 
-def calm(
+def undisturbed(
     plan: Plan, segments: Sequence[Piece], folder: Path, tell: Tell, engine: str = "transformers"
 ) -> outcomes.Committed:
     """The outcomes of a fleet that is left alone."""

@@ -86,12 +86,12 @@ def until_it_fails(pieces: Iterator[Segment]) -> tuple[list[Segment], CodecError
 def test_what_is_wrong_is_said_in_its_place(pool: SandboxPool, tmp_path: Path) -> None:
     """The pieces before it come first."""
     path = tmp_path / "late.mp4"
-    calm, wild = (
+    still, moving = (
         encode("ts", fps=10, frames=20, gop=10, speed=5, size=(512, 384), options={"qp": qp})
         for qp in ("40", "5")
     )
-    path.write_bytes(calm + wild)
-    least = max(len(piece.data) for piece in cut(io.BytesIO(calm), target_s=1.0))
+    path.write_bytes(still + moving)
+    least = max(len(piece.data) for piece in cut(io.BytesIO(still), target_s=1.0))
     here, why = until_it_fails(cut(path, target_s=1.0, max_bytes=least))
     there, reason = until_it_fails(pool.cut(path, target_s=1.0, max_bytes=least))
     assert len(here) == 2

@@ -137,14 +137,16 @@ def test_a_window_that_was_not_finished_is_continued_by_nothing(
 @pytest.mark.parametrize("policy", [Policy.REFRESH, Policy.VLCACHE])
 def test_out_of_memory_halves_the_batch_and_loses_nothing(policy: Policy) -> None:
     streams = [f"cam-{number}/0" for number in range(5)]
-    calm = engine(FAMILY)
-    wanted = slid(calm, streams, 4, policy)
+    undisturbed = engine(FAMILY)
+    wanted = slid(undisturbed, streams, 4, policy)
     right = [
         logits(answer)
-        for answer in calm.run([request(calm, name, 4, wanted[name], policy) for name in streams])
+        for answer in undisturbed.run(
+            [request(undisturbed, name, 4, wanted[name], policy) for name in streams]
+        )
     ]
     for name in streams:
-        calm.close_stream(name)
+        undisturbed.close_stream(name)
     runner = load_engine(checkpoint(FAMILY))
     plans = slid(runner, streams, 4, policy)
     sizes: list[int] = []

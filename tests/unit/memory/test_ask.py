@@ -12,7 +12,7 @@ import torch
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.engines.transformers.memory import MemoryAnswer, ask, born_block, frame_embeddings
-from lookout.engines.transformers.recall import StreamMemory
+from lookout.engines.transformers.recall import StreamRecall
 from lookout.memory import HistoryError, MemorySettings, Predictor, RetrievalSettings, Snapshot
 from lookout.windows import Planner, StrideBlock, WindowSettings
 from tests.tiny_models import FAMILIES, checkpoint
@@ -33,10 +33,10 @@ def engine(family: str, dtype: torch.dtype = torch.float64) -> TransformersEngin
 
 
 @functools.cache
-def remembered(family: str, blocks: int = BLOCKS) -> tuple[StreamMemory, tuple[StrideBlock, ...]]:
+def remembered(family: str, blocks: int = BLOCKS) -> tuple[StreamRecall, tuple[StrideBlock, ...]]:
     """A stream whose memory was fed window by window, with a question now and then."""
     told = engine(family)
-    keeper = StreamMemory(told, "1h", settings=SETTINGS)
+    keeper = StreamRecall(told, "1h", settings=SETTINGS)
     planner = Planner(told.layout, WindowSettings(blocks=WINDOW, key_every=4))
     stream, plan = f"memory-{blocks}/0", None
     history = tuple(block(family, stream, index, frames=2, seed=9) for index in range(blocks))
@@ -153,7 +153,7 @@ def test_without_a_past_an_answer_is_the_windows_own(family: str) -> None:
     only = block(family, "short/0", 0, frames=3, seed=2)
     plan = planner.plan([only])
     answer = told.run([WindowRequest(plan, [only], [Question("q", TEXT)])])[0].unwrap().answers[0]
-    keeper = StreamMemory(told, "1h", settings=SETTINGS)
+    keeper = StreamRecall(told, "1h", settings=SETTINGS)
     keeper.close_block(plan, only)
     mine = keeper.ask(TEXT)
     assert mine.p_yes == pytest.approx(answer.p_yes, abs=1e-6)

@@ -1,4 +1,4 @@
-"""A calm is what every pair of its blocks says it is."""
+"""An idle state holds while every two of its blocks agree."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from hypothesis import strategies as st
 from lookout.windows import BlockChange, IdleState
 
 TOLERANCE = 3
-LOOKS = st.lists(
+CHANGES = st.lists(
     st.tuples(st.integers(0, 9), st.lists(st.integers(0, 6), min_size=2, max_size=2)), max_size=7
 )
 
 
-@given(LOOKS, st.integers(-1, 6))
-def test_a_calm_holds_exactly_while_all_blocks_agree(told: list[tuple[int, list[int]]], hole: int) -> None:
-    looks = [
+@given(CHANGES, st.integers(-1, 6))
+def test_an_idle_state_holds_exactly_while_all_blocks_agree(
+    drawn: list[tuple[int, list[int]]], hole: int
+) -> None:
+    changes = [
         BlockChange(number + (number > hole >= 0), moved > 0, np.array(grey, np.uint8))
-        for number, (moved, grey) in enumerate(told)
+        for number, (moved, grey) in enumerate(drawn)
     ]
-    quiet = all(look.quiet for look in looks)
-    joined = all(b.index == a.index + 1 for a, b in pairwise(looks))
+    quiet = all(change.quiet for change in changes)
+    joined = all(b.index == a.index + 1 for a, b in pairwise(changes))
     agree = all(
-        int(np.abs(a.luma.astype(int) - b.luma).max()) <= TOLERANCE for a, b in combinations(looks, 2)
+        int(np.abs(a.luma.astype(int) - b.luma).max()) <= TOLERANCE for a, b in combinations(changes, 2)
     )
-    assert (IdleState.of(looks, TOLERANCE) is not None) == bool(looks and quiet and joined and agree)
+    assert (IdleState.of(changes, TOLERANCE) is not None) == bool(changes and quiet and joined and agree)
 
 
-def test_pictures_of_another_size_or_none_end_a_calm() -> None:
-    calm = IdleState.of([BlockChange(0, True, np.zeros(4, np.uint8))], TOLERANCE)
-    assert calm is not None
-    assert calm.after(BlockChange(1, True, np.zeros(9, np.uint8))) is None
+def test_pictures_of_another_size_or_none_end_an_idle_state() -> None:
+    state = IdleState.of([BlockChange(0, True, np.zeros(4, np.uint8))], TOLERANCE)
+    assert state is not None
+    assert state.after(BlockChange(1, True, np.zeros(9, np.uint8))) is None
     assert IdleState.of([BlockChange(0, True, np.zeros(0, np.uint8))], TOLERANCE) is None

@@ -16,7 +16,7 @@ import structlog
 import torch
 from safetensors import SafetensorError
 
-from lookout.engines.admission import Admission, Limits, Suffix, refused, run_batch
+from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
@@ -129,7 +129,7 @@ class TransformersEngine:
         self._layout = layout
         self._tokenizer = tokenizer
         self._budget = KvBudget(budget_bytes)
-        limits = Limits(layout, model.hidden, model.deepstack, model.limit)
+        limits = ModelLimits(layout, model.hidden, model.deepstack, model.limit)
         self._admission = Admission(limits, tokenizer, self._budget)
         self._broken: str | None = None
         self._rows_per_pass = rows_per_pass

@@ -18,7 +18,7 @@ import torch
 from lookout.engines.transformers.attention import CHUNK, Chunk, Handle, additive, sdpa
 from lookout.engines.transformers.engine import TransformersEngine
 from lookout.engines.transformers.model import LanguageModel
-from lookout.engines.types import Answer, EngineError, PlanError, PositionError, Question
+from lookout.engines.types import Answer, EngineError, Evidence, PlanError, PositionError, Question
 from lookout.flops import causal_pairs
 from lookout.recordings import GroupPlan, PrefillSettings, Score
 from lookout.windows import EncodedFrame
@@ -88,14 +88,6 @@ class GroupCost:
     kept: int
     kv_bytes: int
     flops: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Share of an answer's attention that falls on one frame, mean over layers and heads."""
-
-    time_us: int
-    share: float
 
 
 @dataclass(frozen=True, slots=True)

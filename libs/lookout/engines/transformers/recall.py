@@ -84,7 +84,7 @@ def fingerprint(model: LanguageModel) -> str:
     return checksum(*(raw(part).data for part in parts)).hex()
 
 
-class StreamMemory:
+class StreamRecall:
     """The memory of one stream: give it each window after the engine ran it, and ask.
 
     One thread feeds it; `ask` may be called from any thread. With a folder every block is on disk when
@@ -111,7 +111,7 @@ class StreamMemory:
         self._last_us: int | None = None
 
     @classmethod
-    def of(cls, engine: TransformersEngine, held: MemoryFolder) -> StreamMemory:
+    def of(cls, engine: TransformersEngine, held: MemoryFolder) -> StreamRecall:
         """The memory of an opened folder."""
         out = cls(engine, held.memory.keep, settings=held.memory.settings, about=held.about)
         out._held = held
@@ -212,7 +212,7 @@ class StreamMemory:
             question=question,
             p_yes=answer.p_yes if yes_no else None,
             text=answer.text,
-            moments=tuple(Moment(began + one.time_us / 1e6, one.weight) for one in answer.evidence),
+            moments=tuple(Moment(began + one.time_us / 1e6, one.share) for one in answer.evidence),
             covered_from=None if first is None else began + first / 1e6,
             covered_to=began + answer.covered_to_us / 1e6,
             cost=answer.cost,
@@ -240,7 +240,7 @@ class Recall:
         self._engine, self._keep = engine, Keep.parse(keep)
         self._settings = MemorySettings(window=window)
         self._folder, self._model = folder, model
-        self._streams: dict[str, StreamMemory] = {}
+        self._streams: dict[str, StreamRecall] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
         """Take in the newest block of a window that was just run; its stream
@@ -251,12 +251,12 @@ class Recall:
             about = {"camera": camera, "epoch": int(epoch or 0), "began_us": began_us}
             about |= {"source": source, "model": self._model, "weights": fingerprint(self._engine.model)}
             path = None if self._folder is None else place_of(self._folder, camera, int(epoch or 0))
-            held = StreamMemory(self._engine, self._keep, settings=self._settings, folder=path, about=about)
+            held = StreamRecall(self._engine, self._keep, settings=self._settings, folder=path, about=about)
             self._streams[plan.stream] = held
         held.close_block(plan, block)
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
-        """The answer of every stream, in the order they began (options as in `StreamMemory.recall`). A stream
+        """The answer of every stream, in the order they began (options as in `StreamRecall.recall`). A stream
         without a frame in the asked-for time gives none.
 
         Raises:
@@ -287,7 +287,7 @@ def ask_folder(
         camera: only of this camera.
         model: the checkpoint; None: the one that made the memory.
         device: where it runs.
-        options: as in `StreamMemory.recall`.
+        options: as in `StreamRecall.recall`.
 
     Raises:
         HistoryError: there is no memory, or it is damaged or of another model.
@@ -297,19 +297,19 @@ def ask_folder(
     if not checkpoint:
         raise HistoryError(f"{found[0].path} does not say which model made it: name the model")
     engine = load_engine(checkpoint, device)
-    held: list[StreamMemory] = []
+    held: list[StreamRecall] = []
     with contextlib.ExitStack() as stack:
         for entry in found:
             opened, owner = _open(entry.path)
             stack.callback(opened.close)
             shape = shape_of(engine.model, engine.layout.positions.axes)
-            told = entry.about.get("weights", "")
-            if opened.memory.shape != shape or told not in ("", fingerprint(engine.model)):
+            weights = entry.about.get("weights", "")
+            if opened.memory.shape != shape or weights not in ("", fingerprint(engine.model)):
                 raise HistoryError(
                     f"{entry.path}: made by another model, {entry.about.get('model') or 'unknown'}: its KV "
                     "does not fit"
                 )
-            held.append(StreamMemory.of(engine, opened))
+            held.append(StreamRecall.of(engine, opened))
             if not owner:
                 options = {**options, "settle": False}
         yield from _ask_each(held, question, options)
@@ -325,7 +325,7 @@ def _open(path: Path) -> tuple[MemoryFolder, bool]:
     return MemoryFolder.open(path, owner=False), False
 
 
-def _ask_each(held: list[StreamMemory], question: str, options: dict[str, Any]) -> Iterator[Recollection]:
+def _ask_each(held: list[StreamRecall], question: str, options: dict[str, Any]) -> Iterator[Recollection]:
     nothing: HistoryError | None = None
     answered = False
     for one in held:

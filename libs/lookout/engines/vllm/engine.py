@@ -14,7 +14,7 @@ import structlog
 import torch
 from safetensors import safe_open
 
-from lookout.engines.admission import Admission, Limits, Suffix, refused, run_batch
+from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
@@ -162,7 +162,7 @@ def load_engine(
         eager=eager,
     )
     rows = min(rows, backend.capacity)
-    limits = Limits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
+    limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
     return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
 
 
@@ -240,7 +240,7 @@ class VllmEngine:
         self,
         backend: Backend,
         shape: ModelShape,
-        limits: Limits,
+        limits: ModelLimits,
         tokenizer: Any,
         *,
         budget_bytes: int = GIB,

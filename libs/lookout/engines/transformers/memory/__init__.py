@@ -4,7 +4,7 @@ Only the question's rows run through the layers. In every layer their query sele
 between the prefix and the window; nothing of the question is stored.
 """
 
-from lookout.engines.transformers.memory.answers import AskCost, Evidence, MemoryAnswer, ask
+from lookout.engines.transformers.memory.answers import AskCost, MemoryAnswer, ask
 from lookout.engines.transformers.memory.born import (
     born_block,
     frame_embeddings,
@@ -25,7 +25,6 @@ __all__ = [
     "AskCost",
     "Clock",
     "ClusterReader",
-    "Evidence",
     "LayerContext",
     "LayerTrace",
     "MemoryAnswer",

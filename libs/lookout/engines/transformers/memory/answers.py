@@ -21,7 +21,7 @@ from lookout.engines.transformers.memory.reading import (
     Reader,
 )
 from lookout.engines.transformers.model import LanguageModel
-from lookout.engines.types import EngineError, PositionError
+from lookout.engines.types import EngineError, Evidence, PositionError
 from lookout.memory import (
     HistoryError,
     Predictor,
@@ -34,14 +34,6 @@ from lookout.memory.types import Ints
 
 EVIDENCE = 8
 """Frames named as evidence at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A frame the answer rests on: its stream time, and the share of attention it got."""
-
-    time_us: int
-    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +137,12 @@ def ask(
     moving = Prefetcher(mover(model.device), resident, ahead=predictor is not Predictor.NONE)
     with torch.inference_mode(), moving:
         begun = clock()
-        told: Reader = ClusterReader(
+        reading: Reader = ClusterReader(
             snapshot, settings, moving, traces, predictor=predictor, span=allowed, device=model.device
         )
         if reader is not None:
-            told = reader(traces)
-        state = AskPass(model, snapshot, layout, told, traces, predictor, gathered, observer=observer)
+            reading = reader(traces)
+        state = AskPass(model, snapshot, layout, reading, traces, predictor, gathered, observer=observer)
         last = run_pass(model, state, ids, layout.question)
         rows = model.head.weight.index_select(0, engine._answer_rows)
         pair = torch.nn.functional.linear(last, rows).cpu()

@@ -142,9 +142,8 @@ class AskHandle(Handle):
             out = sdpa(turned, keys, values, bias, scaling)
         else:
             cut = state.keys.shape[1]
-            told = state.bias
             parts = [
-                partial(turned, state.keys, state.values, scaling, told),
+                partial(turned, state.keys, state.values, scaling, state.bias),
                 partial(turned, own, value[0], scaling, bias[:, cut:]),
             ]
             out = merged(parts).transpose(0, 1)

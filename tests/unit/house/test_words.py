@@ -1,0 +1,120 @@
+"""One word for one thing: words that the tree no longer uses, each with the word to use instead.
+
+docs/glossary.md has the words. A word is listed here when it named several things, or when a reader would not
+find it in a textbook.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+#: in code, messages, docs and tests
+INSTEAD = {
+    r"mend(s|ed|ing)?": "reconcile, repair or fix",
+    r"tend(s|ed|ing)?": "supervise",
+    r"calm(s|ed)?": "idle, undisturbed",
+    r"patiently": "retry_until",
+    r"ledgers?": "accounting, coverage",
+    r"vouch(es|ed|ing)?": "say from where the bytes come",
+    r"aloud": "with a message",
+    r"namesakes?": "another process of the same name",
+}
+FOLDERS = (
+    "libs", "services", "examples", "docs", "protos", "tests/unit",
+    "tests/fleet", "tests/bench", "tests/vllm",
+)  # fmt: skip
+#: as names of variables, functions and classes in libs and services
+NAMES = {
+    "most": "limit",
+    "told": "the name of what was read or said",
+    "look": "the verb for what is done: find, update, inspect",
+    "looks": "the plural of what is looked at",
+    "calm": "idle",
+    "Calm": "IdleState",
+    "Look": "BlockChange",
+    "Ledger": "TierAccounting",
+    "patiently": "retry_until",
+    "tend": "supervise",
+    "mend": "reconcile",
+}
+#: drawing has a look of its own: what the picture of a scene looks like
+DRAWN = {"watchbench"}
+
+
+def _texts() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for kind in ("*.py", "*.md", "*.proto", "*.lua"):
+            yield from (ROOT / folder).rglob(kind)
+    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile"))
+
+
+def _own(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    return path != Path(__file__) and "v1" not in parts[:3] and parts[:3] != ("libs", "lookout", "services")
+
+
+@pytest.mark.parametrize("word", INSTEAD)
+def test_an_old_word_is_not_used(word: str) -> None:
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in _texts()
+        if _own(path)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found, f"use {INSTEAD[word]!r} instead:\n" + "\n".join(found)
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name.strip("_"), node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg.strip("_"), node.lineno
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield (node.id if isinstance(node, ast.Name) else node.attr).strip("_"), node.lineno
+
+
+def test_an_old_name_is_not_used() -> None:
+    wrong = []
+    for path in [*(ROOT / "libs").rglob("*.py"), *(ROOT / "services").rglob("*.py")]:
+        if not _own(path) or DRAWN & set(path.parts):
+            continue
+        for name, line in _names(ast.parse(path.read_text())):
+            if name in NAMES:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {name}, use {NAMES[name]!r} instead")
+    assert not wrong, "\n".join(wrong)
+
+
+#: what two rooms export under one name, and why that may stay
+SHARED = {
+    "pack_mask": "the same function, exported twice",
+    "unpack_mask": "the same function, exported twice",
+    "main": "an entry point",
+    "PRESETS": "of pruning and of windows, each with its room's name in front",
+    "Answer": "of one window (engines), of a whole recording (analysis)",
+    "Verdict": "as the rules see it, as the pipeline yields it",
+}
+
+
+def test_two_rooms_export_no_two_things_under_one_name() -> None:
+    rooms = defaultdict(list)
+    home = ROOT / "libs/lookout"
+    for path in [*home.glob("*/__init__.py"), *home.glob("*.py")]:
+        if path == home / "__init__.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                for name in ast.literal_eval(node.value):
+                    rooms[name].append(str(path.relative_to(home)))
+    twice = {name: where for name, where in rooms.items() if len(where) > 1}
+    assert twice.keys() == SHARED.keys()

@@ -101,7 +101,7 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(clip: Path) -> None:
     out, said = first.communicate(timeout=60)
     assert first.returncode == 130
     assert out == ""
-    assert "to go on" in said
+    assert "to continue" in said
     assert "Traceback" not in said
     done = next(journal.glob("*.jsonl")).read_text().splitlines()
     second = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -104,7 +104,7 @@ def test_a_table_that_contradicts_itself_is_refused(file: Path, monkeypatch: pyt
         return dataclasses.replace(found, table=dataclasses.replace(found.table, pts=np.zeros(3, np.int64)))
 
     monkeypatch.setattr(SandboxPool, "recording_table", made_up)
-    with pytest.raises(CodecError, match="contradicts itself"):
+    with pytest.raises(CodecError, match="is inconsistent"):
         SandboxedReader(file, workers=1)
 
 

@@ -83,7 +83,7 @@ def test_a_store_of_this_process_hands_its_array_over(fleet: Fleet) -> None:
     end = TensorService(pod.store).host(pod.address)
     try:
         assert np.shares_memory(client.fetch(filled, RECORD).array, sent)
-        with pytest.raises(TensorUnavailableError, match="not here"):
+        with pytest.raises(TensorUnavailableError, match="not in this store"):
             Peers(fleet.settings).get(pod.address, ref("y"))
     finally:
         end()

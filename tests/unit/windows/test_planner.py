@@ -349,7 +349,7 @@ def test_bad_blocks_and_settings_are_refused() -> None:
         planner.plan([])
     with pytest.raises(WindowError, match="not consecutive"):
         planner.plan([block(0), block(2)])
-    with pytest.raises(WindowError, match="several streams"):
+    with pytest.raises(WindowError, match="blocks of one stream"):
         planner.plan([block(0), block(1, stream="b/0")])
     with pytest.raises(WindowError, match="a window has 2"):
         planner.plan([block(0), block(1), block(2)])

@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from lookout.codec import VideoReader
 from tests.bench.plots import Bars, Lines, bar_chart, line_chart
+from tests.bench.results import Results
 from tests.conftest import find_footage
 
 SIZE = (448, 448)
@@ -340,27 +341,6 @@ def main() -> int:
         draw(options.plot, [Row(**row) for row in summary["cases"]], summary["gaps"])
     print(json.dumps(summary))
     return 0 if not summary["missing"] else 3
-
-
-class Results:
-    """Finished measurements by name, in a file of JSON lines."""
-
-    def __init__(self, path: Path, *, fresh: bool) -> None:
-        self.path = path
-        self.found: dict[str, Any] = {}
-        if fresh:
-            path.unlink(missing_ok=True)
-        if path.exists():
-            for line in path.read_text().splitlines():
-                name, value = json.loads(line)
-                self.found[name] = value
-
-    def add(self, name: str, value: object) -> None:
-        """Keep a measurement."""
-        self.found[name] = value
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps([name, value]) + "\n")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from lookout.engines import EngineError, PlanError, Question
 from lookout.engines.transformers import load_engine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.recordings import GroupPlan, GroupPlanner, PrefillSettings, RecordingError, Score, grouped
 from lookout.windows import EncodedFrame, PositionRangeError
+from tests.meter import Meter
 from tests.tiny_models import FAMILIES, checkpoint
 from tests.unit.engines.scenes import engine
 from tests.unit.recordings import oracle
@@ -248,38 +246,6 @@ def test_nothing_is_read_back_from_the_device() -> None:
         assert run.kv.keys[0].device.type == "meta"
     with pytest.raises((NotImplementedError, RuntimeError)):
         run.ask([ASKED])
-
-
-class Meter(TorchDispatchMode):
-    """The most bytes of tensors alive at once among those made under it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive = self.peak = 0
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, torch.Tensor):
-                self.take(each)
-        return out
-
-    def take(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        name = storage._cdata
-        if name in self.seen:
-            return
-        size = storage.nbytes()
-        self.seen.add(name)
-        self.alive += size
-        self.peak = max(self.peak, self.alive)
-
-        def gone() -> None:
-            self.alive -= size
-            self.seen.discard(name)
-
-        weakref.finalize(storage, gone)
 
 
 def test_activations_fall_with_groups_and_kv_with_rho() -> None:

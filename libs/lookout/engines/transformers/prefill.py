@@ -410,15 +410,19 @@ class GroupPrefill:
         )
 
     def _chunks(self, before: int, count: int) -> list[Chunk]:
-        """The group's rows in pieces, each of which reads no key behind its last row."""
-        if before == 0 and count:
-            return [Chunk(0, count, count, None)]
+        """The group's rows in pieces, each of which reads no key behind its last row.
+
+        Accelerators align a causal call to the last row and need no mask. CPU kernels need one; all pieces
+        read the same, from its lower right corner, so that it never has more rows than a piece."""
+        if count and (before == 0 or self.model.device.type != "cpu"):
+            return [Chunk(0, count, before + count, None)]
+        total, rows = before + count, min(CHUNK, count)
+        band = additive(torch.ones(rows, total, dtype=torch.bool).tril(total - rows), self.model.dtype)
         out = []
-        places = torch.arange(before + count, device=self.model.device)
         for start in range(0, count, CHUNK):
             stop = min(count, start + CHUNK)
-            seen = places[None, : before + stop] <= before + places[start:stop, None]
-            out.append(Chunk(start, stop, before + stop, additive(seen, self.model.dtype)))
+            mask = band[rows - (stop - start) :, count - stop :]
+            out.append(Chunk(start, stop, before + stop, mask))
         return out
 
     def _run(self, state: _GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:

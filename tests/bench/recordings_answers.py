@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from lookout import models
-from lookout.analysis import AnalysisSettings, Analyzer
+from lookout.analysis import AnalysisSettings, Analyzer, encode
 from lookout.codec import FileFrame
 from lookout.codec.types import Picture
 from lookout.engines import Question
@@ -59,8 +59,8 @@ def clip_of(analyzer: Analyzer, seed: int) -> Clip:
     ]
     yes, known = answers(scenes.observe(scene, times).truth)
     truth = torch.where(known[0, -1], yes[0, -1].float(), torch.nan).numpy()
-    whole = analyzer.encode(frames, AnalysisSettings(fps=1 / STEP_S), None).frames
-    fewer = analyzer.encode(frames, AnalysisSettings(fps=1 / STEP_S, prune=True), None).frames
+    whole = encode(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S), None).frames
+    fewer = encode(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S, prune=True), None).frames
     return Clip(whole, fewer, truth)
 
 

@@ -1,0 +1,29 @@
+"""Questions about a recording, answered much faster than it plays (QuickVideo as a whole).
+
+A recording is cut into parts of as many frames as the model reads at once. A part is prefilled group by group
+while later frames are decoded, and every question is asked at its end: any number of questions cost one
+prefill. Parts are independent and plain data, so a job is the same call with some of them.
+"""
+
+from lookout.analysis.analyzer import Analyzer
+from lookout.analysis.encoding import Encoded, encode
+from lookout.analysis.journal import Journal
+from lookout.analysis.recording import analyze
+from lookout.analysis.results import Analysis, Answer, Part, PartAnswer, PartResult, Progress
+from lookout.analysis.settings import AnalysisError, AnalysisSettings
+
+__all__ = [
+    "Analysis",
+    "AnalysisError",
+    "AnalysisSettings",
+    "Analyzer",
+    "Answer",
+    "Encoded",
+    "Journal",
+    "Part",
+    "PartAnswer",
+    "PartResult",
+    "Progress",
+    "analyze",
+    "encode",
+]

@@ -1,0 +1,166 @@
+"""A model that is ready to analyse recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lookout import models
+from lookout.analysis.results import Part, PartResult, Progress
+from lookout.analysis.run import Model, PartsRun
+from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
+from lookout.codec import RecordingReader, Sampling
+from lookout.codec.table import Pick
+from lookout.engines import Question
+from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
+from lookout.vision import Tower, load_tower
+
+QUESTION_ROOM = 512
+"""Positions kept free for a question and its answer."""
+
+
+class Analyzer:
+    """A model, ready to analyse recordings. Calls take turns.
+
+    Args:
+        model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
+        device: Where it runs.
+
+    Raises:
+        LookoutError: The model does not load.
+    """
+
+    def __init__(self, model: Path | str | None = None, *, device: str = "cpu") -> None:
+        self.folder = models.find_model(model)
+        self.tower: Tower = load_tower(self.folder, device=device)
+        self.engine: TransformersEngine = load_engine(self.folder, device)
+
+    def close(self) -> None:
+        """Free the model."""
+        self.engine.close()
+
+    @property
+    def digest(self) -> str:
+        """Names the checkpoint: its configuration, and the size and time of its files."""
+        state = hashlib.blake2b((self.folder / "config.json").read_bytes(), digest_size=12)
+        for path in sorted(self.folder.glob("*.safetensors")):
+            found = path.stat()
+            state.update(f"{path.name} {found.st_size} {found.st_mtime_ns}".encode())
+        return state.hexdigest()
+
+    def part_frames(self, settings: AnalysisSettings) -> int:
+        """Samples of a part: what the settings say, what the model was trained for, or what it can count.
+
+        Raises:
+            AnalysisError: The model cannot count one frame.
+        """
+        if settings.part_frames is not None:
+            return settings.part_frames
+        trained = trained_frames(self.folder)
+        if trained is not None:
+            return trained
+        rule, layout = self.engine.layout.positions, self.engine.layout
+        room = rule.limit - len(layout.prefix) - QUESTION_ROOM
+        planner = self.planner(settings)
+        rows = planner.rows(1, self.tower.grid.tokens) - len(layout.prefix)
+        each = rows / self.tower.grid.temporal
+        if rule.kind == "qwen2_5_vl":
+            each = max(rule.ticks_per_second / settings.fps, 1e-3)
+        elif rule.kind == "qwen3_vl":
+            grid = self.tower.grid
+            each = (rows - grid.tokens + max(grid.group_rows, grid.group_cols)) / grid.temporal
+        if room < each:
+            raise AnalysisError(f"{self.folder} counts only to {rule.limit}: too little for one frame")
+        return min(PART_FRAMES, int(room / each))
+
+    def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
+        """The planner of a part of at most so many frames."""
+        return GroupPlanner(self.engine.layout, settings.prefill, frames, frames / settings.fps)
+
+    def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
+        """The samples of a recording, and the parts they are cut into.
+
+        Raises:
+            AnalysisError: The range holds no sample.
+        """
+        end = None if settings.end_s is None else round(settings.end_s * 1e6)
+        picks = reader.picks(settings.fps, start_us=round(settings.start_s * 1e6), end_us=end)
+        if not picks:
+            raise AnalysisError(
+                f"{reader.facts.name} has no frame from {settings.start_s:g} s to {settings.end_s} s; "
+                f"it lasts {reader.facts.duration_us / 1e6:g} s"
+            )
+        size = self.part_frames(settings)
+        out = []
+        for number, first in enumerate(range(0, len(picks), size)):
+            stop = min(len(picks), first + size)
+            last = picks[stop].time_us if stop < len(picks) else min(reader.facts.duration_us, end or 1 << 60)
+            out.append(Part(number, first, stop, picks[first].time_us / 1e6, last / 1e6))
+        return picks, out
+
+    def run(
+        self,
+        reader: RecordingReader,
+        questions: Sequence[Question],
+        settings: AnalysisSettings | None = None,
+        *,
+        parts: Sequence[Part] | None = None,
+        on_part: Callable[[PartResult], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        begun: float | None = None,
+    ) -> tuple[list[PartResult], Timings, Sampling]:
+        """Answer all questions for some parts of a recording.
+
+        Args:
+            reader: The recording.
+            questions: Yes/no questions.
+            settings: How.
+            parts: Which of `self.parts(...)`, in order; None: all.
+            on_part: Called with every part as soon as it is answered.
+            progress: Called after every group.
+            begun: `time.perf_counter()` before the recording was opened, for the timings.
+
+        Returns:
+            The parts' results, the timings, and the sampling, which knows its work and gaps.
+        """
+        how = settings or AnalysisSettings()
+        begun = time.perf_counter() if begun is None else begun
+        picks, whole = self.parts(reader, how)
+        chosen = whole if parts is None else list(parts)
+        wanted = [pick for part in chosen for pick in picks[part.first : part.stop]]
+        sampling = reader.sample(
+            picks=wanted,
+            size=(self.tower.grid.height, self.tower.grid.width),
+            fit=how.fit,
+            threads=how.threads,
+            lookahead=max(how.prefill.group_frames * (1 + how.waiting), 8),
+        )
+        longest = max((part.stop - part.first for part in chosen), default=1)
+        planner = self.planner(how, longest)
+        model = Model(self.tower, self.engine)
+        state = PartsRun(model, planner, questions, how, chosen, on_part, progress)
+        start = time.perf_counter() - begun
+        with sampling:
+            _, timings = run_groups(
+                state.groups(sampling),
+                state.take,
+                mode=how.mode,
+                waiting=how.waiting,
+                start_s=start,
+                busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
+            )
+        return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
+
+
+def trained_frames(folder: Path) -> int | None:
+    """The frames of the windows that a checkpoint of `watchbench` was trained on; None for other models."""
+    path = folder / "watchbench.json"
+    if not path.is_file():
+        return None
+    frames = json.loads(path.read_text()).get("questions", {}).get("frames")
+    return int(frames) if frames else None

@@ -1,0 +1,72 @@
+"""Finished parts of a request in a file, so that a run that was stopped goes on behind them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lookout.analysis.results import PartResult
+from lookout.analysis.settings import AnalysisSettings
+from lookout.codec import RecordingReader
+from lookout.engines import Question
+from lookout.recordings import Mode
+
+
+class Journal:
+    """Finished parts of one request, one JSON object a line behind a line that names the request.
+
+    A line that a stopped run left half written is ignored; another request's journal is begun anew.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = path, identity
+
+    def read(self) -> dict[int, PartResult]:
+        """The parts that are finished, by number. Begins the file where it is missing or another's."""
+        lines = self._lines()
+        if not lines or lines[0].get("request") != self.identity:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps({"request": self.identity}) + "\n")
+            return {}
+        found = [PartResult.from_dict(line) for line in lines[1:]]
+        kept = [json.dumps(lines[0]), *(json.dumps(result.to_dict()) for result in found)]
+        self.path.write_text("\n".join(kept) + "\n")
+        return {result.part.number: result for result in found}
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The whole lines of the file."""
+        lines: list[dict[str, Any]] = []
+        if self.path.is_file():
+            for line in self.path.read_text().splitlines():
+                try:
+                    lines.append(json.loads(line))
+                except json.JSONDecodeError:
+                    break
+        return lines
+
+    def add(self, result: PartResult) -> None:
+        """Remember a part."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(result.to_dict()) + "\n")
+            file.flush()
+
+
+def identity_of(
+    model: str, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
+) -> str:
+    """Names a request: the model's digest, recording, questions, and the settings that change answers."""
+    same = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
+    table = reader.table
+    state = hashlib.blake2b(digest_size=16)
+    state.update(repr((model, [(q.text, q.describe) for q in questions])).encode())
+    state.update(repr(same).encode())
+    state.update(repr(reader.facts).encode())
+    for array in (table.pts, table.size):
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()

@@ -1,0 +1,117 @@
+"""Questions about a whole recording: all its parts, those that are finished already left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lookout.analysis.analyzer import Analyzer
+from lookout.analysis.journal import Journal, identity_of
+from lookout.analysis.results import Analysis, PartResult, Progress, answer_of
+from lookout.analysis.settings import AnalysisError, AnalysisSettings, with_options
+from lookout.codec import Gap, RecordingReader, Source, open_recording
+from lookout.engines import Question
+from lookout.recordings import Timings
+
+
+def analyze(
+    source: str | os.PathLike[str] | bytes | Source,
+    questions: Sequence[str],
+    *,
+    model: Path | str | None = None,
+    device: str = "cpu",
+    settings: AnalysisSettings | None = None,
+    journal: Path | None = None,
+    on_part: Callable[[PartResult], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    analyzer: Analyzer | None = None,
+    sandbox: bool = False,
+    **options: Any,
+) -> Analysis:
+    """Ask questions about a recording.
+
+    Example:
+        >>> found = lookout.analyze("garden.mp4", ["Is a person in view?"], fps=1)
+        >>> for answer in found.answers:
+        ...     print(answer.question, answer.p_yes, answer.seen_s)
+
+    Args:
+        source: A path, an http(s) URL, bytes, or a `Source`.
+        questions: Yes/no questions; together they cost one prefill.
+        model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
+        device: Where the model runs.
+        settings: How; `options` replace some of its fields, `rho`, `score` and `group_frames` those of its
+            `prefill`.
+        journal: File that remembers finished parts: a run that was stopped goes on behind them.
+        on_part: Called with every part as soon as it is answered.
+        progress: Called after every group.
+        analyzer: A model that is loaded already.
+        sandbox: Decode in sandboxed processes: for files from unknown sources.
+
+    Raises:
+        AnalysisError: The request makes no sense.
+        CodecError: The recording cannot be read.
+    """
+    begun = time.perf_counter()
+    if not questions or not all(text.strip() for text in questions):
+        raise AnalysisError("ask at least one question, and none that is empty")
+    how = with_options(settings or AnalysisSettings(), options)
+    mine = analyzer or Analyzer(model, device=device)
+    asked = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
+    loaded = time.perf_counter()
+    try:
+        with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
+            return _analyzed(mine, reader, asked, how, journal, on_part, progress, begun, loaded)
+    finally:
+        if analyzer is None:
+            mine.close()
+
+
+def _analyzed(  # noqa: PLR0917
+    analyzer: Analyzer,
+    reader: RecordingReader,
+    questions: Sequence[Question],
+    settings: AnalysisSettings,
+    journal: Path | None,
+    on_part: Callable[[PartResult], None] | None,
+    progress: Callable[[Progress], None] | None,
+    begun: float,
+    loaded: float,
+) -> Analysis:
+    _, parts = analyzer.parts(reader, settings)
+    book = Journal(journal, identity_of(analyzer.digest, reader, questions, settings)) if journal else None
+    known = book.read() if book is not None else {}
+    left = [part for part in parts if part.number not in known]
+
+    def finished(result: PartResult) -> None:
+        known[result.part.number] = result
+        if book is not None:
+            book.add(result)
+        if on_part is not None:
+            on_part(result)
+
+    timings: Timings | None = None
+    gaps: tuple[Gap, ...] = ()
+    work: dict[str, int] = {}
+    if left:
+        _, timings, sampling = analyzer.run(
+            reader, questions, settings, parts=left, on_part=finished, progress=progress, begun=loaded
+        )
+        gaps, work = sampling.gaps, dataclasses.asdict(sampling.work)
+    results = tuple(known[part.number] for part in parts)
+    return Analysis(
+        source=reader.facts.name,
+        seconds=reader.facts.duration_us / 1e6,
+        frames=reader.facts.frames,
+        questions=tuple(question.text for question in questions),
+        answers=tuple(answer_of(question, i, results) for i, question in enumerate(questions)),
+        parts=results,
+        gaps=gaps,
+        timings=timings,
+        work=work,
+        wall_s=time.perf_counter() - begun,
+    )

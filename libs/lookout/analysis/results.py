@@ -1,0 +1,174 @@
+"""What an analysis gives: parts and their answers, and the whole; plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookout.codec import CodecError, Gap, Reason
+from lookout.engines import Question
+from lookout.engines.transformers.prefill import RecordingAnswer
+from lookout.recordings import Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples [first, stop) of a recording, prefilled and asked alone."""
+
+    number: int
+    first: int
+    stop: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """One question's answer for one part. `seen_s`: (time, share of the answer's attention), best first."""
+
+    question: str
+    p_yes: float
+    text: str | None = None
+    seen_s: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """One part as it came out.
+
+    Attributes:
+        part: Which.
+        frames: Samples that were decoded.
+        answers: In the order of the questions.
+        rows: Prompt rows prefilled.
+        kept: Entries that stayed, per layer and KV head.
+        kv_bytes: KV at the end of the part.
+        flops: FLOPs of prefill and questions, by stage.
+        tokens: Visual tokens that were encoded.
+        tokens_total: Visual tokens of whole frames.
+    """
+
+    part: Part
+    frames: int
+    answers: tuple[PartAnswer, ...]
+    rows: int = 0
+    kept: int = 0
+    kv_bytes: int = 0
+    flops: Mapping[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    tokens_total: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PartResult:
+        """From JSON."""
+        answers = tuple(
+            PartAnswer(a["question"], a["p_yes"], a["text"], tuple((t, s) for t, s in a["seen_s"]))
+            for a in data["answers"]
+        )
+        return cls(**{**data, "part": Part(**data["part"]), "answers": answers})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question about the whole recording.
+
+    Attributes:
+        question: The question.
+        p_yes: The largest probability of any part.
+        part: The part it comes from.
+        start_s: That part's begin.
+        end_s: That part's end.
+        seen_s: The times it rests on, with their share of the answer's attention.
+        yes_s: Ranges of parts whose probability is above a half.
+        text: A description, where asked for and the answer is Yes.
+    """
+
+    question: str
+    p_yes: float
+    part: int
+    start_s: float
+    end_s: float
+    seen_s: tuple[tuple[float, float], ...]
+    yes_s: tuple[tuple[float, float], ...]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything about a recording that was asked.
+
+    Attributes:
+        source: Path or URL.
+        seconds: Length of the recording.
+        frames: Frames of the recording.
+        questions: What was asked.
+        answers: In the order of the questions.
+        parts: Every part, in order.
+        gaps: What could not be decoded.
+        timings: t_dec, t_prefill, t_total, Equation 3's bound and the efficiency of this run; None where no
+            part was left to do.
+        work: What decoding did: packets, frames decoded, and so on.
+        wall_s: Seconds of this run.
+        complete: False where the run was stopped.
+    """
+
+    source: str
+    seconds: float
+    frames: int
+    questions: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    parts: tuple[PartResult, ...]
+    gaps: tuple[Gap, ...] = ()
+    timings: Timings | None = None
+    work: Mapping[str, int] = field(default_factory=dict)
+    wall_s: float = 0.0
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        out = dataclasses.asdict(self)
+        out["timings"] = None if self.timings is None else self.timings.summary()
+        out["parts"] = [part.to_dict() for part in self.parts]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. `decoded`, `prefilled`: samples; `samples`, `parts`: in all; `done`: parts."""
+
+    decoded: int
+    prefilled: int
+    done: int
+    samples: int
+    parts: int
+
+
+def part_answer(found: RecordingAnswer) -> PartAnswer:
+    """A part's answer, as the engine gave it."""
+    seen = tuple((each.time_us / 1e6, each.share) for each in found.evidence)
+    return PartAnswer(found.answer.question, found.answer.p_yes, found.answer.text, seen)
+
+
+def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> Answer:
+    """One question over all parts: the part of the largest probability, and all that say Yes."""
+    answered = [(result.answers[place], result.part) for result in results if result.answers]
+    if not answered:
+        raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")
+    best, part = max(answered, key=lambda each: each[0].p_yes)
+    yes: list[tuple[float, float]] = []
+    for said, where in answered:
+        if said.p_yes <= 0.5:
+            continue
+        if yes and abs(yes[-1][1] - where.start_s) < 1e-6:
+            yes[-1] = (yes[-1][0], where.end_s)
+        else:
+            yes.append((where.start_s, where.end_s))
+    return Answer(
+        question.text, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
+    )

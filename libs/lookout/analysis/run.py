@@ -1,0 +1,165 @@
+"""One run over some parts of a recording: decoded frames in groups, groups prefilled, parts answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lookout.analysis.encoding import encode
+from lookout.analysis.results import Part, PartResult, Progress, part_answer
+from lookout.analysis.settings import AnalysisSettings
+from lookout.codec import FileFrame, Sampling
+from lookout.engines import Question
+from lookout.engines.transformers import TransformersEngine
+from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.pruning import Carry
+from lookout.recordings import GroupPlanner
+from lookout.vision import Tower
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A loaded model."""
+
+    tower: Tower
+    engine: TransformersEngine
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Frames on their way from the decoder to the prefill; `ends`: the last group of its part."""
+
+    part: Part
+    frames: list[FileFrame]
+    ends: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """The part that is being prefilled."""
+
+    part: Part
+    prefill: GroupPrefill
+    carry: Carry | None = None
+    frames: int = 0
+    tokens: int = 0
+    tokens_total: int = 0
+    vision_flops: int = 0
+    prefill_flops: int = 0
+
+
+class PartsRun:
+    """The state of one run: groups from frames, parts from groups.
+
+    Args:
+        model: Tower and engine.
+        planner: Plans groups of a part.
+        questions: Asked at the end of every part.
+        settings: How.
+        parts: Which, in order.
+        on_part: Called with every part as soon as it is answered.
+        progress: Called after every group.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        model: Model,
+        planner: GroupPlanner,
+        questions: Sequence[Question],
+        settings: AnalysisSettings,
+        parts: Sequence[Part],
+        on_part: Callable[[PartResult], None] | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.model, self.questions, self.settings, self.parts = model, questions, settings, parts
+        self.results: list[PartResult] = []
+        self.answer_s = 0.0
+        self._on_part, self._progress = on_part, progress
+        self._open: _Open | None = None
+        self._decoded = self._prefilled = 0
+        self._samples = sum(part.stop - part.first for part in parts)
+        self._planner = planner
+
+    def groups(self, sampling: Sampling) -> Iterator[Group]:
+        """Groups of decoded frames; every part ends with a group, an empty one where frames are missing."""
+        size = self.settings.prefill.group_frames * self.model.tower.grid.temporal
+        frames = iter(sampling)
+        held: list[FileFrame] = []
+        following = next(frames, None)
+        position = 0
+        for part in self.parts:
+            stop = position + part.stop - part.first
+            while following is not None and following.position < stop:
+                held.append(following)
+                self._decoded += 1
+                following = next(frames, None)
+                more = following is not None and following.position < stop
+                if len(held) == size and more:
+                    yield Group(part, held, ends=False)
+                    held = []
+            yield Group(part, held, ends=True)
+            held, position = [], stop
+
+    def take(self, group: Group) -> None:
+        """Encode and prefill a group; answer at the end of a part."""
+        if group.frames:
+            self._add(group)
+        self._prefilled += len(group.frames)
+        if group.ends:
+            self._finish(group.part)
+        if self._progress is not None:
+            self._progress(
+                Progress(self._decoded, self._prefilled, len(self.results), self._samples, len(self.parts))
+            )
+
+    def _add(self, group: Group) -> None:
+        tokens = self.model.tower.grid.tokens
+        if self._open is None:
+            count = group.part.stop - group.part.first
+            prefill = GroupPrefill(
+                self.model.engine,
+                self.settings.prefill,
+                questions=self.questions,
+                expected_rows=self._planner.rows(-(-count // self.model.tower.grid.temporal), tokens),
+            )
+            self._open = _Open(group.part, prefill)
+        state = self._open
+        found = encode(self.model.tower, group.frames, self.settings, state.carry)
+        plan = self._planner.plan(str(group.part.number), found.frames, state.prefill.last)
+        cost = state.prefill.add(plan, found.frames)
+        state.carry = found.carry
+        state.frames += len(group.frames)
+        state.tokens += sum(len(frame.kept) for frame in found.frames)
+        state.tokens_total += tokens * len(found.frames)
+        state.vision_flops += found.flops
+        state.prefill_flops += cost.flops
+
+    def _finish(self, part: Part) -> None:
+        state, self._open = self._open, None
+        if state is None:  # no frame of it could be decoded
+            self._deliver(PartResult(part, 0, ()))
+            return
+        begun = time.perf_counter()
+        answers, flops = state.prefill.ask(self.questions, evidence=self.settings.evidence)
+        self.answer_s += time.perf_counter() - begun
+        last = state.prefill.last
+        assert last is not None
+        self._deliver(
+            PartResult(
+                part=part,
+                frames=state.frames,
+                answers=tuple(part_answer(answer) for answer in answers),
+                rows=last.before + last.rows,
+                kept=state.prefill.kv.rows,
+                kv_bytes=state.prefill.kv.kv_bytes,
+                flops={"vision": state.vision_flops, "prefill": state.prefill_flops, "questions": flops},
+                tokens=state.tokens,
+                tokens_total=state.tokens_total,
+            )
+        )
+
+    def _deliver(self, result: PartResult) -> None:
+        self.results.append(result)
+        if self._on_part is not None:
+            self._on_part(result)

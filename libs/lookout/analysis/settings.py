@@ -1,0 +1,84 @@
+"""How a recording is analysed: plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookout.codec import Fit
+from lookout.errors import LookoutError
+from lookout.recordings import Mode, PrefillSettings, Score
+
+PART_FRAMES = 768
+"""Samples of a part at most, unless more are asked for: what Qwen's own processors read at once."""
+
+
+class AnalysisError(LookoutError, ValueError):
+    """A request that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisSettings:
+    """How a recording is analysed: plain data.
+
+    Attributes:
+        fps: Samples a second.
+        start_s: Begin of the time range, in seconds since the first frame.
+        end_s: End of the time range, excluded; None: to the end.
+        prefill: Groups, and which KV entries stay.
+        part_frames: Samples of a part; None: as many as the model was trained for, or can count, but no more
+            than `PART_FRAMES`.
+        prune: Encode only the patches that changed since they were last encoded; False: all.
+        stride_frames: With `prune`, every so many samples one is encoded whole.
+        mode: How decoding and prefill share the time.
+        waiting: Groups that may wait for the prefill.
+        threads: Decoding threads; None: the machine's cores.
+        fit: How a picture meets the model's input.
+        evidence: So many times are named per answer.
+        describe: Up to so many tokens of text for every answer that is Yes.
+    """
+
+    fps: float = 2.0
+    start_s: float = 0.0
+    end_s: float | None = None
+    prefill: PrefillSettings = field(default_factory=PrefillSettings)
+    part_frames: int | None = None
+    prune: bool = False
+    stride_frames: int = 4
+    mode: Mode = Mode.OVERLAPPED
+    waiting: int = 2
+    threads: int | None = None
+    fit: Fit = Fit.STRETCH
+    evidence: int = 3
+    describe: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fps <= 1000:
+            raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
+        if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
+            raise AnalysisError(f"the range from {self.start_s:g} s to {self.end_s} s is empty")
+        if min(self.part_frames or 1, self.stride_frames, self.waiting) < 1:
+            raise AnalysisError("part_frames, stride_frames and waiting must be at least 1")
+
+
+def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
+    """Settings with some fields replaced, those of `prefill` by their own names.
+
+    Raises:
+        AnalysisError: There is no such field.
+    """
+    inner = {f.name for f in dataclasses.fields(PrefillSettings)}
+    outer = {f.name for f in dataclasses.fields(AnalysisSettings)}
+    unknown = sorted(set(options) - inner - outer)
+    if unknown:
+        raise AnalysisError(
+            f"no setting is called {unknown[0]!r}; there are {', '.join(sorted(inner | outer))}"
+        )
+    prefill = {name: value for name, value in options.items() if name in inner}
+    if "score" in prefill:
+        prefill["score"] = Score(prefill["score"])
+    rest = {name: value for name, value in options.items() if name in outer}
+    chosen = dataclasses.replace(settings, **rest)
+    return dataclasses.replace(chosen, prefill=dataclasses.replace(chosen.prefill, **prefill))

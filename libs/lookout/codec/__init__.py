@@ -40,27 +40,29 @@ from lookout.codec.vectors import joined
 if TYPE_CHECKING:
     from lookout.codec.cutting import cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
+    from lookout.codec.opening import open_recording
     from lookout.codec.parallel import FileDecoder, FileFrame
-    from lookout.codec.reader import Gap, RecordingFacts, RecordingReader, Samples, Sampling, VideoReader
-    from lookout.codec.sandboxed import SandboxedReader, open_recording
+    from lookout.codec.reader import VideoReader
+    from lookout.codec.recording import Gap, RecordingFacts, RecordingReader, Samples, Sampling
+    from lookout.codec.sandboxed import SandboxedReader
     from lookout.codec.source import Source, UrlSource
 
 _NEEDS_FFMPEG = {
     "Decoder": "decoder",
     "FileDecoder": "parallel",
     "FileFrame": "parallel",
-    "Gap": "reader",
-    "RecordingFacts": "reader",
-    "RecordingReader": "reader",
-    "Samples": "reader",
-    "Sampling": "reader",
+    "Gap": "recording",
+    "RecordingFacts": "recording",
+    "RecordingReader": "recording",
+    "Samples": "recording",
+    "Sampling": "recording",
     "SandboxedReader": "sandboxed",
     "SoftwareDecoder": "decoder",
     "Source": "source",
     "UrlSource": "source",
     "VideoReader": "reader",
     "cut": "cutting",
-    "open_recording": "sandboxed",
+    "open_recording": "opening",
 }
 
 __all__ = [

@@ -38,7 +38,7 @@ RESULT_CLASSES = frozenset(
     + [("lookout.codec.geometry", "Geometry"), ("lookout.codec.inspection", "Inspection")]
     + [("lookout.codec.recording_jobs", name) for name in ("TableResult", "SampleResult")]
     + [("lookout.codec.parallel", "FileFrame"), ("lookout.codec.parallel", "Work")]
-    + [("lookout.codec.reader", "RecordingFacts"), ("lookout.codec.table", "FrameTable")]
+    + [("lookout.codec.recording", "RecordingFacts"), ("lookout.codec.table", "FrameTable")]
     + [("fractions", "Fraction"), ("numpy", "dtype"), ("numpy", "ndarray")]
     + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]
     + [(f"{core}.multiarray", "_reconstruct") for core in _NUMPY]

@@ -27,7 +27,7 @@ from lookout.codec.ring import Delivery, Ring, Sample
 from lookout.codec.sample_index import indexed_table
 from lookout.codec.sampling import SamplingGrid
 from lookout.codec.source import Source, open_video, source_of
-from lookout.codec.table import FrameTable, PacketRange, Pick, plan_ranges, share_out
+from lookout.codec.table import FrameTable, PacketRange, Pick, intervals_of, plan_ranges, share_out
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
 
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
@@ -170,8 +170,7 @@ class FileDecoder:
         self.parallel = self.table.ordered and bool(self.table.clean.any())
         self.work = Work(packets=len(self.table))
         self.missing: list[Pick] = []
-        # An interval waits in memory as packets: keep it to some hundred pictures.
-        self._intervals = intervals or max(4 * threads, len(self.table) // 256)
+        self._intervals = intervals or intervals_of(self.table, threads)
         self._ring = Ring(len(self.picks), lookahead)
         self._threads: list[threading.Thread] = []
         self._ready: Queue[_Interval | None] = Queue(maxsize=threads)

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 from lookout.codec.container import ByteSource
 from lookout.codec.geometry import Fit
 from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work, scanned
-from lookout.codec.reader import RecordingFacts, facts_of, first_size
+from lookout.codec.recording import RecordingFacts, facts_of, first_size
 from lookout.codec.source import FileSource, Source
 from lookout.codec.table import FrameTable, Pick
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from lookout.codec.geometry import Fit
 from lookout.codec.parallel import FileFrame, Work
-from lookout.codec.reader import Gap, RecordingFacts, RecordingReader, Sampling, VideoReader, gaps_of
+from lookout.codec.recording import UNDECODABLE, Gap, RecordingFacts, RecordingReader, Sampling, gaps_of
 from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
 from lookout.codec.sandbox import SandboxPool, SandboxSettings
-from lookout.codec.source import FileSource, Source, UrlSource, source_of
-from lookout.codec.table import Pick, plan_ranges, share_out
+from lookout.codec.table import Pick, intervals_of, plan_ranges, share_out
 from lookout.codec.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
@@ -85,7 +82,7 @@ class SandboxedReader(RecordingReader):
         lookahead: int,
         intervals: int | None,
     ) -> Sampling:
-        count = intervals or max(4 * self.workers, len(self.table) // 256)
+        count = intervals or intervals_of(self.table, self.workers)
         jobs = self._jobs(list(picks), max(1, JOB_BYTES // (3 * size[0] * size[1])), count)
         return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
 
@@ -172,7 +169,7 @@ class SandboxedSampling(Sampling):
 
     def _frames(self, job: Sequence[Pick], result: Future[SampleResult]) -> list[FileFrame]:
         """A job's frames; what is missing is noted."""
-        why = "damaged: no frame could be decoded"
+        why = UNDECODABLE
         frames: dict[int, FileFrame] = {}
         try:
             found = result.result()
@@ -199,51 +196,3 @@ def _check(found: TableResult) -> None:
     lengths = {len(part) for part in (table.pts, table.dts, table.key, table.clean, table.size)}
     if lengths != {found.facts.frames} or min(found.size) < 0:
         raise CodecError(Reason.POISON, "the decoder's table of packets is inconsistent")
-
-
-@contextmanager
-def open_recording(
-    source: str | os.PathLike[str] | bytes | Source,
-    *,
-    sandbox: bool = False,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[RecordingReader]:
-    """A recording, opened for reading.
-
-    Args:
-        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`.
-        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
-            those processes have no sockets.
-        workers: Decoder processes (default: the machine's cores).
-        progress: Called with bytes done and in all while a URL is downloaded.
-
-    Raises:
-        CodecError: It cannot be read.
-    """
-    found = source_of(source)
-    with ExitStack() as opened:
-        if not sandbox:
-            yield opened.enter_context(VideoReader(found))
-            return
-        if isinstance(found, UrlSource):
-            file = opened.enter_context(tempfile.NamedTemporaryFile(prefix="lookout-recording-"))
-            opened.callback(found.close)
-            download(found, file.name, progress)
-            reader = opened.enter_context(SandboxedReader(file.name, workers=workers))
-            reader.facts = dataclasses.replace(reader.facts, name=found.name)
-            yield reader
-            return
-        if not isinstance(found, FileSource):
-            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
-        yield opened.enter_context(SandboxedReader(found.path, workers=workers))
-
-
-def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed."""
-    size = source.size
-    with open(path, "wb") as file:
-        while file.tell() < size:
-            file.write(source.piece(file.tell() // source.piece_bytes))
-            if progress is not None:
-                progress(file.tell(), size)

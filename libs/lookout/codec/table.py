@@ -133,6 +133,12 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
     return runs
 
 
+def intervals_of(table: FrameTable, workers: int) -> int:
+    """Into how many intervals a recording is cut for so many workers. An interval waits in memory as packets:
+    it holds some hundred pictures."""
+    return max(4 * workers, len(table) // 256)
+
+
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
     """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
 

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,16 @@ class TransformersEngine:
         """The token ids that a question adds behind a window."""
         return self._admission.suffix(question)
 
+    def text(self, ids: Sequence[int]) -> str:
+        """Token ids as text, without the tokenizer's control tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """The model for one caller at a time, without gradients: for code that runs its layers itself."""
+        with self._lock, torch.inference_mode():
+            yield
+
     def kv(self, stream: str) -> StreamKV:
         """The KV of a stream, for tests and measurements; raises `StreamLostError`."""
         if stream not in self._streams:
@@ -197,7 +208,7 @@ class TransformersEngine:
         Raises:
             DeviceError: The device failed for good.
         """
-        with self._lock, torch.inference_mode():
+        with self.in_turn():
             if self._broken is not None:
                 raise DeviceError(self._broken)
             return run_batch(requests, self._admit, self._passes)
@@ -499,9 +510,7 @@ class TransformersEngine:
     def _with_texts(self, answer: WindowAnswer, flops: int, texts: dict[int, list[int]]) -> WindowAnswer:
         if not texts:
             return answer
-        decoded = {
-            place: str(self._tokenizer.decode(ids, skip_special_tokens=True)) for place, ids in texts.items()
-        }
+        decoded = {place: self.text(ids) for place, ids in texts.items()}
         answers = tuple(replace(one, text=decoded.get(place)) for place, one in enumerate(answer.answers))
         cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
         return replace(answer, answers=answers, cost=cost)

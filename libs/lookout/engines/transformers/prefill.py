@@ -294,7 +294,7 @@ class GroupPrefill:
         looking = self.settings.score is Score.ATTENTION and plan.kept < plan.rows
         suffixes = self._asked if looking else []
         position = plan.question_position if question_position is None else question_position
-        with self.engine._lock, torch.inference_mode():
+        with self.engine.in_turn():
             self._reserve(plan)
             state = self._pass(plan, suffixes, position)
             hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
@@ -330,7 +330,7 @@ class GroupPrefill:
         if not questions:
             return (), 0
         suffixes = [self.engine.suffix(question.text) for question in questions]
-        with self.engine._lock, torch.inference_mode():
+        with self.engine.in_turn():
             last, attention = self._ask(suffixes, evidence > 0)
             pair = torch.nn.functional.linear(
                 last,
@@ -500,8 +500,7 @@ class GroupPrefill:
                     if len(texts[i]) <= questions[i].describe:
                         still.append(i)
             going = still
-        decode = self.engine._tokenizer.decode
-        return {i: str(decode(ids, skip_special_tokens=True)) for i, ids in texts.items()}, spent
+        return {i: self.engine.text(ids) for i, ids in texts.items()}, spent
 
     def _angles(self, positions: Ints) -> Angles:
         return self.model.rotary.angles(torch.from_numpy(positions).to(self.model.device), self.model.dtype)

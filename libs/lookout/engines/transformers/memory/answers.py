@@ -192,7 +192,7 @@ def _write(  # noqa: PLR0917
         if token in engine.layout.stop:
             return
         ids.append(token)
-        whole = str(engine._tokenizer.decode(ids, skip_special_tokens=True))
+        whole = engine.text(ids)
         piece, shown = whole[len(shown) :], whole
         if on_text is not None and piece:
             on_text(piece)

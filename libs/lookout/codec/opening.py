@@ -1,0 +1,63 @@
+"""A recording by its path or address, in this process or in confined ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from lookout.codec.reader import VideoReader
+from lookout.codec.recording import RecordingReader
+from lookout.codec.sandboxed import SandboxedReader
+from lookout.codec.source import FileSource, Source, UrlSource, source_of
+from lookout.codec.types import CodecError, Reason
+
+
+@contextmanager
+def open_recording(
+    source: str | os.PathLike[str] | bytes | Source,
+    *,
+    sandbox: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[RecordingReader]:
+    """A recording, opened for reading.
+
+    Args:
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`.
+        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
+            those processes have no sockets.
+        workers: Decoder processes (default: the machine's cores).
+        progress: Called with bytes done and in all while a URL is downloaded.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    found = source_of(source)
+    with ExitStack() as opened:
+        if not sandbox:
+            yield opened.enter_context(VideoReader(found))
+            return
+        if isinstance(found, UrlSource):
+            file = opened.enter_context(tempfile.NamedTemporaryFile(prefix="lookout-recording-"))
+            opened.callback(found.close)
+            download(found, file.name, progress)
+            reader = opened.enter_context(SandboxedReader(file.name, workers=workers))
+            reader.facts = dataclasses.replace(reader.facts, name=found.name)
+            yield reader
+            return
+        if not isinstance(found, FileSource):
+            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
+        yield opened.enter_context(SandboxedReader(found.path, workers=workers))
+
+
+def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed."""
+    size = source.size
+    with open(path, "wb") as file:
+        while file.tell() < size:
+            file.write(source.piece(file.tell() // source.piece_bytes))
+            if progress is not None:
+                progress(file.tell(), size)

@@ -1,0 +1,366 @@
+"""What every reader of recordings has in common: choosing frames, reading them, naming what is missing."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from lookout.codec.container import Video, ticks_to_us
+from lookout.codec.geometry import Fit
+from lookout.codec.parallel import FileFrame, Scan, Work
+from lookout.codec.picture import orientation
+from lookout.codec.sampling import SamplingGrid
+from lookout.codec.source import Source, open_video
+from lookout.codec.table import FrameTable, Pick
+from lookout.codec.types import U8, CodecError, Limits, Reason
+
+Progress = Callable[[int, int], None]
+"""Called with samples done and samples in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a recording without samples. Times in microseconds since the first frame."""
+
+    start_us: int
+    end_us: int
+    samples: int
+    reason: str
+
+    @property
+    def start_s(self) -> float:
+        """Begin in seconds."""
+        return self.start_us / 1e6
+
+    @property
+    def end_s(self) -> float:
+        """End in seconds."""
+        return self.end_us / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFacts:
+    """What a recording is, from its packets alone.
+
+    Attributes:
+        name: Path or URL.
+        container: Short name, e.g. mp4.
+        codec: Name of the codec.
+        width: Width of the coded picture in pixels.
+        height: Height of the coded picture in pixels.
+        frames: Packets that hold a frame.
+        keyframes: Frames at which decoding can begin.
+        fps: Nominal frames a second.
+        duration_us: From the first frame to the end of the last.
+        damage: Why the packets end early, if they do.
+        promised_us: Length that the container claims, 0 where it claims none.
+    """
+
+    name: str
+    container: str
+    codec: str
+    width: int
+    height: int
+    frames: int
+    keyframes: int
+    fps: float
+    duration_us: int
+    damage: str = ""
+    promised_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Frames read at once. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n] of the frames;
+    gaps: what could not be decoded (its frames are left out)."""
+
+    pixels: U8
+    times_us: np.ndarray
+    gaps: tuple[Gap, ...]
+
+    def __len__(self) -> int:
+        return len(self.times_us)
+
+
+class RecordingReader(ABC):
+    """Random access to the frames of a recording, however they are decoded.
+
+    Args:
+        facts: What the recording is.
+        table: Its packets in decoding order.
+    """
+
+    def __init__(self, facts: RecordingFacts, table: FrameTable) -> None:
+        self.facts, self.table = facts, table
+        self._order, self._times = table.times()
+        if not self._times:
+            raise CodecError(Reason.NO_FRAMES, f"{facts.name} holds no packet of video")
+
+    def __len__(self) -> int:
+        """Frames of the recording."""
+        return len(self._times)
+
+    @property
+    def times_us(self) -> np.ndarray:
+        """int64 [frames]: time of every frame in presentation order, since the first."""
+        return np.asarray(self._times, np.int64)
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+
+    def picks(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        start_us: int = 0,
+        end_us: int | None = None,
+    ) -> list[Pick]:
+        """The frames that `sample` would give: plain data that can be cut into pieces.
+
+        Args:
+            fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
+            times_us: Explicit times instead: the frames shown then, each once.
+            start_us: Begin of the range.
+            end_us: End of the range, excluded.
+
+        Raises:
+            CodecError: Neither or both of `fps` and `times_us`, or a time outside the recording.
+        """
+        if (fps is None) == (times_us is None):
+            raise CodecError(Reason.REQUEST, "give either fps or times_us")
+        if end_us is not None and end_us <= start_us:
+            raise CodecError(Reason.REQUEST, f"the range ends ({end_us} us) before it begins ({start_us} us)")
+        if fps is not None:
+            if not 0 < fps <= 1e6:
+                raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
+            return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
+        assert times_us is not None
+        shown = np.unique(self._shown(times_us))
+        found = [self._pick(int(index), slot) for slot, index in enumerate(shown)]
+        return [p for p in found if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
+
+    def sample(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        picks: Sequence[Pick] | None = None,
+        size: tuple[int, int] | None = None,
+        fit: Fit = Fit.STRETCH,
+        start_us: int = 0,
+        end_us: int | None = None,
+        threads: int | None = None,
+        lookahead: int = 64,
+        intervals: int | None = None,
+    ) -> Sampling:
+        """The chosen frames, one after the other, while later ones are decoded.
+
+        Args:
+            fps: See `picks`.
+            times_us: See `picks`.
+            picks: Chosen frames, instead of either.
+            size: (height, width) of the frames in pixels (default: the picture's own).
+            fit: How a picture meets a size of another shape.
+            start_us: Begin of the range.
+            end_us: End of the range, excluded.
+            threads: Decoding threads (default: the machine's cores).
+            lookahead: Frames that may wait to be taken.
+            intervals: Into how many parts the decoding is cut (default: by the threads).
+
+        Raises:
+            CodecError: As `picks`.
+        """
+        if picks is None:
+            picks = self.picks(fps, times_us=times_us, start_us=start_us, end_us=end_us)
+        height, width = size or self.size
+        return self._sampling(
+            picks, (height, width), fit, threads or os.cpu_count() or 1, lookahead, intervals
+        )
+
+    @abstractmethod
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        """The chosen frames."""
+
+    def read(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        size: tuple[int, int] | None = None,
+        fit: Fit = Fit.STRETCH,
+        start_us: int = 0,
+        end_us: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Samples:
+        """The chosen frames as one array; with `times_us` one row per time, in the order of the times.
+
+        Args:
+            fps: See `sample`.
+            times_us: See `sample`.
+            size: See `sample`.
+            fit: See `sample`.
+            start_us: See `sample`.
+            end_us: See `sample`.
+            threads: See `sample`.
+            progress: Called after every frame.
+
+        Raises:
+            CodecError: As `picks`.
+        """
+        chosen = self.picks(fps, times_us=times_us, start_us=start_us, end_us=end_us)
+        shape = size or self.size
+        pixels = np.empty((len(chosen), *shape, 3), np.uint8)
+        row_of: dict[int, int] = {}
+        with self.sample(picks=chosen, size=shape, fit=fit, threads=threads) as frames:
+            for row, frame in enumerate(frames):
+                pixels[row] = frame.pixels
+                row_of[frame.index] = row
+                if progress is not None:
+                    progress(frame.position + 1, len(chosen))
+            gaps = frames.gaps
+        order = [pick.index for pick in chosen]
+        if times_us is not None:
+            order = [int(index) for index in self._shown(times_us)]
+        rows = [row_of[index] for index in order if index in row_of]
+        times = self.times_us[[index for index in order if index in row_of]]
+        if rows != list(range(len(chosen))):
+            pixels = pixels[rows]
+        return Samples(pixels, times, gaps)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _shown(self, times_us: Sequence[int]) -> np.ndarray:
+        """Presentation index of the frame shown at each time."""
+        asked = np.asarray(times_us, np.int64)
+        outside = (asked < 0) | (asked >= self.facts.duration_us)
+        if outside.any():
+            wrong = int(asked[outside][0])
+            raise CodecError(
+                Reason.REQUEST,
+                f"{self.facts.name} has no frame at {wrong / 1e6:g} s; "
+                f"it lasts {self.facts.duration_us / 1e6:g} s",
+            )
+        return np.searchsorted(self.times_us, asked, side="right") - 1
+
+    def _pick(self, index: int, slot: int) -> Pick:
+        return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
+
+
+class Sampling(ABC):
+    """Sampled frames in order; iterate once, or leave early by `close` or a `with` block."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[FileFrame]: ...
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[Gap, ...]:
+        """What could not be decoded so far, and where the recording ends before its time."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Work:
+        """What decoding did so far."""
+
+    @property
+    @abstractmethod
+    def busy_s(self) -> float:
+        """Seconds that decoding took so far, waiting for the reader left out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop decoding."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+UNDECODABLE = "damaged: no frame could be decoded"
+
+
+def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFacts) -> tuple[Gap, ...]:
+    """Missing samples (reason by pts) as ranges of time, each from its first missing sample to the next that
+    came."""
+    gaps: list[Gap] = []
+    begun: list[Pick] = []
+    for pick in picks:
+        if pick.pts in lost:
+            begun.append(pick)
+        elif begun:
+            gaps.append(Gap(begun[0].time_us, pick.time_us, len(begun), lost[begun[0].pts]))
+            begun = []
+    if begun:
+        gaps.append(Gap(begun[0].time_us, facts.duration_us, len(begun), lost[begun[0].pts]))
+    if facts.damage:
+        end = max(facts.duration_us, facts.promised_us)
+        gaps.append(Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"))
+    return tuple(gaps)
+
+
+def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
+    """The facts of an opened video."""
+    table = scan.table
+    _, times = table.times()
+    nominal = max(1, round(1e6 / float(table.fps)))
+    step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
+    damage, listed = scan.damage, int(video.stream.frames or 0)
+    if not damage and listed > len(table) + 2:
+        damage = f"the container lists {listed} frames, but {len(table)} are there"
+    return RecordingFacts(
+        name=name,
+        container=video.container,
+        codec=video.codec,
+        width=video.context.width,
+        height=video.context.height,
+        frames=len(table),
+        keyframes=int(table.clean.sum()),
+        fps=round(float(table.fps), 3),
+        duration_us=times[-1] + step if times else 0,
+        damage=damage,
+        promised_us=ticks_to_us(video.stream.duration or 0, video.time_base),
+    )
+
+
+def first_size(source: Source, limits: Limits) -> tuple[int, int]:
+    """(height, width) of the upright picture, from the first frame that decodes."""
+    with open_video(source, limits) as video:
+        for frame in video.frames():
+            turned = orientation(frame)[0] in (90, 270)
+            return (frame.width, frame.height) if turned else (frame.height, frame.width)
+    raise CodecError(Reason.NO_FRAMES, f"{source.name}: no frame decodes")

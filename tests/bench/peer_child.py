@@ -38,6 +38,7 @@ def floor(job: Job) -> int:
     from lookout.codec import FileDecoder  # noqa: F401  (imports outside the clock)
     from lookout.codec.parallel import FILE_LIMITS
     from lookout.codec.reader import VideoReader
+    from lookout.codec.skipping import decode_wanted
     from lookout.codec.source import open_video
     from lookout.codec.table import plan_ranges
 
@@ -48,12 +49,8 @@ def floor(job: Job) -> int:
             packets = dict(enumerate(video.packets()))
             begin, frames = clock(), 0
             for run, numbers in zip(ranges, needed, strict=True):
-                for number in numbers:
-                    packet = packets[number]
-                    whole = packet.is_keyframe or packet.pts in run.wanted
-                    video.context.skip_frame = "DEFAULT" if whole else "NONREF"
-                    frames += len(video.decode(packet))
-                frames += len(video.decode(None))
+                found = decode_wanted(video, [packets[number] for number in numbers], run.wanted)
+                frames += sum(len(each) for each in found) + len(video.decode(None))
                 video.context.flush_buffers()
             job["clock"] = [b - a for a, b in zip(begin, clock(), strict=True)]
     return frames

@@ -26,6 +26,7 @@ from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.ring import Delivery, Ring, Sample
 from lookout.codec.sample_index import indexed_table
 from lookout.codec.sampling import SamplingGrid
+from lookout.codec.skipping import decode_wanted
 from lookout.codec.source import Source, open_video, source_of
 from lookout.codec.table import FrameTable, PacketRange, Pick, intervals_of, plan_ranges, share_out
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
@@ -336,11 +337,8 @@ class FileDecoder:
         a missing one counts as damage."""
         delivery = Delivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
-        for packet in (*packets, None):
-            if packet is not None:
-                unneeded = self.skip and packet.pts not in run.wanted and not packet.is_keyframe
-                video.context.skip_frame = "NONREF" if unneeded else "DEFAULT"
-            for frame in video.decode(packet):
+        for found in self._frames(video, run, packets):
+            for frame in found:
                 frames += 1
                 damaged = damaged or bool(frame.is_corrupt)
                 if frame.pts in run.wanted:
@@ -356,6 +354,17 @@ class FileDecoder:
             return False
         self._tally(len(packets), frames, delivery.finish())
         return True
+
+    def _frames(
+        self, video: Video, run: PacketRange, packets: tuple[av.Packet, ...]
+    ) -> Iterator[list[av.VideoFrame]]:
+        """What each packet completes, at last what still waits in the decoder."""
+        if self.skip:
+            yield from decode_wanted(video, packets, run.wanted)
+        else:
+            video.context.skip_frame = "DEFAULT"
+            yield from (video.decode(packet) for packet in packets)
+        yield video.decode(None)
 
     def _repair(self, painter: Painter, run: PacketRange) -> bool:
         """Decode a damaged range as a plain decoder would, which hides damage with what came before.

@@ -16,6 +16,7 @@ import numpy as np
 
 from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.nal import begins_clean
+from lookout.codec.skipping import decode_wanted
 from lookout.codec.timeline import Timeline
 from lookout.codec.types import DecodeRequest
 
@@ -138,17 +139,16 @@ def decode_runs(
     """The pictures of the runs in presentation order; `skip`: unsampled ones that
     nothing refers to are left out.
     """
-    context, packets = video.context, timetable.packets
-    skipping = False
     for run in runs:
-        for packet in packets[run.first : run.last + 1]:
-            unneeded = skip and not packet.is_keyframe and packet.pts not in wanted
-            if unneeded is not skipping:
-                context.skip_frame = "NONREF" if unneeded else "DEFAULT"
-                skipping = unneeded
-            yield from video.decode(packet)
+        packets = timetable.packets[run.first : run.last + 1]
+        if skip:
+            for frames in decode_wanted(video, packets, wanted):
+                yield from frames
+        else:
+            for packet in packets:
+                yield from video.decode(packet)
         if run.drain:
             yield from video.decode(None)
-            context.flush_buffers()
+            video.context.flush_buffers()
     if runs and not runs[-1].drain:
         yield from video.decode(None)

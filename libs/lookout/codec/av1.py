@@ -1,0 +1,205 @@
+"""The little of AV1's syntax (bitstream specification, sections 5.3 to 5.9) that tells on which pictures a
+picture rests: FFmpeg does not say so, and libdav1d cannot leave single pictures out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SEQUENCE_HEADER, FRAME_HEADER, FRAME = 1, 3, 6
+KEY, INTRA_ONLY, SWITCH = 0, 2, 3
+SELECT = 2
+SLOTS = 8
+
+
+class _Bits:
+    """Bits of a byte string, the highest first; zeros behind its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value, self._left = int.from_bytes(data, "big"), 8 * len(data)
+
+    def take(self, count: int) -> int:
+        """The next `count` bits as a number."""
+        self._left -= count
+        if self._left < 0:
+            return 0
+        return (self._value >> self._left) & ((1 << count) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceHeader:
+    """What frame headers need of it."""
+
+    frame_id_bits: int
+    delta_id_bits: int
+    screen_content: int
+    integer_mv: int
+    order_hint_bits: int
+
+    @classmethod
+    def parse(cls, body: bytes) -> SequenceHeader | None:
+        """None for streams with features that are not followed here: still pictures, several operating
+        points, a decoder model."""
+        bits = _Bits(body)
+        bits.take(3)
+        still, reduced, timing = bits.take(1), bits.take(1), bits.take(1)
+        if still or reduced:
+            return None
+        if timing:
+            bits.take(64)
+            if bits.take(1):  # equal intervals: an unsigned Exp-Golomb number follows
+                zeros = 0
+                while bits.take(1) == 0 and zeros < 32:
+                    zeros += 1
+                bits.take(zeros)
+            if bits.take(1):
+                return None
+        delays = bits.take(1)
+        if bits.take(5):
+            return None
+        bits.take(12)
+        if bits.take(5) > 7:
+            bits.take(1)
+        if delays and bits.take(1):
+            bits.take(4)
+        across, down = bits.take(4) + 1, bits.take(4) + 1
+        bits.take(across + down)
+        frame_id_bits = delta_id_bits = 0
+        if bits.take(1):
+            delta_id_bits = bits.take(4) + 2
+            frame_id_bits = bits.take(3) + delta_id_bits + 1
+        bits.take(3 + 4)
+        ordered = bits.take(1)
+        if ordered:
+            bits.take(2)
+        screen_content = SELECT if bits.take(1) else bits.take(1)
+        integer_mv = SELECT
+        if screen_content:
+            integer_mv = SELECT if bits.take(1) else bits.take(1)
+        return cls(
+            frame_id_bits, delta_id_bits, screen_content, integer_mv, bits.take(3) + 1 if ordered else 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """What one frame reads and writes. Slots are numbers of 0 to 7.
+
+    Attributes:
+        shows: The slot whose picture is shown again; None: this frame is a picture of its own.
+        reads: Slots it refers to.
+        writes: Slots it is stored in.
+        key: A keyframe.
+    """
+
+    shows: int | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    key: bool
+
+    @classmethod
+    def parse(cls, body: bytes, sequence: SequenceHeader) -> FrameHeader:
+        """From the beginning of a frame or frame header unit."""
+        bits = _Bits(body[:64])
+        if bits.take(1):
+            return cls(bits.take(3), (), (), False)
+        kind, shown = bits.take(2), bits.take(1)
+        if not shown:
+            bits.take(1)
+        resilient = kind == SWITCH or (kind == KEY and shown) or bits.take(1) == 1
+        bits.take(1)
+        tools = bits.take(1) if sequence.screen_content == SELECT else sequence.screen_content
+        if tools and sequence.integer_mv == SELECT:
+            bits.take(1)
+        bits.take(sequence.frame_id_bits + (kind != SWITCH) + sequence.order_hint_bits)
+        if kind not in (KEY, INTRA_ONLY) and not resilient:
+            bits.take(3)
+        mask = 0xFF if kind == SWITCH or (kind == KEY and shown) else bits.take(8)
+        writes = tuple(slot for slot in range(SLOTS) if mask >> slot & 1)
+        if kind in (KEY, INTRA_ONLY):
+            return cls(None, (), writes, kind == KEY)
+        if resilient:
+            bits.take(SLOTS * sequence.order_hint_bits)
+        if sequence.order_hint_bits and bits.take(1):  # short signalling: the decoder derives what it reads
+            return cls(None, tuple(range(SLOTS)), writes, False)
+        reads = set()
+        for _ in range(7):
+            reads.add(bits.take(3))
+            bits.take(sequence.delta_id_bits)
+        return cls(None, tuple(sorted(reads)), writes, False)
+
+
+def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | None = None) -> list[bool]:
+    """Which packets (temporal units) must be decoded for the wanted ones.
+
+    A frame names the slots it reads and those it is stored in, so that all that the wanted pictures rest on
+    is known from headers alone.
+
+    Args:
+        packets: In decoding order, from a keyframe on.
+        wanted: By packet.
+        extradata: The container's `av1C` record, if there is one (AV1 in ISO base media files, section 2.3).
+
+    Returns:
+        By packet; all of them where the stream uses features that are not followed here.
+    """
+    rests = _rests(packets, extradata)
+    if rests is None:
+        return [True] * len(packets)
+    out = list(wanted)
+    for number in reversed(range(len(packets))):
+        if out[number]:
+            for other in rests[number]:
+                out[other] = True
+    return out
+
+
+def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] | None:
+    """By packet, the earlier packets whose pictures it reads."""
+    sequence: SequenceHeader | None = None
+    slots: list[int | None] = [None] * SLOTS  # the packet whose picture stands there
+    keys: set[int] = set()
+    rests: list[set[int]] = []
+    for number, packet in enumerate([(extradata or b"")[4:], *packets], -1):
+        mine: set[int] = set()
+        for kind, body in units(packet):
+            if kind == SEQUENCE_HEADER:
+                sequence = SequenceHeader.parse(body)
+            if kind not in (FRAME_HEADER, FRAME) or number < 0:
+                continue
+            if sequence is None:
+                return None
+            header = FrameHeader.parse(body, sequence)
+            reads = header.reads if header.shows is None else (header.shows,)
+            found = {slots[slot] for slot in reads}
+            mine |= {other for other in found if other is not None and other != number}
+            writes = header.writes
+            if header.shows is not None and slots[header.shows] in keys:
+                writes = tuple(range(SLOTS))  # a keyframe that is shown again is stored everywhere
+            for slot in writes:
+                slots[slot] = number
+            if header.key:
+                keys.add(number)
+        if number >= 0:
+            rests.append(mine)
+    return rests
+
+
+def units(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The open bitstream units of a packet: (kind, body). Ends at what is no unit."""
+    at = 0
+    while at < len(data):
+        head = data[at]
+        at += 1 + (head >> 2 & 1)
+        size = len(data) - at
+        if head >> 1 & 1:
+            size, shift = 0, 0
+            while at < len(data) and shift < 56:
+                byte = data[at]
+                at, size, shift = at + 1, size | (byte & 0x7F) << shift, shift + 7
+                if byte < 0x80:
+                    break
+        if head & 0x80 or size > len(data) - at:
+            return
+        yield head >> 3 & 0xF, data[at : at + size]
+        at += size

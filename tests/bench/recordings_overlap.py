@@ -25,9 +25,11 @@ from lookout.codec.container import Video
 from lookout.codec.geometry import Fit
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import Pick
+from lookout.flops import causal_pairs
 from lookout.recordings import Mode, PrefillSettings, run_groups
 from tests.bench.recordings_answers import QUESTIONS
 from tests.bench.results import Results
+from tests.bench.shapes import QWEN_7B
 from watchbench.sight import FRAMES
 
 SIZE = (448, 448)
@@ -39,17 +41,12 @@ class FakeAccelerator:
     at a stated speed. Tokens a frame: 448x448 pixels in 28x28 cells, two frames a temporal patch."""
 
     tflops: float
-    layers: int = 28
-    hidden: int = 3584
-    linear: int = 233_000_000  # weights of one layer's projections and MLP
     tokens: int = 128
 
     def seconds(self, frames: int, before: int) -> float:
         """One group of `frames` behind `before` kept entries."""
         rows = frames * self.tokens
-        seen = rows * before + rows * rows / 2
-        flops = self.layers * (2 * self.linear * rows + 4 * self.hidden * seen)
-        return flops / (self.tflops * 1e12)
+        return QWEN_7B.flops(rows, causal_pairs(rows, before)) / (self.tflops * 1e12)
 
     def one_shot(self, frames: int) -> float:
         """All frames at once."""

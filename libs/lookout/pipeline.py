@@ -66,9 +66,9 @@ class Pipeline:
         model: str | Path | None = None,
         questions: Sequence[str] = (),
         *,
-        fps: float = 2.0,
-        stride_s: float = 2.0,
-        window_s: float = 10.0,
+        fps: float | None = None,
+        stride_s: float | None = None,
+        window_s: float | None = None,
         policy: PrunePolicy | None = None,
         preset: str = DEFAULT_PRESET,
         device: str = "cpu",
@@ -81,9 +81,11 @@ class Pipeline:
             model: Folder of a checkpoint (InternVL3, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision); None: the tiny
                 model that comes with Lookout.
             questions: Yes/no questions.
-            fps: Samples a second.
-            stride_s: A window slides by so many seconds; a whole number of samples.
-            window_s: A window is so many seconds long; a whole number of strides.
+            fps: Samples a second; None: as the model's folder says, else 2.
+            stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
+                folder says, else 8.
+            window_s: A window is so many seconds long, a whole number of strides; None: as the model's folder
+                says, else 40.
             policy: Which patches are kept; None: the default.
             preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
@@ -93,6 +95,9 @@ class Pipeline:
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
         """
+        folder = models.find_model(model)
+        own = models.window_defaults(folder)
+        fps, stride_s, window_s = fps or own.fps, stride_s or own.stride_s, window_s or own.window_s
         self._samples, self._step_us = round(stride_s * fps), round(1e6 / fps)
         strides = round(window_s / stride_s)
         if abs(self._samples - stride_s * fps) > 1e-6 or abs(strides - window_s / stride_s) > 1e-6:
@@ -102,7 +107,6 @@ class Pipeline:
             )
         if preset not in PRESETS:
             raise PipelineError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
-        folder = models.find_model(model)
         self._tower = load_tower(folder, device=device)
         self._grid = self._tower.grid
         self._engine: Engine = load_engine(folder, device)

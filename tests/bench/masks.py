@@ -1,25 +1,39 @@
 """`python -m tests.bench.masks`: which masks keep the fewest tokens for the same answers.
 
-Real clips of fixed cameras and rendered ones nobody trained on are sampled at 2 FPS and pruned by every
-policy, with an anchor every 2 s and every 8 s. The trained tiny model answers the product's questions on
-every window with all tokens (dense) and with those of each policy. Per policy, 95 % intervals over clips:
+Clips are sampled at 2 FPS and pruned by every policy, with an anchor every 2 s and every 8 s. There are three
+kinds of clips:
 
-* kept: share of tokens kept; stale: share of the patches that changed (any colour, 8 grey levels of the
-  smoothed picture, against what the model would see) that it still sees as they were;
-* dp: mean difference of p(yes) to the dense answer; f1: of the labelled questions.
+* real ones of fixed cameras, at the tiny model's input and at 448 pixels;
+* rendered ones that nobody trained on;
+* slow ones: a soft figure of 4 to 32 grey levels of contrast crosses a rendered room at 2 to 32 pixels a
+  second (of 448), or appears within 8 s. Noise is added and the clip is encoded; the truth is the picture
+  without noise.
 
-`random` drops as many tokens of every frame as the default does, anywhere (the floor); `oracle` keeps as many
-where the pixels changed most (the ceiling). The last line is one line of JSON.
+Per policy, with 95 % intervals over clips:
+
+* kept: share of tokens kept;
+* stale: share of the changed patches that the model still sees as they were. Changed means 8 grey levels of
+  the smoothed picture in any colour; in slow clips half of the figure's contrast. `stale_luma` is the same
+  by 6 grey levels of luma;
+* dp: mean difference of p(yes) to the answer with all tokens (dense), by the trained tiny model;
+* f1: of the labelled questions.
+
+`random` keeps as many tokens of every frame as another policy does, anywhere (the floor); `oracle` keeps as
+many where the pixels changed most (the ceiling). `less default` is a policy's figure minus the default's on
+the same clips. Every clip's result is kept under --results and is not measured again, so that the command can
+be stopped and goes on. The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,20 +50,25 @@ from lookout.pruning import (
     PatchGrid,
     PrunePolicy,
     Sample,
+    luma,
     patch_difference,
     preset_policy,
     prune_block,
     spread,
 )
 from tests.bench.motion import MOVING, SMALLEST, Both, clips_of, footage
+from watchbench import cameras, drawing, encode, scenes, sight
 from watchbench import model as vlm
-from watchbench import scenes, sight
-from watchbench.questions import PRODUCT, answers
+from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
 
 Mask = npt.NDArray[np.bool_]
 U8 = npt.NDArray[np.uint8]
 
 CHANGED = 8.0  # grey levels, any colour
+CHANGED_LUMA = 6.0  # grey levels
+CONTRASTS = (4.0, 8.0, 16.0, 32.0)  # grey levels of the figure of a slow clip
+SPEEDS = (0.0, 2.0, 8.0, 32.0)  # its pixels a second; 0: it appears within 8 s
+SLOW_SECONDS, NOISE = 16.0, 1.8
 STRIDES = (4, 16)  # samples: 2 s and 8 s at 2 FPS
 WINDOW = 20  # samples
 LONGEST = 64  # samples of a clip that are measured
@@ -60,12 +79,16 @@ POLICIES: dict[str, PrunePolicy] = {
     "vectors": PrunePolicy(change=Change.VECTORS, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR),
     "vectors, since-encoded": PrunePolicy(change=Change.VECTORS, luma_tau=6.0),
     "vectors propose, luma decides": PrunePolicy(change=Change.VECTORS_LUMA),
+    "luma, 3": PrunePolicy(luma_tau=3.0),
     "luma, 4": PrunePolicy(luma_tau=4.0),
+    "luma, 5": PrunePolicy(luma_tau=5.0),
     "luma, 6": PrunePolicy(luma_tau=6.0),
     "luma, learnt up to 9": PrunePolicy(learning=NoiseThreshold(3.0, 1.0, 2.0, 9.0)),
-    DEFAULT: PrunePolicy(),
+    "luma, learnt": PrunePolicy(luma_tau=None),
 }
-FLOOR, CEILING, DENSE = "random", "oracle", "dense"
+SIZED = ("luma, 4", "luma, 5", "luma, learnt")  # policies whose sizes the floor and the ceiling have
+FLOOR, CEILING, DENSE = "random, as ", "oracle, as ", "dense"
+RESULTS = 1  # raise when masks are made or judged in another way, so that clips are measured again
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,8 @@ class Film:
     """One clip as the prune stage sees it.
 
     samples: by gathering method, one per sampled frame; truth: of a question for a window [begin, end], None
-    where that is not known.
+    where that is not known; clean: what really is in view, uint8 [n, height, width, 3], None: the samples'
+    pixels; level: grey levels by which a changed patch differs.
     """
 
     name: str
@@ -82,6 +106,8 @@ class Film:
     times: npt.NDArray[np.float64]
     truth: Callable[[str, int, int], bool | None]
     ends: tuple[int, ...]
+    clean: U8 | None = None
+    level: float = CHANGED
 
     @property
     def pixels(self) -> U8:
@@ -96,8 +122,12 @@ class Score:
     kept: float = 1.0
     stale: float = 0.0
     changed: int = 0
+    stale_luma: float = 0.0
     apart: list[float] = field(default_factory=list)
     said: list[tuple[str, bool, bool]] = field(default_factory=list)  # question, answer, truth
+
+
+Scores = dict[str, dict[str, Score]]  # by stride (samples) and policy
 
 
 def decoded(path: Path, size: int) -> tuple[dict[GatherMethod, list[Sample]], npt.NDArray[np.float64], bool]:
@@ -123,63 +153,100 @@ def grid_of(size: int) -> PatchGrid:
     return PatchGrid.merged(size // 14, size // 14, 14, 2)
 
 
-def real_films(where: Path, size: int, count: int | None) -> Iterator[Film]:
-    """Clips of fixed cameras; those with labels have a truth."""
+def real_film(path: Path, size: int) -> Film | None:
+    """A clip of a fixed camera, with a truth where it has labels; None for one that cannot be judged."""
     labels = {clip.path: clip for clip in sight.CLIPS}
-    for path in tqdm(clips_of(where)[:count], desc=f"real clips at {size}", disable=None):
-        if path.stem in MOVING:
-            continue
-        try:
-            samples, times, small = decoded(path, size)
-        except CodecError as error:
-            print(f"{path.name}: {error}", file=sys.stderr)
-            continue
-        if small or len(times) < 2:
-            continue
-        spans = labels[key].truth if (key := f"{path.parent.name}/{path.name}") in labels else {}
+    try:
+        samples, times, small = decoded(path, size)
+    except CodecError as error:
+        print(f"{path.name}: {error}", file=sys.stderr)
+        return None
+    if small or len(times) < 2:
+        return None
+    spans = labels[key].truth if (key := f"{path.parent.name}/{path.name}") in labels else {}
 
-        def truth(
-            name: str,
-            begin: int,
-            end: int,
-            spans: dict[str, sight.Spans] = spans,
-            times: npt.NDArray[np.float64] = times,
-        ) -> bool | None:
-            return sight._truth(spans[name], times[begin], times[end]) if name in spans else None
+    def truth(name: str, begin: int, end: int) -> bool | None:
+        return sight._truth(spans[name], times[begin], times[end]) if name in spans else None
 
-        times = times[:LONGEST]
-        cut = {method: each[:LONGEST] for method, each in samples.items()}
-        yield Film(path.stem, "real", cut, times, truth, tuple(sight._ends(len(times))))
+    cut = {method: each[:LONGEST] for method, each in samples.items()}
+    times = times[:LONGEST]
+    return Film(path.stem, "real", cut, times, truth, tuple(sight._ends(len(times))))
 
 
-def rendered_films(folder: Path, count: int, size: int) -> Iterator[Film]:
-    """Unseen rendered cameras with their truth."""
-    films = sight.rendered_clips(count, folder, sight.HELD_BACK)
-    for path, scene in tqdm(films, total=count, desc=f"rendered clips at {size}", disable=None):
-        samples, times, _ = decoded(path, size)
-        yes, known = answers(scenes.observe(scene, torch.tensor(times[:WINDOW]).float()).truth)
-        asked = {name: at for at, name in enumerate(sight.NAMES)}
+def rendered_film(path: Path, scene: scenes.Scene, size: int) -> Film:
+    """A camera nobody trained on, with its truth."""
+    samples, times, _ = decoded(path, size)
+    yes, known = answers(scenes.observe(scene, torch.tensor(times[:WINDOW]).float()).truth)
+    table = {
+        (name, end): bool(yes[0, end, at]) if known[0, end, at] else None
+        for at, name in enumerate(NAMES)
+        for end in range(yes.shape[1])
+    }
+    ends = tuple(end for end in sight.ENDS if end < min(len(times), WINDOW))
+    cut = {method: each[:WINDOW] for method, each in samples.items()}
+    return Film(path.stem, "rendered", cut, times[:WINDOW], lambda name, _, end: table[name, end], ends)
 
-        table = {
-            (name, end): bool(yes[0, end, at]) if known[0, end, at] else None
-            for name, at in asked.items()
-            for end in range(yes.shape[1])
-        }
 
-        def truth(
-            name: str, begin: int, end: int, table: dict[tuple[str, int], bool | None] = table
-        ) -> bool | None:
-            del begin
-            return table[name, end]
+@dataclass(frozen=True)
+class SlowFigure:
+    """A soft ellipse over a rendered room.
 
-        ends = tuple(end for end in sight.ENDS if end < min(len(times), WINDOW))
-        cut = {method: each[:WINDOW] for method, each in samples.items()}
-        yield Film(path.stem, "rendered", cut, times[:WINDOW], truth, ends)
+    contrast: grey levels; speed: pixels of 448 a second, 0: it appears within 8 s; seed: of room and place.
+    """
+
+    contrast: float
+    speed: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return f"slow-{self.contrast:g}-{self.speed:g}-{self.seed}"
+
+    def room(self) -> npt.NDArray[np.float32]:
+        """The empty room, float32 [448, 448, 3], 0..255, away from black and white."""
+        scene = scenes.sample(1, SLOW_SECONDS, sight.HELD_BACK + self.seed, grade=0.0)
+        back = drawing.background(scene, cameras.SIZE)[0].clamp(48 / 255, 208 / 255)
+        return np.asarray((back * 255).numpy(), np.float32)
+
+    def picture(self, room: npt.NDArray[np.float32], second: float) -> npt.NDArray[np.float32]:
+        """What is in view at a time, float32 as `room`."""
+        draw = np.random.default_rng(self.seed)
+        x, y = draw.uniform(60, 200), draw.uniform(140, 310)
+        share = min(1.0, max(0.0, (second - 4) / 8)) if self.speed == 0 else 1.0
+        rows, cols = np.mgrid[: cameras.SIZE, : cameras.SIZE].astype(np.float32)
+        off = np.hypot((cols - (x + self.speed * second) % (cameras.SIZE + 50)) / 25, (rows - y) / 60)
+        shape = np.clip((1.04 - off) * 25, 0, 1)[..., None]
+        return np.asarray(room + np.float32(self.contrast * share) * shape, np.float32)
+
+
+def slow_film(figure: SlowFigure, folder: Path, size: int) -> Film:
+    """A figure that moves slowly or hardly stands out."""
+    path, room = folder / f"{figure.name}.mp4", figure.room()
+    if not path.is_file():
+        draw = np.random.default_rng(figure.seed)
+        rate = float(cameras.FPS)
+        pictures = (
+            figure.picture(room, n / rate) + draw.normal(0, NOISE, room.shape)
+            for n in range(round(SLOW_SECONDS * rate))
+        )
+        how = replace(encode.varied(figure.seed), codec="h264", loss=0.0)
+        encode.write((np.clip(p + 0.5, 0, 255).astype(np.uint8) for p in pictures), path, cameras.FPS, how)
+    samples, times, _ = decoded(path, size)
+    step = cameras.SIZE // size
+    clean = [
+        figure.picture(room, t).reshape(size, step, size, step, 3).mean(axis=(1, 3)) + 0.5 for t in times
+    ]
+    return Film(
+        figure.name, "slow", samples, times, lambda *_: None, (), np.array(clean).astype(np.uint8),
+        figure.contrast / 2,
+    )  # fmt: skip
 
 
 def difference(a: U8, b: U8, grid: PatchGrid) -> npt.NDArray[np.float32]:
     """The largest `patch_difference` of the three colours."""
-    return np.max([patch_difference(a[..., c], b[..., c], grid) for c in range(3)], axis=0)
+    by_colour = [patch_difference(a[..., c], b[..., c], grid) for c in range(3)]
+    return np.asarray(np.max(by_colour, axis=0), np.float32)
 
 
 def masks_of(film: Film, policy: PrunePolicy, length: int, grid: PatchGrid) -> list[Mask]:
@@ -222,25 +289,31 @@ def show(seen: U8, picture: U8, keep: Mask, grid: PatchGrid) -> Mask:
 
 def judged(film: Film, masks: Sequence[Mask], grid: PatchGrid) -> Score:
     """Tokens and staleness of a clip."""
-    seen = film.pixels[0].copy()
-    changed = missed = 0
-    for picture, keep in zip(film.pixels, masks, strict=True):
-        gap = difference(picture, seen, grid) > CHANGED
+    pictures = film.pixels if film.clean is None else film.clean
+    seen = pictures[0].copy()
+    changed = missed = bright = dark = 0
+    for picture, keep in zip(pictures, masks, strict=True):
+        gap = difference(picture, seen, grid) > film.level
+        grey = patch_difference(luma(picture), luma(seen), grid) > CHANGED_LUMA
         fresh = show(seen, picture, keep, grid)
         changed, missed = changed + int(gap.sum()), missed + int((gap & ~fresh).sum())
-    return Score(float(np.mean([mask.mean() for mask in masks])), missed / max(1, changed), changed)
+        bright, dark = bright + int(grey.sum()), dark + int((grey & ~fresh).sum())
+    kept = float(np.mean([mask.mean() for mask in masks]))
+    return Score(kept, missed / max(1, changed), changed, dark / max(1, bright))
 
 
+@torch.no_grad()
 def asked(model: object, film: Film, masks: Sequence[Mask] | None) -> dict[tuple[int, str], float]:
     """p(yes) by window end and question."""
     pixels = torch.from_numpy(film.pixels).permute(0, 3, 1, 2).float() / 255
     keep = None if masks is None else torch.from_numpy(np.stack([mask.ravel() for mask in masks]))
-    out = {}
+    tokens, out = vlm.see(model, pixels, keep), {}
     for end in film.ends:
         begin = begin_of(end)
-        part = None if keep is None else keep[begin : end + 1]
-        p = sight.ask(model, pixels[begin : end + 1], PRODUCT, (end - begin,), part)[0]
-        out.update({(end, name): float(value) for name, value in zip(PRODUCT, p, strict=True)})
+        questions = [vlm.Asked(BY_NAME[name].text, end - begin) for name in PRODUCT]
+        part = None if keep is None else keep[None, begin : end + 1]
+        said = vlm.answer(model, tokens[None, begin : end + 1], questions, part).answers[0].softmax(-1)[:, 0]
+        out.update({(end, name): float(value) for name, value in zip(PRODUCT, said, strict=True)})
     return out
 
 
@@ -271,52 +344,155 @@ def f1(scores: Sequence[Score]) -> dict[str, float | None]:
     return tally.f1()
 
 
-def measure(films: Sequence[Film], size: int, model: object | None) -> dict[str, dict[str, list[Score]]]:
-    """Scores of every policy, by stride (samples) and policy, one per clip."""
+def measured(film: Film, size: int, model: object | None) -> Scores:
+    """Scores of every policy by stride, in samples."""
     grid = grid_of(size)
-    out: dict[str, dict[str, list[Score]]] = {}
-    for film in tqdm(films, desc=f"policies at {size}", disable=None):
-        dense = asked(model, film, None) if model is not None else {}
-        whole = [np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)] * len(film.times)
-        for length in STRIDES:
-            made = {name: masks_of(film, policy, length, grid) for name, policy in POLICIES.items()}
-            made[FLOOR] = chosen_anyhow(made[DEFAULT], len(film.times))
-            made[CEILING] = chosen_by_pixels(film, made[DEFAULT], grid)
-            made[DENSE] = whole
-            for name, masks in made.items():
-                score = judged(film, masks, grid)
-                told = dense if name == DENSE or model is None else asked(model, film, masks)
-                for (end, question), p in told.items():
-                    score.apart.append(abs(p - dense[end, question]))
-                    true = film.truth(question, begin_of(end), end)
-                    if true is not None:
-                        score.said.append((question, p > 0.5, true))
-                out.setdefault(str(length), {}).setdefault(name, []).append(score)
+    asks = model is not None and bool(film.ends)
+    dense = asked(model, film, None) if asks else {}
+    out: Scores = {}
+    for length in STRIDES:
+        made = {name: masks_of(film, policy, length, grid) for name, policy in POLICIES.items()}
+        for name in SIZED:
+            made[FLOOR + name] = chosen_anyhow(made[name], len(film.times))
+            made[CEILING + name] = chosen_by_pixels(film, made[name], grid)
+        made[DENSE] = [np.ones_like(mask) for mask in made[DEFAULT]]
+        for name, masks in made.items():
+            score = judged(film, masks, grid)
+            told = dense if name == DENSE or not asks else asked(model, film, masks)
+            for (end, question), p in told.items():
+                score.apart.append(abs(p - dense[end, question]))
+                true = film.truth(question, begin_of(end), end)
+                if true is not None:
+                    score.said.append((question, p > 0.5, true))
+            out.setdefault(str(length), {})[name] = score
     return out
 
 
-def report(title: str, scores: dict[str, dict[str, list[Score]]]) -> dict[str, object]:
+class Kept:
+    """Results of clips, under the policies that were measured."""
+
+    def __init__(self, folder: Path) -> None:
+        told = repr((RESULTS, cameras.LOOK, POLICIES, SIZED)).encode()
+        digest = hashlib.sha256(told).hexdigest()[:12]
+        self.folder = folder / digest
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, name: str) -> Scores | None:
+        """The scores of a clip; empty for one that cannot be judged, None for one not yet measured."""
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            return None
+        told = json.loads(path.read_text())
+        return {
+            length: {
+                policy: Score(**{**score, "said": [tuple(one) for one in score["said"]]})
+                for policy, score in each.items()
+            }
+            for length, each in told.items()
+        }
+
+    def write(self, name: str, scores: Scores) -> None:
+        """Keep the scores of a clip."""
+        told = {
+            length: {policy: asdict(score) for policy, score in each.items()}
+            for length, each in scores.items()
+        }
+        part = self.folder / f".{name}.part"
+        part.write_text(json.dumps(told))
+        part.replace(self.folder / f"{name}.json")
+
+
+def scores_of(
+    title: str, clips: Sequence[tuple[str, Callable[[], Film | None]]], size: int, model: object | None,
+    kept: Kept,
+) -> list[tuple[str, Scores]]:  # fmt: skip
+    """Every clip's name and scores; what was measured before is read."""
+    out = []
+    for name, make in tqdm(clips, desc=title, unit="clip", disable=None):
+        scores = kept.read(f"{name}-{size}")
+        if scores is None:
+            film = make()
+            scores = {} if film is None else measured(film, size, model)
+            kept.write(f"{name}-{size}", scores)
+        if scores:
+            out.append((name, scores))
+    return out
+
+
+def report(title: str, clips: Sequence[Scores]) -> dict[str, object]:
     """Print a table per stride and return what the last line says."""
     out: dict[str, object] = {}
-    for length, policies in scores.items():
-        print(f"\n{title}, an anchor every {int(length) / 2:g} s")
-        print(f"{'policy':32}{'kept':>22}{'stale':>22}{'dp':>22}  F1")
-        rows: dict[str, object] = {}
-        for name, each in policies.items():
-            row: dict[str, object] = {
-                "kept": interval([score.kept for score in each]),
-                "stale": interval([score.stale for score in each if score.changed] or [0.0]),
+    for length in map(str, STRIDES):
+        print(f"\n{title}, {len(clips)} clips, an anchor every {int(length) / 2:g} s")
+        print(f"{'policy':30}{'kept':>21}{'stale':>21}{'stale, luma':>12}{'dp':>21}  F1")
+        rows: dict[str, dict[str, Any]] = {}
+        base = [scores[length][DEFAULT] for scores in clips]
+        for name in clips[0][length]:
+            each = [scores[length][name] for scores in clips]
+            row = row_of(each)
+            row["less_default"] = {
+                key: interval([read(a) - read(b) for a, b in zip(each, base, strict=True) if has(a)] or [0.0])
+                for key, (read, has) in FIGURES.items()
             }
-            told = [score for score in each if score.apart]
-            if told:
-                row["dp"] = interval(
-                    [float(np.mean(score.apart)) for score in told], [len(score.apart) for score in told]
-                )
-                row["f1"] = f1(told)
             rows[name] = row
-            cells = "".join(f"{_text(row.get(key)):>22}" for key in ("kept", "stale", "dp"))
-            scored = " ".join(f"{k} {v:.2f}" for k, v in (row.get("f1") or {}).items() if v is not None)  # type: ignore[attr-defined]
-            print(f"{name:32}{cells}  {scored}", flush=True)
+            cells = [_text(row.get(key)) for key in ("kept", "stale", "stale_luma", "dp")]
+            cells[2] = cells[2].split(" ")[0]
+            scored = " ".join(f"{k} {v:.2f}" for k, v in (row.get("f1") or {}).items() if v is not None)
+            print(f"{name:30}{cells[0]:>21}{cells[1]:>21}{cells[2]:>12}{cells[3]:>21}  {scored}", flush=True)
+        print(f"{'less default':30}{'kept':>24}{'stale':>24}{'dp':>24}")
+        for name, row in rows.items():
+            gap = row["less_default"]
+            print(f"{name:30}" + "".join(f"{_text(gap[key]):>24}" for key in ("kept", "stale", "dp")))
+        out[length] = rows
+    return out
+
+
+FIGURES: dict[str, tuple[Callable[[Score], float], Callable[[Score], bool]]] = {
+    "kept": (lambda score: score.kept, lambda _: True),
+    "stale": (lambda score: score.stale, lambda score: score.changed > 0),
+    "stale_luma": (lambda score: score.stale_luma, lambda score: score.changed > 0),
+    "dp": (lambda score: float(np.mean(score.apart or [0.0])), lambda score: bool(score.apart)),
+}
+
+
+def row_of(each: Sequence[Score]) -> dict[str, Any]:
+    """The figures of one policy over its clips."""
+    row: dict[str, Any] = {
+        key: interval(found)
+        for key, (read, has) in FIGURES.items()
+        if (found := [read(score) for score in each if has(score)])
+    }
+    if any(score.said for score in each):
+        row["f1"] = f1(each)
+    return row
+
+
+def report_slow(clips: Sequence[tuple[str, Scores]], size: int) -> dict[str, object]:
+    """Print what each policy leaves stale of slow movement, by contrast and by speed."""
+    out: dict[str, object] = {}
+    groups = {f"{c:g} levels": [f"slow-{c:g}-"] for c in CONTRASTS}
+    groups |= {
+        ("appears" if v == 0 else f"{v:g} px/s"): [f"slow-{c:g}-{v:g}-" for c in CONTRASTS] for v in SPEEDS
+    }
+    for length in map(str, STRIDES):
+        print(f"\nslow, {size} pixels: share left stale, an anchor every {int(length) / 2:g} s")
+        print(f"{'policy':30}{'kept':>7}{'all':>21}" + "".join(f"{name:>11}" for name in groups))
+        rows: dict[str, object] = {}
+        for policy in clips[0][1][length]:
+            mine = [(name, scores[length][policy]) for name, scores in clips]
+            kept, stale = interval([s.kept for _, s in mine]), interval([s.stale for _, s in mine])
+            by = {
+                title: round(
+                    float(np.mean([s.stale for name, s in mine if name.startswith(tuple(heads))])), 4
+                )
+                for title, heads in groups.items()
+            }
+            rows[policy] = {"kept": kept, "stale": stale, "by": by}
+            print(
+                f"{policy:30}{kept['mean']:>7.3f}{_text(stale):>21}"
+                + "".join(f"{value:>11.3f}" for value in by.values()),
+                flush=True,
+            )
         out[length] = rows
     return out
 
@@ -327,37 +503,59 @@ def _text(value: object) -> str:
     return f"{value['mean']:.3f} ({value['low']:.3f}-{value['high']:.3f})"
 
 
+PARTS = ("slow", "rendered", "real")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--part", choices=PARTS, action="append", help="kinds of clips; default: all")
     parser.add_argument("--rendered", type=int, default=24, help="rendered cameras")
+    parser.add_argument("--rooms", type=int, default=2, help="slow clips of every contrast and speed")
     parser.add_argument("--real", type=int, help="at most so many real clips; default: all")
     parser.add_argument(
-        "--size", type=int, action="append", help="model inputs for kept and stale; default 448"
+        "--size", type=int, default=448, help="model input for kept and stale beside the tiny model's"
     )
-    parser.add_argument(
-        "--folder", type=Path, default=Path("out/sight"), help="where rendered clips are kept"
-    )
+    parser.add_argument("--folder", type=Path, default=Path("out/sight"), help="keeps rendered clips")
+    parser.add_argument("--results", type=Path, default=Path("out/masks"), help="keeps each clip's result")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    where = footage()
-    model = vlm.load(vlm.weights("tolerant"))
+    parts, kept = options.part or PARTS, Kept(options.results)
     options.folder.mkdir(parents=True, exist_ok=True)
-    films = list(rendered_films(options.folder, options.rendered, vlm.SIZE))
-    line: dict[str, object] = {"bench": "masks", "rendered_clips": len(films)}
-    out = {"rendered": report(f"rendered, {vlm.SIZE} pixels", measure(films, vlm.SIZE, model))}
-    if where is None:
+    model = vlm.load(vlm.weights("tolerant"))
+    line: dict[str, object] = {"bench": "masks", "strides": list(STRIDES), "default": DEFAULT}
+    if "slow" in parts:
+        figures = [SlowFigure(c, v, seed) for seed in range(options.rooms) for c in CONTRASTS for v in SPEEDS]
+        for size in (options.size, vlm.SIZE):
+            slow = [(f.name, lambda f=f, s=size: slow_film(f, options.folder, s)) for f in figures]
+            found = scores_of(f"slow at {size}", slow, size, None, kept)
+            line[f"slow_{size}"] = {"clips": len(found), **report_slow(found, size)}
+    if "rendered" in parts:
+        films = sight.rendered_clips(options.rendered, options.folder, sight.HELD_BACK)
+        made = [
+            (p.stem, lambda p=p, s=s: rendered_film(p, s, vlm.SIZE))
+            for p, s in tqdm(films, total=options.rendered, desc="render", disable=None)
+        ]
+        found = scores_of(f"rendered at {vlm.SIZE}", made, vlm.SIZE, model, kept)
+        line["rendered"] = {
+            "clips": len(found),
+            **report(f"rendered, {vlm.SIZE} pixels", [s for _, s in found]),
+        }
+    where = footage()
+    if "real" in parts and where is None:
         print("\nreal clips: left out, there is no footage (set LOOKOUT_FOOTAGE)")
-    else:
-        films = list(real_films(where, vlm.SIZE, options.real))
-        line["real_clips"] = len(films)
-        out["real"] = report(f"real, {vlm.SIZE} pixels", measure(films, vlm.SIZE, model))
-        for size in options.size or [448]:
-            films = list(real_films(where, size, options.real))
-            out[f"real_{size}"] = report(f"real, {size} pixels", measure(films, size, None))
-    print(json.dumps({**line, "strides": list(STRIDES), **out}))
+    elif "real" in parts and where is not None:
+        paths = [p for p in clips_of(where) if p.stem not in MOVING][: options.real]
+        for size in (vlm.SIZE, options.size):
+            real = [(p.stem, lambda p=p, s=size: real_film(p, s)) for p in paths]
+            found = scores_of(f"real at {size}", real, size, model if size == vlm.SIZE else None, kept)
+            line[f"real_{size}"] = {
+                "clips": len(found),
+                **report(f"real, {size} pixels", [scores for _, scores in found]),
+            }
+    print(json.dumps(line))
     return 0
 
 

@@ -1,55 +1,63 @@
 """What refresh, its budget and labels do to answers: the sweep that earns the default.
 
-Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny
-model answers all of its questions on rendered cameras it never saw, each one key period long: a key
-window, then 14 windows that each continue the one before (five strides of four samples, 2 FPS). All
-settings answer the same windows.
+Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny model
+answers all of its questions (five strides of four samples, 2 FPS) on two kinds of cameras: rendered ones that
+it never saw, one key period long (a key window, then 14 windows that each continue the one before), and real
+clips of at least ten strides, in chains of at most that length. All settings answer the same windows.
 
 - `dp`: mean |difference of p(yes)| against the same windows computed in full, under the same masks and with a
-  label for every frame. Key windows are counted in: 14 of 15 windows differ.
+  label for every frame. Key windows are counted in: they differ by nothing, and 14 of 15 windows are others.
 - `dense`: the same against windows in which every patch is kept.
 - `saved`: share of a window's FLOPs (questions apart) saved against dense windows, key windows counted in, of
   this model; its labels weigh more than a large model's (see bench-windows).
 
-Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound
-is named for every kind of mask. `random-k` computes as many rows as `refresh` and is the floor
-for it. The last line is JSON.
+Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named for
+every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. Every camera's answers
+are kept under --results and are not computed again, so that the command can be stopped and goes on. The last
+line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from lookout.codec import CodecError
 from lookout.engines import Cost, Engine, Question, load_engine
-from lookout.evaluation.chain import ClipFrames, Window, read_clip, slide, stride_blocks
+from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.models import find_model
 from lookout.pruning import Accumulation, Change, PrunePolicy
+from lookout.runtime import folder_digest
 from lookout.vision import Tower, load_tower
 from lookout.windows import LabelPolicy, Planner, Policy, StrideBlock, WindowSettings
+from tests.bench.motion import MOVING, clips_of, footage
 from watchbench import cameras, encode, scenes
 from watchbench.questions import QUESTIONS as KNOWN
 from watchbench.sight import HELD_BACK
 
 FRAMES, BLOCKS, PERIOD = 4, 5, 15
 STRIDES = BLOCKS - 1 + PERIOD
+SHORTEST = 10  # strides of a real clip
 SECONDS = STRIDES * FRAMES * 0.5 + 0.5
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
-BUDGETS = (2, 1, 4, 0, 8)
+BUDGETS = (0, 1, 2, 4, 8)
 VECTORS, LUMA, DENSE = "vectors since the anchor", "pixels since encoded", "dense"
 POLICIES = {
     DENSE: PrunePolicy(everything=True),
-    VECTORS: PrunePolicy(Change.VECTORS, accumulation=Accumulation.SINCE_ANCHOR),
+    VECTORS: PrunePolicy(Change.VECTORS, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR),
     LUMA: PrunePolicy(),
 }
+RESULTS = 1  # raise when answers are made in another way, so that cameras are answered again
 P = NDArray[np.float64]
 
 
@@ -68,25 +76,27 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One setting under one kind of mask: p(yes) [cameras, windows, questions], FLOPs [cameras, windows]."""
+class Answered:
+    """One camera, one setting: p(yes) [windows, questions], FLOPs [windows], and whether each window is the
+    key window of its chain [windows]."""
 
     p: P
     flops: P
+    key: NDArray[np.bool_]
 
 
 def settings() -> list[Setting]:
     """Everything that is compared; the first one is the reference."""
     out = [Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)]
     out += [Setting(LabelPolicy.FRAME, Policy.FRONT, budget) for budget in BUDGETS]
-    out += [Setting(LabelPolicy.FRAME, policy) for policy in (Policy.REFRESH, Policy.RANDOM_K)]
+    out += [Setting(LabelPolicy.FRAME, Policy.RANDOM_K, budget) for budget in BUDGETS if budget]
+    out += [Setting(LabelPolicy.FRAME, Policy.REFRESH)]
     for labels in (LabelPolicy.KEPT, LabelPolicy.BLOCK):
-        out.append(Setting(labels, Policy.PRUNE_ONLY))
-        out += [Setting(labels, Policy.FRONT, budget) for budget in BUDGETS]
+        out += [Setting(labels, Policy.PRUNE_ONLY), Setting(labels, Policy.FRONT, 2)]
     return out
 
 
-def clips(count: int, folder: Path) -> list[Path]:
+def rendered(count: int, folder: Path) -> list[Path]:
     """Rendered cameras, kept in `folder`."""
     out = []
     for number in tqdm(range(count), desc="render", unit="camera"):
@@ -99,32 +109,32 @@ def clips(count: int, folder: Path) -> list[Path]:
     return out
 
 
-def masked(tower: Tower, seen: Mapping[str, ClipFrames], kind: str) -> dict[str, list[StrideBlock]]:
-    """Every camera's blocks under one kind of mask."""
-    return {
-        name: stride_blocks(name, clip, tower, POLICIES[kind], FRAMES)
-        for name, clip in tqdm(seen.items(), desc=f"encode ({kind})", unit="camera")
-    }
+def chains(path: Path, tower: Tower, kind: str) -> list[list[StrideBlock]]:
+    """A camera's blocks under one kind of mask, in chains of at most one key period."""
+    clip = read_clip(path, tower.grid, vectors=POLICIES[kind].needs_vectors)
+    blocks = stride_blocks(f"{path.stem}/0", clip, tower, POLICIES[kind], FRAMES)
+    parts = [blocks[first : first + STRIDES] for first in range(0, len(blocks), STRIDES)]
+    return [part for part in parts if len(part) >= SHORTEST]
 
 
-def measured(engine: Engine, blocks: Mapping[str, list[StrideBlock]], setting: Setting) -> Measured:
-    """All cameras with one setting."""
-    planner = Planner(
+def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Setting) -> Answered:
+    """All chains of a camera with one setting."""
+    planner = _Whole(
         engine.layout,
         WindowSettings(
             BLOCKS, setting.policy, PERIOD, refresh_frames=setting.budget, labels=setting.labels,
             samples=FRAMES, stride_s=FRAMES * 0.5,
         ),
     )  # fmt: skip
-    out: list[list[Window]] = []
-    for name, mine in blocks.items():
+    out: list[Window] = []
+    key: list[bool] = []
+    for blocks in made:
         # The key window is the first whole one: the chain starts with its oldest block.
-        whole = {name: mine}
-        windows = slide(engine, _Whole(planner.layout, planner.settings), whole, QUESTIONS, key=False)[name]
-        out.append(windows[BLOCKS - 1 :])
-    p = [[[one.p_yes for one in window.answer.answers] for window in windows] for windows in out]
-    flops = [[prefill(window.answer.cost) for window in windows] for windows in out]
-    return Measured(np.array(p), np.array(flops, dtype=float))
+        (windows,) = slide(engine, planner, {blocks[0].stream: blocks}, QUESTIONS, key=False).values()
+        out += windows[BLOCKS - 1 :]
+        key += [n == 0 for n in range(len(windows) - BLOCKS + 1)]
+    p = [[one.p_yes for one in window.answer.answers] for window in out]
+    return Answered(np.array(p), np.array([prefill(w.answer.cost) for w in out], dtype=float), np.array(key))
 
 
 def prefill(cost: Cost) -> int:
@@ -141,6 +151,52 @@ class _Whole(Planner):
         return super().plan(blocks, None if begins else previous, key=begins)  # type: ignore[arg-type]
 
 
+class Results:
+    """Answers of cameras on disk, by what made them."""
+
+    def __init__(self, folder: Path) -> None:
+        told = (RESULTS, cameras.LOOK, POLICIES, settings(), folder_digest(find_model()))
+        self.folder = folder / hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, name: str) -> tuple[dict[str, Answered], float] | None:
+        """Answers by setting and the share of tokens kept; None for a camera not yet answered."""
+        path = self.folder / f"{name}.npz"
+        if not path.is_file():
+            return None
+        with np.load(path) as found:
+            names = json.loads(str(found["names"]))
+            out = {
+                one: Answered(found[f"p{n}"], found[f"flops{n}"], found["key"]) for n, one in enumerate(names)
+            }
+            return out, float(found["kept"])
+
+    def write(self, name: str, answers: Mapping[str, Answered], kept: float) -> None:
+        """Keep the answers of a camera."""
+        arrays: dict[str, Any] = {f"p{n}": one.p for n, one in enumerate(answers.values())}
+        arrays |= {f"flops{n}": one.flops for n, one in enumerate(answers.values())}
+        key = next(iter(answers.values())).key
+        part = self.folder / f".{name}.npz"
+        np.savez(part, allow_pickle=False, names=json.dumps(list(answers)), key=key, kept=kept, **arrays)
+        part.replace(self.folder / f"{name}.npz")
+
+
+def camera_answers(
+    path: Path, kind: str, tower: Tower, engine: Engine, results: Results
+) -> tuple[dict[str, Answered], float]:
+    """A camera's answers under one kind of mask, with every setting (dense: the reference alone)."""
+    name = f"{path.stem}-{kind.replace(' ', '-')}"
+    found = results.read(name)
+    if found is None:
+        made = chains(path, tower, kind)
+        kept = sum(block.tokens for part in made for block in part)
+        whole = sum(len(block.frames) * tower.grid.tokens for part in made for block in part)
+        wanted = settings()[:1] if kind == DENSE else settings()
+        found = {one.name: answered(engine, made, one) for one in wanted}, kept / whole
+        results.write(name, *found)
+    return found
+
+
 def interval(values: P, rounds: int = 2000) -> list[float]:
     """95 % of the mean over cameras, [cameras] -> [low, high]."""
     draw = np.random.default_rng(0)
@@ -148,18 +204,26 @@ def interval(values: P, rounds: int = 2000) -> list[float]:
     return [round(float(edge), 4) for edge in np.quantile(means, (0.025, 0.975))]
 
 
-def compared(one: Measured, full: Measured, dense: Measured) -> dict[str, object]:
-    """A setting against full windows under the same masks, and against dense ones."""
-    apart, lost = np.abs(one.p - full.p).mean((1, 2)), np.abs(one.p - dense.p).mean((1, 2))
-    sides = ((one.p > 0.5) != (full.p > 0.5)).mean()
+def over_period(values: P, key: NDArray[np.bool_]) -> float:
+    """Mean over a key period: one key window, `PERIOD` - 1 others. [windows] -> number."""
+    return float(values[key].mean() + (PERIOD - 1) * values[~key].mean()) / PERIOD
+
+
+def compared(one: Sequence[Answered], full: Sequence[Answered], dense: Sequence[Answered]) -> dict[str, Any]:
+    """A setting against full windows under the same masks, and against dense ones; one entry a camera."""
+    sets = list(zip(one, full, dense, strict=True))
+    apart = np.array([over_period(np.abs(a.p - b.p).mean(1), a.key) for a, b, _ in sets])
+    lost = np.array([over_period(np.abs(a.p - c.p).mean(1), a.key) for a, _, c in sets])
+    sides = [over_period(((a.p > 0.5) != (b.p > 0.5)).mean(1), a.key) for a, b, _ in sets]
+    cost = [over_period(a.flops, a.key) / c.flops.mean() for a, _, c in sets]
     return {
         "dp": round(float(apart.mean()), 5),
         "interval": interval(apart),
-        "largest": round(float(np.abs(one.p - full.p).max()), 3),
-        "other_side": round(float(sides), 5),
+        "largest": round(max(float(np.abs(a.p - b.p).max()) for a, b, _ in sets), 3),
+        "other_side": round(float(np.mean(sides)), 5),
         "dense": round(float(lost.mean()), 5),
         "dense_interval": interval(lost),
-        "saved": round(1 - float(one.flops.sum() / dense.flops.sum()), 4),
+        "saved": round(1 - float(np.mean(cost)), 4),
     }
 
 
@@ -169,61 +233,85 @@ def cheapest(rows: Mapping[str, Mapping[str, object]], bound: float) -> str | No
     return max(fit, key=lambda name: fit[name], default=None)
 
 
+def real(where: Path, tower: Tower) -> Iterator[Path]:
+    """Clips of fixed cameras with at least one chain."""
+    for path in clips_of(where):
+        if path.stem in MOVING:
+            continue
+        try:
+            long_enough = len(read_clip(path, tower.grid).samples) >= SHORTEST * FRAMES
+        except CodecError:
+            continue
+        if long_enough:
+            yield path
+
+
+def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense: Sequence[Answered],
+           bound: float) -> dict[str, object]:  # fmt: skip
+    """Print the table of some cameras and return what the last line says."""
+    kept = float(np.mean([share for _, share in found]))
+    windows = sum(len(one.key) for one in dense)
+    print(f"\n{title}: {len(found)} cameras, {windows} windows, {kept:.1%} of the tokens kept")
+    print(f"{'labels, policy, frames':22} {'dp':>8} {'95 %':>16} {'dense':>9} {'sides':>8} {'saved':>7}")
+    rows: dict[str, dict[str, Any]] = {}
+    full = [answers[settings()[0].name] for answers, _ in found]
+    for one in settings():
+        rows[one.name] = row = compared([answers[one.name] for answers, _ in found], full, dense)
+        low, high = row["interval"]
+        print(
+            f"{one.name:22} {row['dp']:8.5f}  {low:.4f} - {high:.4f} {row['dense']:9.5f} "
+            f"{row['other_side']:8.3%} {row['saved']:7.1%}"
+        )
+    best = cheapest(rows, bound)
+    print(f"cheapest with dp of at most {bound}: {best}", flush=True)
+    return {
+        "cameras": len(found),
+        "windows": windows,
+        "kept": round(kept, 4),
+        "cheapest": best,
+        "settings": rows,
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clips", type=int, default=24, help="rendered cameras")
+    parser.add_argument("--clips", type=int, default=10, help="rendered cameras")
     parser.add_argument("--folder", type=Path, default=Path("out/fidelity"), help="keeps rendered cameras")
+    parser.add_argument(
+        "--results", type=Path, default=Path("out/fidelity/results"), help="keeps each camera's answers"
+    )
     parser.add_argument("--masks", choices=(VECTORS, LUMA), action="append", help="default: both")
     parser.add_argument("--bound", type=float, default=0.003, help="largest |dp| of the default")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tower, engine = load_tower(find_model()), load_engine(find_model())
-    paths = clips(options.clips, options.folder)
-    frames = {f"{path.stem}/0": path for path in paths}
-    kinds = options.masks or [VECTORS, LUMA]
-    seen: dict[str, dict[str, ClipFrames]] = {
-        kind: {
-            name: read_clip(path, tower.grid, vectors=POLICIES[kind].needs_vectors)
-            for name, path in tqdm(frames.items(), desc=f"decode ({kind})", unit="camera")
-        }
-        for kind in {LUMA, *kinds}
-    }
-    needed = STRIDES * FRAMES
-    whole = {name for name in frames if all(len(one[name].frames) >= needed for one in seen.values())}
-    made = {
-        kind: masked(tower, {name: seen[source][name] for name in sorted(whole)}, kind)
-        for kind, source in ((DENSE, LUMA), *((kind, kind) for kind in kinds))
-    }
-    made = {kind: {name: mine[:STRIDES] for name, mine in each.items()} for kind, each in made.items()}
-    reference = settings()[0]
-    dense = measured(engine, made[DENSE], reference)
-    out: dict[str, object] = {}
-    print(f"{len(whole)} cameras, {dense.p.shape[1]} windows each, {len(QUESTIONS)} questions")
-    for kind in kinds:
-        kept = sum(block.tokens for mine in made[kind].values() for block in mine)
-        share = kept / (len(whole) * STRIDES * FRAMES * tower.grid.tokens)
-        print(f"\n{kind}: {share:.1%} of the tokens kept")
-        print(f"{'labels, policy, frames':24} {'dp':>8} {'95 %':>18} {'dense':>8} {'sides':>8} {'saved':>7}")
-        rows: dict[str, dict[str, object]] = {}
-        full = measured(engine, made[kind], reference)
-        for one in tqdm(settings(), desc=f"answer ({kind})", unit="setting"):
-            mine = full if one == reference else measured(engine, made[kind], one)
-            rows[one.name] = row = compared(mine, full, dense)
-            low, high = row["interval"]  # type: ignore[misc]
-            print(
-                f"{one.name:24} {row['dp']:8.5f} {low:8.4f} - {high:.4f}  {row['dense']:8.5f} "
-                f"{row['other_side']:8.3%} {row['saved']:7.1%}",
-                flush=True,
+    tower, engine, results = load_tower(find_model()), load_engine(find_model()), Results(options.results)
+    where = footage()
+    groups = {"rendered": rendered(options.clips, options.folder)}
+    if where is None:
+        print("real clips: left out, there is no footage (set LOOKOUT_FOOTAGE)")
+    else:
+        groups["real"] = list(real(where, tower))
+    groups["all"] = [path for paths in groups.values() for path in paths]
+    line: dict[str, object] = {"bench": "windows_fidelity", "questions": len(QUESTIONS)}
+    for kind in options.masks or [LUMA, VECTORS]:
+        found = {
+            path: (
+                camera_answers(path, kind, tower, engine, results),
+                camera_answers(path, DENSE, tower, engine, results)[0][settings()[0].name],
             )
-        best = cheapest(rows, options.bound)
-        print(f"cheapest with dp of at most {options.bound}: {best}")
-        out[kind] = {"kept": round(share, 4), "cheapest": best, "settings": rows}
-    print(
-        json.dumps({"bench": "windows_fidelity", "cameras": len(whole), "windows": dense.p.shape[1], **out})
-    )
+            for path in tqdm(groups["all"], desc=f"answer ({kind})", unit="camera")
+        }
+        line[kind] = {
+            name: report(
+                f"{kind}, {name}", [found[p][0] for p in paths], [found[p][1] for p in paths], options.bound
+            )
+            for name, paths in groups.items()
+            if paths
+        }
+    print(json.dumps(line))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,21 @@ LabelsOption = Annotated[
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Write the reliability plot to this SVG file.")
 ]
-WindowOption = Annotated[float, typer.Option("--window", help="Seconds of a window.", min=0.1)]
-StrideOption = Annotated[float, typer.Option("--stride", help="A window slides by so many seconds.", min=0.1)]
-FpsOption = Annotated[float, typer.Option("--fps", help="Frames sampled per second.", min=0.01)]
+_OWN = "[default: as the folder's lookout_windows.json says, else "
+WindowOption = Annotated[
+    float | None,
+    typer.Option("--window", help=f"Seconds of a window.  {_OWN}40]", min=0.1, show_default=False),
+]
+StrideOption = Annotated[
+    float | None,
+    typer.Option(
+        "--stride", help=f"A window slides by so many seconds.  {_OWN}8]", min=0.1, show_default=False
+    ),
+]
+FpsOption = Annotated[
+    float | None,
+    typer.Option("--fps", help=f"Frames sampled per second.  {_OWN}2]", min=0.01, show_default=False),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16")]
 PrecisionOption = Annotated[
@@ -58,9 +70,9 @@ def check(
     labels: LabelsOption = None,
     plot: PlotOption = None,
     cameras: Annotated[int, typer.Option("--cameras", help="Cameras to size the memory for.", min=1)] = 1,
-    window: WindowOption = 40.0,
-    stride: StrideOption = 8.0,
-    fps: FpsOption = 2.0,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
@@ -83,7 +95,7 @@ def check(
         device=device,
         dtype=dtype,
     )
-    _show_report(console, report, window, fps)
+    _show_report(console, report)
     found = report.as_json()
     if labels is not None:
         evaluation = _evaluated(folder, labels, window, stride, fps, device, dtype)
@@ -104,9 +116,9 @@ def evaluate_model(
         ),
     ],
     plot: PlotOption = None,
-    window: WindowOption = 40.0,
-    stride: StrideOption = 8.0,
-    fps: FpsOption = 2.0,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
@@ -134,12 +146,12 @@ def evaluate_model(
     console.print(json.dumps(found), soft_wrap=True, highlight=False, markup=False)
 
 
-def _show_report(console: Console, report: ModelReport, window: float, fps: float) -> None:
+def _show_report(console: Console, report: ModelReport) -> None:
     engines = " and ".join(report.engines) or "no engine here"
     console.print(
         f"[bold]{report.family}[/] with a {report.language_model} language model; runs on {engines}\n"
         f"input {report.width} x {report.height} pixels, {report.tokens} tokens a frame; a window of "
-        f"{window:g} s at {fps:g} a second has {report.window_rows} rows\n"
+        f"{report.window_s:g} s at {report.fps:g} a second has {report.window_rows} rows\n"
         f"memory for {report.cameras} camera(s): {report.memory_bytes / MIB:.0f} MiB, of which weights "
         f"{report.weight_bytes / MIB:.0f} MiB; KV of a camera "
         f"{report.window_rows * report.row_bytes / MIB:.0f} MiB, nothing pruned"
@@ -151,7 +163,13 @@ def _show_report(console: Console, report: ModelReport, window: float, fps: floa
 
 
 def _evaluated(
-    model: Path, labels: Path, window: float, stride: float, fps: float, device: str, dtype: str
+    model: Path,
+    labels: Path,
+    window: float | None,
+    stride: float | None,
+    fps: float | None,
+    device: str,
+    dtype: str,
 ) -> Evaluation:
     from lookout.evaluation.evaluate import evaluate
     from lookout.evaluation.labels import read_labels

@@ -16,6 +16,7 @@ from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import TEXT_MODELS, take_language_model
 from lookout.errors import LookoutError
 from lookout.evaluation.chain import ClipFrames, read_clip
+from lookout.models import window_defaults
 from lookout.pruning import PrunePolicy
 from lookout.strides import encode_strides
 from lookout.vision import Tower, VisionError, load_tower
@@ -68,7 +69,9 @@ class ModelReport:
         height: Pixels of the input.
         width: Pixels of the input.
         tokens: Visual tokens of a frame, nothing pruned.
-        window_rows: Rows of a window of `window_s` at `fps`, nothing pruned.
+        window_s: Seconds of a window.
+        fps: Sampled frames a second.
+        window_rows: Rows of such a window, nothing pruned.
         row_bytes: KV bytes of a row.
         weight_bytes: Bytes of the weights.
         cameras: Number of cameras that `memory_bytes` holds.
@@ -82,6 +85,8 @@ class ModelReport:
     height: int
     width: int
     tokens: int
+    window_s: float
+    fps: float
     window_rows: int
     row_bytes: int
     weight_bytes: int
@@ -116,8 +121,8 @@ def check_model(
     clip: Path | str,
     *,
     cameras: int = 1,
-    window_s: float = 40.0,
-    fps: float = 2.0,
+    window_s: float | None = None,
+    fps: float | None = None,
     frames: int = 8,
     device: str = "cpu",
     dtype: str = "float32",
@@ -128,8 +133,8 @@ def check_model(
         folder: The checkpoint.
         clip: A clip of at least `frames` samples.
         cameras: Cameras to size the memory for.
-        window_s: Length of a window.
-        fps: Sampled frames a second.
+        window_s: Length of a window; None: as the folder says (`lookout.models.window_defaults`).
+        fps: Sampled frames a second; None: as the folder says.
         frames: Samples that are compared; an even number.
         device: Where it runs.
         dtype: Arithmetic of the model.
@@ -137,6 +142,8 @@ def check_model(
     Raises:
         CheckError: The folder is no checkpoint that can run, or the clip is too short.
     """
+    own = window_defaults(Path(folder))
+    window_s, fps = window_s or own.window_s, fps or own.fps
     loaded = _load(Path(folder), device, dtype)
     found = read_clip(clip, loaded.tower.grid, fps, vectors=False)
     if len(found.frames) < frames:
@@ -168,6 +175,8 @@ def check_model(
         height=grid.height,
         width=grid.width,
         tokens=grid.tokens,
+        window_s=window_s,
+        fps=fps,
         window_rows=rows,
         row_bytes=row_bytes,
         weight_bytes=weights,

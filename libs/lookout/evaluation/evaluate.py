@@ -13,6 +13,7 @@ from lookout.engines import Engine, Question, load_engine
 from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
+from lookout.models import window_defaults
 from lookout.pruning import PrunePolicy
 from lookout.vision import FrameInput, Tower, load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
@@ -83,9 +84,9 @@ def evaluate(
     model: Path | str,
     clips: Sequence[LabelledClip],
     *,
-    window_s: float = 40.0,
-    stride_s: float = 8.0,
-    fps: float = 2.0,
+    window_s: float | None = None,
+    stride_s: float | None = None,
+    fps: float | None = None,
     preset: str = DEFAULT_PRESET,
     policy: PrunePolicy | None = None,
     device: str = "cpu",
@@ -101,9 +102,9 @@ def evaluate(
     Args:
         model: Folder of the checkpoint.
         clips: The labelled clips.
-        window_s: Length of a window.
-        stride_s: A window slides by so many seconds.
-        fps: Sampled frames a second.
+        window_s: Length of a window; None: as the folder says (`lookout.models.window_defaults`).
+        stride_s: A window slides by so many seconds; None: as the folder says.
+        fps: Sampled frames a second; None: as the folder says.
         preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
         policy: What pruning keeps; None: the default.
         device: Where the model runs.
@@ -117,6 +118,8 @@ def evaluate(
 
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
+    own = window_defaults(Path(model))
+    window_s, stride_s, fps = window_s or own.window_s, stride_s or own.stride_s, fps or own.fps
     samples, blocks = max(1, round(stride_s * fps)), max(1, round(window_s / stride_s))
     base = replace(PRESETS[preset], blocks=blocks, samples=samples, stride_s=stride_s)
     questions = [Question(text, text) for text in questions_of(clips)]

@@ -10,8 +10,18 @@ from typing import Final
 
 from lookout.models.errors import ModelError
 from lookout.models.inputs import ModelInput, model_input
+from lookout.models.windows import WindowDefaults, window_defaults
 
-__all__ = ["DEMO_QUESTIONS", "TINY", "ModelError", "ModelInput", "find_model", "model_input"]
+__all__ = [
+    "DEMO_QUESTIONS",
+    "TINY",
+    "ModelError",
+    "ModelInput",
+    "WindowDefaults",
+    "find_model",
+    "model_input",
+    "window_defaults",
+]
 
 #: the checkpoint folder that comes with the package
 TINY: Final = Path(__file__).parent / "tiny"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from lookout.codec.grids import GroupedPatches
 
@@ -30,12 +29,29 @@ def patch_difference(a: U8, b: U8, grid: GroupedPatches) -> F32:
     height, width = grid.rows * grid.patch, grid.cols * grid.patch
     if a.shape != b.shape or a.shape[0] < height or a.shape[1] < width:
         raise ValueError(f"pictures of {a.shape} and {b.shape}, not both {(height, width)} or larger")
-    change = ndimage.uniform_filter(a.astype(np.float32) - b.astype(np.float32), size=3, mode="nearest")
-    tiles = np.abs(change[:height, :width]).reshape(grid.rows, grid.patch, grid.cols, grid.patch)
+    change = _box_sum(a.astype(np.int16) - b)[:height, :width]
+    np.abs(change, out=change)
     half = max(1, grid.patch // 2)
-    parts = (slice(0, half), slice(half, None)) if grid.patch > 1 else (slice(None),)
-    quarters = [tiles[:, down, :, across].mean(axis=(1, 3)) for down in parts for across in parts]
-    return np.asarray(np.max(quarters, axis=0), np.float32)
+    down, across = (
+        np.unique([side * grid.patch + at % grid.patch for side in range(count) for at in (0, half)])
+        for count in (grid.rows, grid.cols)
+    )
+    sums = np.add.reduceat(np.add.reduceat(change, down, axis=0, dtype=np.int32), across, axis=1)
+    sizes = 9 * np.diff(down, append=height)[:, None] * np.diff(across, append=width)
+    quarters = (sums / sizes.astype(np.float32)).astype(np.float32)
+    return np.asarray(
+        quarters.reshape(grid.rows, len(down) // grid.rows, grid.cols, -1).max(axis=(1, 3)), np.float32
+    )
+
+
+def _box_sum(change: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Sums over 3x3 neighbours, the border repeated: int16 [height, width], exact for |change| <= 255."""
+    wide = np.pad(change, 1, mode="edge")
+    rows = wide[:-2] + wide[1:-1]
+    rows += wide[2:]
+    out = rows[:, :-2] + rows[:, 1:-1]
+    out += rows[:, 2:]
+    return np.asarray(out, np.int16)
 
 
 def patch_luma(picture: U8, grid: GroupedPatches) -> U8:

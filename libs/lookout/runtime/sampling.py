@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
+from lookout.models import TINY, window_defaults
 from lookout.v1.lineage_pb2 import Sampling
 
 __all__ = ["SamplingSettings", "sampling_text"]
@@ -14,25 +16,55 @@ __all__ = ["SamplingSettings", "sampling_text"]
 SECOND_US = 1_000_000
 
 
-class SamplingSettings(BaseSettings):
-    """Sample rate, stride and window, and the numbers that follow from them."""
+#: the model's folder says it
+_UNSET: Any = None
 
-    fps: float = Field(2.0, gt=0, le=60, description="samples per second of stream time")
-    stride_s: float = Field(2.0, gt=0, description="seconds by which a window slides")
-    window_s: float = Field(10.0, gt=0, description="length of a window in seconds")
+
+class SamplingSettings(BaseSettings):
+    """Sample rate, stride and window, and the numbers that follow from them.
+
+    What is not set comes from the model's folder (`lookout.models.window_defaults`); without a folder, from
+    that of the model that comes with Lookout.
+    """
+
+    model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
+    fps: float = Field(
+        _UNSET,
+        validate_default=False,
+        gt=0,
+        le=60,
+        description="samples per second of stream time; unset: as model_dir says, else 2",
+    )
+    stride_s: float = Field(
+        _UNSET,
+        validate_default=False,
+        gt=0,
+        description="seconds by which a window slides; unset: as model_dir says, else 8",
+    )
+    window_s: float = Field(
+        _UNSET,
+        validate_default=False,
+        gt=0,
+        description="length of a window in seconds; unset: as model_dir says, else 40",
+    )
 
     @model_validator(mode="after")
     def _whole_numbers(self) -> Self:
+        own = window_defaults(TINY if self.model_dir is None else self.model_dir)
+        names = {}
+        for name in ("fps", "stride_s", "window_s"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(own, name))
+                names[name] = f"LOOKOUT_{name.upper()}={getattr(own, name):g} (not set, so the model's)"
+            else:
+                names[name] = f"LOOKOUT_{name.upper()}={getattr(self, name):g}"
         blocks = self.window_s / self.stride_s
         if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
-            raise ValueError(
-                f"LOOKOUT_WINDOW_S={self.window_s:g} is not a multiple of LOOKOUT_STRIDE_S={self.stride_s:g}"
-            )
+            raise ValueError(f"{names['window_s']} is not a multiple of {names['stride_s']}")
         samples = self.stride_s * self.fps
         if abs(samples - round(samples)) > 1e-9 or samples < 1:
             raise ValueError(
-                f"LOOKOUT_STRIDE_S={self.stride_s:g} holds {samples:g} samples at LOOKOUT_FPS={self.fps:g}: "
-                "make it a whole number"
+                f"{names['stride_s']} holds {samples:g} samples at {names['fps']}: make it a whole number"
             )
         return self
 

@@ -11,7 +11,6 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -109,7 +108,6 @@ class ServiceSettings(Connections, SamplingSettings):
     preset: Literal["default", "codecsight"] = Field(
         "default", description="settings that belong together: default, codecsight (the paper's)"
     )
-    model_dir: Path | None = Field(None, description="folder of the model's checkpoint")
     model_digest: str | None = Field(None, description="the digest that model_dir must have; unset: any")
 
     threads: int = Field(2, ge=1, le=256, description="cameras computed at the same time")

@@ -204,16 +204,10 @@ class Planner:
                 label = label + first if old is None else old.label
             visual = row + opening * first
             end = visual + len(frame.kept)
+            source = -1 if old is None else old.start
+            # By place, in the order of the fields: there are as many parts as frames.
             part = PromptPart(
-                block=block,
-                frame=number,
-                start=row,
-                visual_start=visual,
-                visual_stop=end,
-                stop=end + closing * last,
-                label=label,
-                source=-1 if old is None else old.start,
-                anchor=frame.anchor,
+                block, number, row, visual, end, end + closing * last, label, source, frame.anchor
             )
             if old is not None and old.stop - old.start != part.stop - part.start:
                 raise WindowError(
@@ -239,15 +233,18 @@ class Planner:
             )
         ids = np.full(rows.rows, VISUAL, dtype=np.int64)
         ids[: rows.prefix] = layout.prefix
+        style = self.label
+        opening = _openings(style, layout.frame_open)
         for part in parts[1:]:
             if part.start < part.visual_start:
-                ids[part.start : part.visual_start] = (*self._label(part.label), *layout.frame_open)
+                text = opening.get(part.label)
+                if text is None:
+                    label = () if style is None else style.ids(part.label)
+                    text = opening[part.label] = np.array((*label, *layout.frame_open), dtype=np.int64)
+                ids[part.start : part.visual_start] = text
             if part.visual_stop < part.stop:
                 ids[part.visual_stop : part.stop] = layout.frame_close
         return ids, positions, question
-
-    def _label(self, number: int) -> tuple[int, ...]:
-        return () if self.label is None else _label(self.label, number)
 
     def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
         """The rows to compute of a window that continues `base`; `grid` counts the groups of a frame."""
@@ -321,9 +318,12 @@ def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
     return replace(style, width=max(style.width, len(str(largest))))
 
 
-@lru_cache(maxsize=4096)
-def _label(style: LabelStyle, number: int) -> tuple[int, ...]:
-    return style.ids(number)
+@lru_cache(maxsize=16)
+def _openings(style: LabelStyle | None, frame_open: tuple[int, ...]) -> dict[int, Rows]:
+    """Token ids in front of a frame by its label, as they are first needed: looking a label up costs less
+    than hashing its style."""
+    del style, frame_open
+    return {}
 
 
 def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:

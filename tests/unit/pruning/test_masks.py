@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from lookout.codec import Basis
 from lookout.pruning import (
@@ -255,6 +256,30 @@ def test_patch_difference_sees_a_quarter_and_ignores_single_pixels() -> None:
     assert gap[1, 1] == 0
     with pytest.raises(ValueError, match="16"):
         patch_difference(a[:8], b[:8], grid)
+
+
+@pytest.mark.parametrize(("rows", "cols", "patch"), [(8, 8, 14), (3, 5, 7), (4, 6, 1), (2, 3, 3), (2, 2, 16)])
+def test_patch_difference_is_the_most_different_quarter_of_the_smoothed_change(
+    rows: int, cols: int, patch: int
+) -> None:
+    draw = np.random.default_rng(rows)
+    a, b = (draw.integers(0, 256, (rows * patch + 3, cols * patch + 1), np.uint8) for _ in range(2))
+    smooth = ndimage.uniform_filter(a.astype(np.float64) - b, size=3, mode="nearest")
+    half = max(1, patch // 2)
+    parts = [slice(0, half), *([slice(half, patch)] if patch > 1 else [])]
+    want = [
+        [
+            max(
+                np.abs(smooth[r * patch :, c * patch :][:patch, :patch][down, across]).mean()
+                for down in parts
+                for across in parts
+            )
+            for c in range(cols)
+        ]
+        for r in range(rows)
+    ]
+    got = patch_difference(a, b, PatchGrid.merged(rows, cols, patch, 1))
+    assert got == pytest.approx(np.array(want), abs=1e-4)
 
 
 def test_wrong_grids_are_refused() -> None:

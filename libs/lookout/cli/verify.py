@@ -22,8 +22,14 @@ def verify(
     camera: Annotated[str, typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').")] = "*",
     since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
     tolerance: Annotated[
-        float, typer.Option(help="Largest difference of p(yes) that counts as equal.", min=0.0)
-    ] = 1e-4,
+        float | None,
+        typer.Option(
+            help="Largest difference of p(yes) that counts as equal.  [default: 1e-4 in float32, otherwise "
+            "twice what two runs of the same windows differ by here]",
+            min=0.0,
+            show_default=False,
+        ),
+    ] = None,
     model: ModelOption = None,
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,

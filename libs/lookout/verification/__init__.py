@@ -1,7 +1,8 @@
 """Committed verdicts computed again, out of the records in Kafka."""
 
 from lookout.verification.replay import Finding, Kind, Replayer
+from lookout.verification.spread import rerun_spread
 from lookout.verification.tokens import TokensFromKafka
 from lookout.verification.verify import Scope, Tally, verify
 
-__all__ = ["Finding", "Kind", "Replayer", "Scope", "Tally", "TokensFromKafka", "verify"]
+__all__ = ["Finding", "Kind", "Replayer", "Scope", "Tally", "TokensFromKafka", "rerun_spread", "verify"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -12,21 +12,26 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from lookout.engines import load_engine
+from lookout.engines import Engine, Question, load_engine
 from lookout.runtime import folder_digest, load_settings
 from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
 from lookout.services.prefill.chain import plan_digest
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.store import LineageBrokenError
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification.replay import Finding, Kind, Replayer
+from lookout.verification.spread import rerun_spread
 from lookout.verification.tokens import TokensFromKafka
-from lookout.windows import Planner
+from lookout.windows import Planner, StrideBlock
 from lookout.wire import TOKENS, VERDICTS, from_bytes, from_json
 
 __all__ = ["Scope", "Tally", "verify"]
 
 _READ_S = 60.0
+#: covers float32 in other batches
+FLOAT32 = 1e-4
+_SPREAD_CHAINS, _SPREAD_QUESTIONS = 2, 8
 Epoch = tuple[str, int]
 
 
@@ -48,6 +53,7 @@ class Tally:
 
     counts: Counter[str] = field(default_factory=Counter)
     largest: float = 0.0
+    tolerance: float = 0.0
     unverified: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
@@ -60,7 +66,11 @@ class Tally:
 
     def to_dict(self) -> dict[str, float]:
         """For JSON."""
-        return {**{kind.value: self.counts[kind.value] for kind in Kind}, "largest_difference": self.largest}
+        return {
+            **{kind.value: self.counts[kind.value] for kind in Kind},
+            "largest_difference": self.largest,
+            "tolerance": self.tolerance,
+        }
 
 
 def verify(
@@ -70,7 +80,7 @@ def verify(
     *,
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Tally:
     """Compute the verdicts in scope again and compare p(yes).
@@ -81,7 +91,9 @@ def verify(
         scope: Which verdicts; None: all.
         common: Settings of the fleet that are not the defaults.
         own: Settings of one service, by its name.
-        tolerance: Largest difference of a verified verdict: 1e-4 covers float32 in other batches.
+        tolerance: Largest difference of a verified verdict. None: 1e-4 for models in float32; otherwise what
+            `rerun_spread` measures on the first chains, twice, since the fleet's run and this one may both be
+            so far from the exact answer.
         progress: Called with the verdicts done and their number.
     """
     scope = scope or Scope()
@@ -98,6 +110,11 @@ def verify(
     tally = Tally()
     with TokensFromKafka(model, digest, given, theirs) as tokens:
         verdicts, records = _verdicts(settings, scope), _records(settings, scope)
+        if tolerance is None:
+            tolerance = FLOAT32
+            if settings.dtype != "float32":
+                tolerance = max(FLOAT32, 2 * _spread(engine, planner, tokens.load, verdicts, records))
+        tally.tolerance = tolerance
         total = sum(len(group) for windows in verdicts.values() for group in windows.values())
         replayer = Replayer(
             planner,
@@ -116,6 +133,32 @@ def verify(
                 progress(done, total)
     engine.close()
     return tally
+
+
+def _spread(
+    engine: Engine,
+    planner: Planner,
+    load: Callable[[TokensRecord], StrideBlock],
+    verdicts: Mapping[Epoch, Mapping[int, Sequence[Verdict]]],
+    records: Mapping[Epoch, Mapping[int, TokensRecord]],
+) -> float:
+    """`rerun_spread` on the longest runs of blocks, with questions that the fleet answered."""
+    longest = planner.settings.key_every + planner.settings.blocks - 1
+    texts = {each.question for windows in verdicts.values() for group in windows.values() for each in group}
+    chains: list[list[StrideBlock]] = []
+    for epoch in sorted(records, key=lambda each: -len(records[each]))[:_SPREAD_CHAINS]:
+        blocks: list[StrideBlock] = []
+        for index in sorted(records[epoch])[:longest]:
+            if blocks and blocks[-1].index != index - 1:
+                break
+            try:
+                blocks.append(load(records[epoch][index]))
+            except LineageBrokenError:
+                blocks.clear()
+        if any(block.frames for block in blocks):
+            chains.append(blocks)
+    questions = [Question(text, text) for text in sorted(texts)[:_SPREAD_QUESTIONS]]
+    return rerun_spread(engine, planner, chains, questions)
 
 
 def _verdicts(settings: PrefillSettings, scope: Scope) -> dict[Epoch, dict[int, list[Verdict]]]:

@@ -1,0 +1,54 @@
+"""How far two runs of the same windows differ: what rounding in other batches does to p(yes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from lookout.engines import Engine, Question
+from lookout.evaluation.chain import slide
+from lookout.windows import Planner, StrideBlock
+
+__all__ = ["rerun_spread"]
+
+#: streams of the larger batch
+TOGETHER: Final = 8
+
+
+def rerun_spread(
+    engine: Engine,
+    planner: Planner,
+    chains: Sequence[Sequence[StrideBlock]],
+    questions: Sequence[Question],
+) -> float:
+    """The largest difference of p(yes) between windows run alone and run in a batch with others.
+
+    Each chain slides from its first block to its last without a key window, so that differences add up as
+    they do in a fleet.
+
+    Args:
+        engine: Computes the windows; it keeps nothing.
+        planner: Plans them.
+        chains: Consecutive blocks of some streams; the batch is filled with copies of them.
+        questions: Asked at the end of every window.
+
+    Raises:
+        EngineError: A window cannot be computed.
+    """
+    if not chains or not questions:
+        return 0.0
+    names = [f"spread-{number}/0" for number in range(TOGETHER)]
+    streams = {
+        name: [replace(block, stream=name) for block in chains[number % len(chains)]]
+        for number, name in enumerate(names)
+    }
+    alone = {name: streams[name] for name in names[: len(chains)]}
+    one = slide(engine, planner, alone, questions, batch=1, key=False)
+    other = slide(engine, planner, streams, questions, batch=TOGETHER, key=False)
+    return max(
+        abs(a.p_yes - b.p_yes)
+        for name in alone
+        for mine, theirs in zip(one[name], other[name], strict=True)
+        for a, b in zip(mine.answer.answers, theirs.answer.answers, strict=True)
+    )

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,9 +71,17 @@ class Run:
         return self.camera_seconds / self.seconds
 
 
+#: services whose models are constants
+CONSTANTS: dict[Stage, Sequence[str]] = {
+    stage: ("tests.bench.constant", stage.value) for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL)
+}
+
+
 @contextmanager
-def fleet(folder: Path, partitions: int) -> Iterator[Fleet]:
-    """A fleet whose models are constants."""
+def fleet(
+    folder: Path, partitions: int, modules: Mapping[Stage, Sequence[str]] = CONSTANTS
+) -> Iterator[Fleet]:
+    """A fleet of the tiny model, or with other `modules` in place of services."""
     model = folder / "model"
     shutil.copytree(MODEL, model)
     settings = {"model_dir": str(model), "stride_s": str(STRIDE_S), "window_s": str(WINDOW_S)}
@@ -82,10 +90,7 @@ def fleet(folder: Path, partitions: int) -> Iterator[Fleet]:
         partitions=partitions,
         settings=settings,
         stage_settings={Stage.DECODE: {"silence_s": "86400"}},
-        modules={
-            Stage.PRUNE_ENCODE: ("tests.bench.constant", Stage.PRUNE_ENCODE.value),
-            Stage.PREFILL: ("tests.bench.constant", Stage.PREFILL.value),
-        },
+        modules=modules,
         python_path=ROOT,
     ) as running:
         _watch(running.bootstrap)

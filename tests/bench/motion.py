@@ -116,6 +116,7 @@ class Clip:
     stale: dict[tuple[GatherMethod, Accumulation], float]
     masks: list[Mask]
     long_shares: dict[Accumulation, list[float]]  # groups kept per frame with an anchor every LONG frames
+    default_shares: list[float]  # the same under the default masks
 
     @property
     def changed(self) -> float:
@@ -182,9 +183,13 @@ def measure(path: Path, size: int) -> Clip:
             if rule is DEFAULT_GATHER_METHOD:
                 long = prune(samples, planes, grid, policy, LONG)
                 long_shares[accumulation] = [round(float(mask.mean()), 4) for mask in long.masks]
+    default = prune(samples, planes, grid, PrunePolicy(), LONG)
+    default_shares = [round(float(mask.mean()), 4) for mask in default.masks]
     facts = decoded.facts
     small = min(facts.width, facts.height) < SMALLEST
-    return Clip(path.stem, small, len(planes), vectors, steps, kept, stale, masks, long_shares)
+    return Clip(
+        path.stem, small, len(planes), vectors, steps, kept, stale, masks, long_shares, default_shares
+    )
 
 
 @dataclass(frozen=True)
@@ -325,14 +330,14 @@ def motion_levels(size: int, clips: list[Clip]) -> dict[str, object]:
 
 def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
     """Share of groups kept in each of 80 frames (a shorter clip is repeated) of one clip a level of motion,
-    with either accumulation.
+    with vectors and either accumulation (`keep`: since the anchor), and under the default masks.
 
     An anchor every 16 frames (8 s), as in the paper. The clip of a level is the middle one of its third of
     the fixed cameras.
     """
 
-    def kept(clip: Clip, accumulation: Accumulation) -> list[float]:
-        whole = clip.long_shares[accumulation][: clip.samples // LONG * LONG]
+    def repeated(shares: list[float], samples: int) -> list[float]:
+        whole = shares[: samples // LONG * LONG]
         return (whole * (frames // len(whole) + 1))[:frames]
 
     default = Accumulation.SINCE_ANCHOR
@@ -343,13 +348,14 @@ def keep_ratios(clips: list[Clip], frames: int = 80) -> dict[str, object]:
         ("low", "middle", "high"), np.array_split(np.arange(len(ranked)), 3), strict=True
     ):
         clip = ranked[third[len(third) // 2]]
-        keep = kept(clip, default)
+        keep = repeated(clip.long_shares[default], clip.samples)
         out[level] = {
             "clip": clip.name,
             "rule": DEFAULT_GATHER_METHOD.value,
             "mean": round(float(np.mean(keep)), 4),
             "keep": keep,
-            "since_encoded": kept(clip, Accumulation.SINCE_ENCODED),
+            "since_encoded": repeated(clip.long_shares[Accumulation.SINCE_ENCODED], clip.samples),
+            "default": repeated(clip.default_shares, clip.samples),
         }
     return out
 
@@ -363,7 +369,7 @@ def main() -> int:
         "--size", type=int, choices=sorted(GRIDS), action="append", help="model input; default: all"
     )
     parser.add_argument(
-        "--most", type=float, default=0.05, help="miss rate allowed when choosing a threshold"
+        "--limit", type=float, default=0.05, help="miss rate allowed when choosing a threshold"
     )
     parser.add_argument("--masks", type=Path, help="also write keep masks of low, middle and high motion")
     parser.add_argument("--ratios", type=Path, help="also write shares of groups kept at the larger input")

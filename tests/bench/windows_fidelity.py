@@ -42,6 +42,7 @@ from lookout.vision import Tower, load_tower
 from lookout.windows import LabelPolicy, Planner, Policy, StrideBlock, WindowSettings
 from tests.bench.motion import MOVING, clips_of, footage
 from watchbench import cameras, encode, scenes
+from watchbench.questions import PRODUCT
 from watchbench.questions import QUESTIONS as KNOWN
 from watchbench.sight import HELD_BACK
 
@@ -51,6 +52,7 @@ SHORTEST = 10  # strides of a real clip
 SECONDS = STRIDES * FRAMES * 0.5 + 0.5
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
 BUDGETS = (0, 1, 2, 4, 8)
+LIMITS = (0.01, 0.02, 0.05, 0.1)  # of an audit
 VECTORS, LUMA, DENSE = "vectors since the anchor", "pixels since encoded", "dense"
 POLICIES = {
     DENSE: PrunePolicy(everything=True),
@@ -239,7 +241,7 @@ def real(where: Path, tower: Tower) -> Iterator[Path]:
         if path.stem in MOVING:
             continue
         try:
-            long_enough = len(read_clip(path, tower.grid).samples) >= SHORTEST * FRAMES
+            long_enough = len(read_clip(path, tower.grid).frames) >= SHORTEST * FRAMES
         except CodecError:
             continue
         if long_enough:
@@ -262,6 +264,11 @@ def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense
             f"{one.name:22} {row['dp']:8.5f}  {low:.4f} - {high:.4f} {row['dense']:9.5f} "
             f"{row['other_side']:8.3%} {row['saved']:7.1%}"
         )
+    audits = audited(found)
+    print(
+        "largest |dp| of the product's questions in a continued window, by default: "
+        + ", ".join(f"{name} {value:.3f}" for name, value in audits.items())
+    )
     best = cheapest(rows, bound)
     print(f"cheapest with dp of at most {bound}: {best}", flush=True)
     return {
@@ -269,8 +276,24 @@ def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense
         "windows": windows,
         "kept": round(kept, 4),
         "cheapest": best,
+        "audits": audits,
         "settings": rows,
     }
+
+
+def audited(found: Sequence[tuple[dict[str, Answered], float]]) -> dict[str, float]:
+    """What audits would say of every continued window, by default: quantiles of the largest |dp| over the
+    product's questions, and the shares above some limits."""
+    product = [n for n, one in enumerate(KNOWN) if one.name in PRODUCT]
+    reference, default = settings()[0].name, Setting(LabelPolicy.FRAME, Policy.FRONT, 2).name
+    apart = np.concatenate(
+        [
+            np.abs(answers[default].p - answers[reference].p)[~answers[default].key][:, product].max(1)
+            for answers, _ in found
+        ]
+    )
+    told = {f"q{q:g}": round(float(np.quantile(apart, q)), 4) for q in (0.5, 0.9, 0.95, 0.99, 1.0)}
+    return told | {f"above {limit:g}": round(float((apart > limit).mean()), 4) for limit in LIMITS}
 
 
 def main() -> None:

@@ -379,6 +379,18 @@ def test_the_layers_get_the_same_addresses_in_every_step(vllm_engine: Any, famil
     assert len(seen) == 1
 
 
+def test_positions_have_the_same_strides_in_the_largest_step_as_in_others() -> None:
+    """Compiled layers are traced with the largest step and read by its strides ever after."""
+    from lookout.engines.vllm.internals.model import InputBuffers
+
+    buffers = InputBuffers(8, 4, 0, torch.float32)
+    whole, part = (
+        buffers.take(torch.zeros(3, rows, dtype=torch.int64), torch.zeros(rows, 4)) for rows in (8, 5)
+    )
+    assert whole.positions.stride() == part.positions.stride()
+    assert not whole.positions.is_contiguous()
+
+
 @each_family
 def test_vllm_rotates_by_float64_angles_in_float32(vllm_engine: Any, family: str) -> None:
     """Far positions, bfloat16 queries: as float64 has them, to one rounding of the result."""

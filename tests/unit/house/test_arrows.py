@@ -31,10 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": {"codec", "pruning", "vision", "windows", "strides", "recordings", "engines", "models"},
     "pipeline": {"codec", "pruning", "vision", "windows", "strides", "memory", "engines", "models"},
     "verification": {
-        "v1", "wire", "codec", "vision", "windows", "engines", "runtime", "store", "services",
+        "v1", "wire", "codec", "vision", "windows", "engines", "runtime", "store", "services", "evaluation",
     },
-    "evaluation": {"codec", "pruning", "vision", "windows", "strides", "engines"},
-    "runtime": {"v1", "wire"},
+    "evaluation": {"codec", "pruning", "vision", "windows", "strides", "engines", "models"},
+    "runtime": {"v1", "wire", "models"},
     "store": {"v1", "wire", "runtime"},
     "local": {"v1", "wire", "runtime"},
     "cli": {

@@ -122,7 +122,9 @@ class InputBuffers(nn.Module):
 
     def __init__(self, rows: int, hidden: int, levels: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.register_buffer("positions", torch.zeros(3, rows, dtype=torch.int64), persistent=False)
+        # One place more than a step has: compiled layers are traced with the largest step and keep its
+        # strides, so a view of the three axes must not be contiguous there and strided in a smaller step.
+        self.register_buffer("positions", torch.zeros(3, rows + 1, dtype=torch.int64), persistent=False)
         self.register_buffer("embeds", torch.zeros(rows, hidden, dtype=dtype), persistent=False)
         self.register_buffer("deepstack", torch.zeros(levels, rows, hidden, dtype=dtype), persistent=False)
 

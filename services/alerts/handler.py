@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,13 @@ from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, fr
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 2
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "opened": "incidents opened",
+    "updated": "incidents told again: their peak rose, or they last",
+    "closed": "incidents closed",
+    "stale": "verdicts of windows before the newest",
+}
 OFFLINE_QUESTION = "Is the camera offline?"
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +59,7 @@ class AlertsHandler(Handler[CameraState]):
     """Runs the rules. `is_watched` says whether a watch exists; the incident of a removed watch is closed."""
 
     config_digest = digest("alerts", RULES_VERSION)
+    events = EVENTS
 
     def __init__(
         self,
@@ -87,7 +96,7 @@ class AlertsHandler(Handler[CameraState]):
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
         if (answer.epoch, answer.window) < (state.epoch, state.window):
-            return Result()
+            return Result(counts={"stale": 1})
         state.epoch, state.window = answer.epoch, answer.window
         events = _stepped(state, answer, verdict.question)
         events += self._offline_events(state, verdict, answer)
@@ -129,6 +138,7 @@ class AlertsHandler(Handler[CameraState]):
         ]
         return Result(
             outputs=outputs,
+            counts=Counter(event.kind.name.lower() for _, event in events),
             checkpoint=state_pb2.Checkpoint(
                 alerts=state_pb2.AlertsState(epoch=state.epoch, window=state.window, watches=packed)
             ),

@@ -32,7 +32,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
     node.join(STAGE_FRAMES, settings.instance, context.address)
-    context.metrics.registry.register(Numbers(handler, node.store))
+    context.metrics.registry.register(Numbers(node.store))
     return handler
 
 

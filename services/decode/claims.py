@@ -16,6 +16,7 @@ class Claims:
         self._keep_s, self._clock = keep_s, clock
         self._claims: dict[str, tuple[int, float]] = {}
         self._reported: dict[str, float] = {}
+        self._next_sweep = 0.0
         self._lock = threading.Lock()
 
     def take(self, camera: str, partition: int) -> int | None:
@@ -26,6 +27,7 @@ class Claims:
         """
         now = self._clock()
         with self._lock:
+            self._sweep(now)
             before = self._claims.get(camera)
             self._claims[camera] = (partition, now + self._keep_s)
             if before is None or before[0] == partition or before[1] <= now:
@@ -36,12 +38,14 @@ class Claims:
             return before[0]
 
     def release(self, partition: int) -> None:
-        """The partition is another worker's now; expired claims are dropped with it."""
-        now = self._clock()
+        """The partition is another worker's now."""
         with self._lock:
-            self._claims = {
-                camera: claim
-                for camera, claim in self._claims.items()
-                if claim[0] != partition and claim[1] > now
-            }
-            self._reported = {camera: until for camera, until in self._reported.items() if until > now}
+            self._claims = {name: each for name, each in self._claims.items() if each[0] != partition}
+
+    def _sweep(self, now: float) -> None:
+        """Drop what expired: whatever ids a producer invents, they are held for `2 * keep_s` at most."""
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + self._keep_s
+        self._claims = {name: each for name, each in self._claims.items() if each[1] > now}
+        self._reported = {name: until for name, until in self._reported.items() if until > now}

@@ -1,7 +1,6 @@
 """One camera's segments become frames records: stream epochs and stream time are decided here."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -46,7 +45,18 @@ from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorR
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, Stage, headers, tensor_id
 
-__all__ = ["CameraState", "DecodeHandler"]
+__all__ = ["EVENTS", "CameraState", "DecodeHandler"]
+
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "segments": "segments decoded",
+    "frames": "frames sampled from them",
+    "damaged_frames": "frames that the decoder could not decode without errors",
+    "gaps": "streams that ended, by silence or by a jump of their clock",
+    "late": "segments from before what was already written",
+    "over_quota": "segments left out because their camera used up its quota",
+    "in_two_partitions": "times that a camera id was noticed in a second partition",
+}
 
 #: raise when stream time or motion is decided differently and old checkpoints cannot be continued
 STATE_VERSION = 2
@@ -88,6 +98,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     """
 
     tick_every = 0.5
+    events = EVENTS
 
     def __init__(
         self,
@@ -124,7 +135,6 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             **settings.shared,
             "input": f"{settings.input_width}x{settings.input_height}",
         }
-        self.counts: Counter[str] = Counter()
         store.makes(STAGE_FRAMES, self.materialize)
 
     # -- state
@@ -139,7 +149,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
-        self._claim(record)
+        result = self._handled(state, record)
+        return result if self._claim(record) else _counted(result, in_two_partitions=1)
+
+    def _handled(self, state: CameraState, record: Record) -> Result:
         state.usage = state.usage.at(record.timestamp_ms, self._settings.quota)
         if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
             return self._skipped(state, record, exceeded)
@@ -214,28 +227,29 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         quiet_ms = began_ms(record) - state.stream.heard_ms
         return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
 
-    def _claim(self, record: Record) -> None:
-        """Say so where the camera's records come in two partitions: its streams get mixed up downstream."""
+    def _claim(self, record: Record) -> bool:
+        """False, and a warning, where the camera's records come in two partitions: its streams get mixed up
+        downstream.
+        """
         other = self._claims.take(record.camera, record.partition)
-        if other is not None:
-            self.counts["in two partitions"] += 1
-            _log.warning(
-                "a camera id in two partitions: give every camera its own id, and let one producer "
-                "(or one partitioner) write it",
-                camera=record.camera,
-                partitions=sorted((other, record.partition)),
-            )
+        if other is None:
+            return True
+        _log.warning(
+            "a camera id in two partitions: give every camera its own id, and let one producer "
+            "(or one partitioner) write it",
+            camera=record.camera,
+            partitions=sorted((other, record.partition)),
+        )
+        return False
 
     def _forgotten(self, state: CameraState) -> Result:
-        self.counts["forgotten"] += 1
         state.stream, state.usage = Stream(), Usage()
         return Result(forget=True)
 
     def _offline(self, state: CameraState) -> Result:
         gap = self._gap(state, "silence")
-        self.counts["gaps"] += 1
         state.stream = replace(state.stream, silent=True)
-        return Result([gap], self._checkpoint(state))
+        return Result([gap], self._checkpoint(state), counts={"gaps": 1})
 
     @staticmethod
     def _late_end(stream: Stream, record: Record, decoded: DecodedSegment) -> int | None:
@@ -316,13 +330,15 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if len(decoded.pixels):
             message.segment.pixels.CopyFrom(self._keep(state.camera, stream.epoch, message, decoded))
             tags.append(message.segment.pixels)
-        self.counts["gaps"] += len(before)
-        self.counts["segments"] += 1
-        self.counts["frames"] += len(decoded.frames)
-        self.counts["corrupt"] += decoded.facts.corrupt
         state.stream = after
         output = Output(FRAMES.name, state.camera, message.SerializeToString(), tag=tags)
-        return Result([*before, output], self._checkpoint(state))
+        counts = {
+            "segments": 1,
+            "frames": len(decoded.frames),
+            "damaged_frames": decoded.facts.corrupt,
+            "gaps": len(before),
+        }
+        return Result([*before, output], self._checkpoint(state), counts=counts)
 
     def _keep(self, camera: str, epoch: int, message: FramesRecord, decoded: DecodedSegment) -> TensorRef:
         """Put the pixels into the store. Raises what `Keeper.put` raises."""
@@ -351,19 +367,18 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             reason="late",
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
-        self.counts["late"] += 1
         output = self._event(state, event)
         state.stream = state.stream.heard(record, ended_ms(record, decoded))
-        return Result([output], self._checkpoint(state))
+        return Result([output], self._checkpoint(state), counts={"late": 1})
 
     def _skipped(self, state: CameraState, record: Record, reason: str) -> Result:
         """The segment is left out: the camera used up its quota. Its time will be missing from its blocks."""
         state.quiet_s, state.ticked_at = 0.0, None
         state.stream = stream = state.stream.heard(record, began_ms(record))
-        self.counts["over quota"] += 1
         _log.warning("segment left out", reason=reason)
+        counts = {"over_quota": 1}
         if not stream.open:
-            return Result(checkpoint=self._checkpoint(state))
+            return Result(checkpoint=self._checkpoint(state), counts=counts)
         event = StreamEvent(
             kind=StreamEvent.KIND_SKIPPED,
             start_us=stream.watermark_us,
@@ -371,7 +386,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             reason=reason,
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
-        return Result([self._event(state, event)], self._checkpoint(state))
+        return Result([self._event(state, event)], self._checkpoint(state), counts=counts)
 
     def _gap(self, state: CameraState, reason: str) -> Output:
         """The end of the present epoch."""
@@ -410,6 +425,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         body, at = record.segment, record.segment.segment
         try:
             source = self._records.read(at.topic, at.partition, [at.offset])[0]
+            if not source.camera == record.camera == ref.camera:
+                raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a segment of another camera")
             request = DecodeRequest(
                 body.picture.width,
                 body.picture.height,
@@ -425,6 +442,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if ref.length and google_crc32c.value(np.ascontiguousarray(pixels).tobytes()) != ref.crc32c:
             raise LineageBrokenError(f"{ref.id}: the segment gives other pixels than at first")
         return pixels
+
+
+def _counted(result: Result, **more: int) -> Result:
+    return replace(result, counts={**result.counts, **more})
 
 
 def _jump(stream: Stream, decoded: DecodedSegment) -> str:

@@ -9,8 +9,10 @@ from lookout.wire import headers
 
 __all__ = ["Stream", "began_ms", "captured_ms", "ended_ms"]
 
-#: record time beyond this is no time (the year 10889): epochs stay far inside 64 bits
-_LAST_MS = 1 << 48
+#: record time beyond this (the year 2255) is no time: epochs stay exact in every JSON reader, below 2^53
+_LAST_MS = 9_000_000_000_000
+#: numbers that one millisecond has for the epochs of different partitions
+PER_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Stream:
     """One epoch of a camera as far as it is written. Stream and container times in microseconds.
 
     Attributes:
-        epoch: Unix milliseconds of the record that opened it; 0: nothing was ever written.
+        epoch: Unix milliseconds of the record that opened it, times 1000, plus its partition; 0: nothing was
+            ever written.
         wall_us: Unix time minus stream time, as anchored last.
         anchored_us: stream time of that anchoring.
         least_us: the smallest Unix time minus stream time of a segment since; 0: none.
@@ -83,8 +86,15 @@ class Stream:
 
     def following(self, record: Record, decoded: DecodedSegment) -> "Stream":
         """The epoch that `record` opens."""
-        epoch = max(self.epoch + 1, min(record.timestamp_ms, _LAST_MS))
+        epoch = self._next_epoch(record)
         return Stream(epoch=epoch, wall_us=began_ms(record) * 1000, origin_us=decoded.facts.first_us)
+
+    def _next_epoch(self, record: Record) -> int:
+        """Above the one before. The partition is in it: where one camera id comes in two partitions their
+        epochs differ, also when both are opened in the same millisecond.
+        """
+        opened_ms = max(self.epoch // PER_MS + 1, min(record.timestamp_ms, _LAST_MS))
+        return opened_ms * PER_MS + record.partition % PER_MS
 
     def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":
         """With the wall clock anchored anew, if the segment begins `every_us` or more after the last time.

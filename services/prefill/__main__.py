@@ -58,7 +58,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         wait_for_watches=table.at_least,
         on_audit=audits.observe,
     )
-    context.metrics.registry.register(Numbers(handler, batcher, cache))
+    context.metrics.registry.register(Numbers(batcher, cache))
     context.metrics.registry.register(StoreNumbers(node.store))
     return handler
 

@@ -13,7 +13,6 @@ from lookout.runtime import (
     BadRecordError,
     DeadLetter,
     Handler,
-    Output,
     Record,
     RecordsGoneError,
     Result,
@@ -34,7 +33,21 @@ from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
 from lookout.wire import TOKENS, WireError, from_bytes
 
-__all__ = ["CameraState", "PrefillHandler"]
+__all__ = ["EVENTS", "CameraState", "PrefillHandler"]
+
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "answered": "outcomes with an answer",
+    "gap": "outcomes of windows in which there was no picture",
+    "skipped": "outcomes of windows left out by overload or by a quota",
+    "degraded": "outcomes of windows that could not be answered",
+    "incomplete": "answers for which the tokens of some blocks were missing or came late",
+    "key": "answers whose window was computed in full",
+    "incremental": "answers whose window continued the KV of the one before",
+    "idle": "answers repeated because nothing had changed",
+    "unwatched": "windows that no watch asks about",
+    "stale": "records of windows that were decided already",
+}
 
 #: raise when windows are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 1
@@ -88,6 +101,8 @@ class PrefillHandler(Handler[CameraState]):
     was decided already give nothing.
     """
 
+    events = EVENTS
+
     def __init__(
         self,
         settings: PrefillSettings,
@@ -114,7 +129,6 @@ class PrefillHandler(Handler[CameraState]):
         self._wait_for_watches = wait_for_watches
         self._overload = OverloadPolicy(settings, clock)
         self._current: dict[str, CameraState] = {}
-        self.counts: Counter[str] = Counter()
         self._on_audit = on_audit
 
     # -- state
@@ -166,8 +180,7 @@ class PrefillHandler(Handler[CameraState]):
         if message.camera != record.camera:
             raise BadRecordError("bad-tokens", f"a record of camera {message.camera!r} under another key")
         if message.epoch < state.epoch:
-            self.counts["stale"] += 1
-            return Result()
+            return Result(counts={"stale": 1})
         match message.WhichOneof("body"):
             case "block":
                 return self._block(state, record, message)
@@ -191,27 +204,26 @@ class PrefillHandler(Handler[CameraState]):
         verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
         self._advance(state, message, [], span)
         state.watches_offset = active.offset
-        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
+        return self._result(state, verdicts)
 
     # -- blocks
 
     def _block(self, state: CameraState, record: Record, message: Tokens) -> Result:
         block = message.block
         if self._is_stale(state, message):
-            self.counts["stale"] += 1
-            return Result()
+            return Result(counts={"stale": 1})
         check_block(block)
         window = self._window(state, record, message)
         span = _span(window)
         if state.answered is not None:
             continues = message.epoch == state.epoch
             state.answered = state.answered.after(block, self._settings.block_samples) if continues else None
-        active, outputs = self._decide(state, span, window, record)
+        active, verdicts = self._decide(state, span, window, record)
         self._advance(state, message, window, span)
         state.watches_offset = active.offset
         if self._current.get(state.camera) is not state:
             self._leave(state)  # released while it was computed: nobody else will free its KV
-        return Result(outputs, self._checkpoint(state))
+        return self._result(state, verdicts)
 
     def _is_stale(self, state: CameraState, message: Tokens) -> bool:
         """Whether the block's window is decided already."""
@@ -237,10 +249,9 @@ class PrefillHandler(Handler[CameraState]):
 
     def _decide(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], record: Record
-    ) -> tuple[Active, list[Output]]:
+    ) -> tuple[Active, list[verdicts_pb2.Verdict]]:
         active = self._watches.active(span.camera, span.start_wall_ms)
         if not active.watches:
-            self.counts["unwatched"] += 1
             return active, []
         verdicts = self._idle(state, span, window, active)
         if verdicts is None:
@@ -249,8 +260,7 @@ class PrefillHandler(Handler[CameraState]):
         for verdict in verdicts:
             verdict.coverage = self._coverage(window)
             verdict.model_digest = self._model_digest
-        self._count(verdicts)
-        return active, [output(verdict) for verdict in verdicts]
+        return active, verdicts
 
     def _idle(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], active: Active
@@ -281,7 +291,7 @@ class PrefillHandler(Handler[CameraState]):
         record: Record,
     ) -> list[verdicts_pb2.Verdict]:
         """The window's outcomes, computed, or why there is no answer."""
-        lost = self._unanswerable(span, window[-1], record)
+        lost = self._unanswerable(span, window, record)
         if lost is None:
             try:
                 return self._answer(state, span, window, active, shed=self._overload.sheds(record))
@@ -289,8 +299,11 @@ class PrefillHandler(Handler[CameraState]):
                 lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, str(error))
         return [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
 
-    def _unanswerable(self, span: WindowTime, newest: WindowRecord, record: Record) -> _NoAnswer | None:
+    def _unanswerable(
+        self, span: WindowTime, window: Sequence[WindowRecord], record: Record
+    ) -> _NoAnswer | None:
         """Why a window is not even tried."""
+        newest = window[-1]
         block = newest.record.block
         if not block.patches:
             over_quota = block.missing.startswith("quota")
@@ -298,7 +311,7 @@ class PrefillHandler(Handler[CameraState]):
             return _NoAnswer(kind, block.missing or "no frames")
         if (why := self._overload.skips(record, span.window)) is not None:
             return _NoAnswer(Verdict.OUTCOME_SKIPPED, why)
-        if (why := self._foreign(newest.record)) is not None:
+        if (why := self._foreign(newest.record) or _mixed_grids(window)) is not None:
             return _NoAnswer(Verdict.OUTCOME_DEGRADED, why)
         return None
 
@@ -358,16 +371,18 @@ class PrefillHandler(Handler[CameraState]):
         seen = sum(len(held.record.block.frames) for held in window if not held.lost)
         return min(1.0, seen / (len(window) * self._settings.block_samples))
 
-    def _count(self, verdicts: Sequence[verdicts_pb2.Verdict]) -> None:
-        self.counts.update(Verdict.Outcome.Name(verdict.outcome) for verdict in verdicts)
-        self.counts.update(verdict.basis for verdict in verdicts if verdict.basis)
+    def _result(self, state: CameraState, verdicts: Sequence[verdicts_pb2.Verdict]) -> Result:
+        counts = Counter(Verdict.Outcome.Name(verdict.outcome)[8:].lower() for verdict in verdicts)
+        counts.update(verdict.basis for verdict in verdicts if verdict.basis)
+        counts["incomplete"] = sum(verdict.degraded for verdict in verdicts)
+        counts["unwatched"] = not verdicts
+        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state), counts=counts)
 
     # -- events
 
     def _event(self, state: CameraState, message: Tokens) -> Result:
         event = message.event
         if event.kind != Event.KIND_GAP:
-            self.counts[Event.Kind.Name(event.kind)] += 1
             return Result()
         last = state.last if message.epoch == state.epoch else None
         window = 0 if last is None else last + 1
@@ -376,11 +391,10 @@ class PrefillHandler(Handler[CameraState]):
         )
         active = self._watches.active(span.camera, span.start_wall_ms)
         verdicts = [outcome(span, watch, Verdict.OUTCOME_GAP, event.reason) for watch in active.watches]
-        self._count(verdicts)
         self._advance(state, message, [], span)
         self._leave(state)
         state.watches_offset = active.offset
-        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state))
+        return self._result(state, verdicts)
 
     # -- checkpoints
 
@@ -421,6 +435,18 @@ class PrefillHandler(Handler[CameraState]):
                 key_every=0 if every == self._runner.longest else every,
             )
         )
+
+
+def _mixed_grids(window: Sequence[WindowRecord]) -> str | None:
+    """Why blocks of these grids make no window together; None where they do."""
+    blocks = [held.record.block for held in window if not held.lost and held.record.block.patches]
+    grids = list(dict.fromkeys(f"{block.group_rows}x{block.group_cols}" for block in blocks))
+    if len(grids) <= 1:
+        return None
+    return (
+        f"blocks of {' and '.join(grids)} merge groups in one window: all instances of prune-encode need the "
+        "same LOOKOUT_INPUT_WIDTH and LOOKOUT_INPUT_HEIGHT"
+    )
 
 
 def _span(window: Sequence[WindowRecord]) -> WindowTime:

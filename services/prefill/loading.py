@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -98,7 +98,6 @@ class BlockLoader:
         self._client, self._cache, self._fps = client, cache, fps
         self._give_up_s, self._clock = give_up_s, clock
         self._missing: dict[tuple[str, int], float] = {}  # stream and window: since when tokens are missing
-        self.counts: Counter[str] = Counter()
 
     def load(self, window: Sequence[WindowRecord]) -> list[StrideBlock]:
         """The window's blocks, oldest first; lost ones without frames.
@@ -147,8 +146,6 @@ class BlockLoader:
         if held is not None:
             return held
         loaded = load_block(each.record, self._client, self._fps)
-        if loaded.degraded and not each.degraded:
-            self.counts["degraded fetch"] += 1
         each.degraded |= loaded.degraded
         self._cache.put(each.record, loaded.block)
         return loaded.block

@@ -7,12 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache
 
 __all__ = ["Numbers", "audit_histogram"]
-
-BASES = ("key", "incremental", "idle")
 
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
@@ -26,23 +23,14 @@ def audit_histogram(registry: CollectorRegistry) -> Histogram:
 
 
 class Numbers(Collector):
-    """Outcomes by kind, and how many windows shared a batch."""
+    """How many windows shared a batch, and what is held of open ones."""
 
-    def __init__(self, handler: PrefillHandler, batcher: Batcher, cache: BlockCache) -> None:
+    def __init__(self, batcher: Batcher, cache: BlockCache) -> None:
         self._cache = cache
-        self._handler = handler
         self._batcher = batcher
 
     def collect(self) -> Iterator[Metric]:
         """The numbers now."""
-        counts = dict(self._handler.counts)
-        outcomes = CounterMetricFamily("lookout_windows", "windows by outcome", labels=["outcome"])
-        bases = CounterMetricFamily("lookout_answers", "answers by how they were computed", labels=["basis"])
-        for name, count in sorted(counts.items()):
-            family = bases if name in BASES else outcomes
-            family.add_metric([name.removeprefix("OUTCOME_").lower()], count)
-        yield outcomes
-        yield bases
         yield CounterMetricFamily(
             "lookout_engine_batches", "batches of the engine", value=self._batcher.batches
         )

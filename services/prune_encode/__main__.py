@@ -47,7 +47,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PREFILL, node.store.consumed_all)
     node.join(STAGE_TOKENS, settings.instance, context.address)
-    context.metrics.registry.register(Numbers(handler, encoder, node.store))
+    context.metrics.registry.register(Numbers(encoder, node.store))
     return handler
 
 

@@ -1,6 +1,5 @@
 """One camera's frames records become stride blocks of kept tokens."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +54,20 @@ from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
 
-__all__ = ["CameraState", "PruneEncodeHandler"]
+__all__ = ["EVENTS", "CameraState", "PruneEncodeHandler"]
+
+#: what is counted, in `lookout_events_total`
+EVENTS = {
+    "blocks": "stride blocks written",
+    "empty_blocks": "those of them without a frame",
+    "frames": "frames in blocks",
+    "lost_frames": "frames whose pixels could not be had",
+    "patches": "patches of the frames",
+    "patches_encoded": "patches that went through the vision tower",
+    "tokens": "tokens kept",
+    "over_quota": "blocks left out because their camera used up its quota",
+    "stale": "records of epochs that had ended",
+}
 
 #: raise when masks are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 2
@@ -119,6 +131,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     """
 
     tick_every = 600.0
+    events = EVENTS
 
     def __init__(
         self,
@@ -147,8 +160,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             repr(self._policy),
         )
         self.shared_settings = {**settings.shared, "grid": f"{self._grid.height}x{self._grid.width}"}
-        self.counts: Counter[str] = Counter()
-        self._counting = threading.Lock()
         self._waiting: dict[str, tuple[int, int, float]] = {}  # camera: epoch, block and since when it waits
         self._other_sampling: set[str] = set()  # cameras of which it was told
         self._without_vectors: set[str] = set()  # as well
@@ -189,8 +200,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         message = _parsed(record)
         now = state.open
         if message.epoch < now.epoch or (message.epoch == now.epoch and now.ended):
-            self.counts["stale"] += 1
-            return Result()
+            return Result(counts={"stale": 1})
         made = Made()
         try:
             now = self._taken(state.camera, now, record, message, made)
@@ -198,19 +208,15 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self._store.release(made.kept)  # nobody will read what a part of the record's blocks left there
             raise
         state.open = now
-        if made.kept and not made.counts["over quota"]:
+        if made.kept and not made.counts["over_quota"]:
             self._keeper.forget(state.camera)
-        with self._counting:
-            self.counts += made.counts
-        return Result(made.outputs, self._checkpoint(now))
+        return Result(made.outputs, self._checkpoint(now), counts=made.counts)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """A camera that stays away is forgotten."""
         heard_ms = state.open.heard_ms
         if not heard_ms or now * 1000 - heard_ms <= self._settings.forget_days * DAY_MS:
             return None
-        with self._counting:
-            self.counts["forgotten"] += 1
         state.open = Open()
         return Result(forget=True)
 
@@ -310,7 +316,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         except CameraQuotaError as error:
             self._store.release(made.kept[before:])
             del made.kept[before:]
-            made.counts["over quota"] += 1
+            made.counts["over_quota"] += 1
             left_out = replace(now, missing=f"quota: {error}")
             _log.warning("block left out", camera=camera, block=index, reason=left_out.missing)
             return self._write(camera, left_out, index, [], carry=carry, source=source, made=made)
@@ -331,6 +337,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         block, stride = record.block, now.sampling.block_samples * now.sampling.step_us
         block.index, block.start_us, block.end_us = index, index * stride, (index + 1) * stride
         block.model_digest = self._model
+        wanted = len(chosen)
         pixels, chosen, missing = self._pixels(camera, now.epoch, index, chosen)
         if len(chosen) < now.sampling.block_samples:
             block.missing = missing or now.missing
@@ -342,10 +349,11 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         made.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))
         made.counts.update(
             blocks=1,
-            empty=not chosen,
+            empty_blocks=not chosen,
             frames=len(chosen),
+            lost_frames=wanted - len(chosen),
             patches=block.patches_total,
-            encoded=block.patches_encoded,
+            patches_encoded=block.patches_encoded,
             tokens=sum(mask.kept for mask in masks),
         )
         return carry
@@ -376,8 +384,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 left += ours
                 continue
             _log.warning("frames are left out", record=str(held.ref.offset), reason=missing)
-            with self._counting:
-                self.counts["lost"] += len(ours)
         self._waiting.pop(camera, None)
         return pixels, left, missing
 
@@ -481,6 +487,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         block = record.block
         if block.model_digest != self._model:
             raise LineageBrokenError(f"{ref.id}: made by model {block.model_digest}, this is {self._model}")
+        if record.camera != ref.camera:
+            raise LineageBrokenError(f"{ref.id}: the record is of another camera")
         encoded = self._again(block, ref)
         array = encoded.deepstack if ref.id == block.deepstack.id and ref.id else encoded.tokens
         if array is None:
@@ -492,6 +500,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         try:
             for at in block.inputs:
                 found = self._records.read(at.topic, at.partition, [at.offset])[0]
+                if found.camera != ref.camera:
+                    raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a record of another camera")
                 held.append(BlockRecord(at, from_bytes(found.value, FramesRecord)))
         except (RecordsGoneError, WireError) as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error

@@ -6,30 +6,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lookout.services.prune_encode.encoder import Encoder
-from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.store import TensorStore
 
 __all__ = ["Numbers"]
 
 
 class Numbers(Collector):
-    """Blocks, patches seen and patches encoded, and what the store holds."""
+    """What the vision tower ran, and what the store holds."""
 
-    def __init__(self, handler: PruneEncodeHandler, encoder: Encoder, store: TensorStore) -> None:
-        self._handler = handler
+    def __init__(self, encoder: Encoder, store: TensorStore) -> None:
         self._encoder = encoder
         self._store = store
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The numbers now."""
-        done = CounterMetricFamily(
-            "lookout_prune",
-            "blocks, empty blocks, frames, patches, encoded patches and tokens",
-            labels=["what"],
-        )
-        for what, count in sorted(self._handler.counts.items()):
-            done.add_metric([what], count)
-        yield done
         yield CounterMetricFamily(
             "lookout_tower_batches", "batches of the vision tower", value=self._encoder.batches
         )

@@ -1,9 +1,14 @@
 """`python -m tests.bench.fleet`: what the fleet costs without a model, at 10, 100 and 1 000 cameras.
 
 A real Kafka, Redis and four services; the vision tower and the engine are constants that say so
-(`tests.bench.constant`). Each size is run twice on a fleet of its own: as fast as it goes (CPU, records and
-transactions a second, capacity), then at half that pace (latency). Ends with one line of JSON; `flat` is the
-CPU of a camera-second with the most cameras over that with the fewest.
+(`tests.bench.constant`). Each size has a fleet of its own, which is warm before it is measured: as fast as
+it goes (CPU, records and transactions a second, capacity), then at half that pace (latency). Where the
+cameras of a size are soon played, more of them are, so many at a time, until there is enough to measure.
+Ends with one line of JSON; `flat` is the CPU of a camera-second with the most cameras over that with the
+fewest.
+
+What each run measured is kept in `--out`. With `--resume` runs that are there are not made again, so that the
+sizes can be measured one call at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +23,10 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +47,9 @@ STRIDE_S, WINDOW_S = 2.0, 10.0
 FILMS = 8  # different ones; cameras share them
 WALL_MS = 1_700_000_000_000
 PATIENCE_S = 900.0
+#: camera-seconds before a fleet counts as warm (a Java virtual machine compiles while it works), and at least
+#: measured
+WARM, ENOUGH = 2000.0, 2000.0
 #: counters that are told per second and core
 RECORDS = "lookout_records_total"
 TRANSACTIONS = "lookout_transactions_total"
@@ -69,6 +78,44 @@ class Run:
     def capacity(self) -> float:
         """Camera-seconds a second."""
         return self.camera_seconds / self.seconds
+
+
+def together(runs: Sequence[Run]) -> Run:
+    """Runs of one size as one."""
+
+    def added(values: Iterable[dict[str, float]]) -> dict[str, float]:
+        total: Counter[str] = Counter()
+        for each in values:
+            total.update(each)
+        return dict(total)
+
+    return Run(
+        runs[0].cameras,
+        sum(each.seconds for each in runs),
+        sum(each.camera_seconds for each in runs),
+        added(each.cpu_s for each in runs),
+        runs[-1].rss_mb,
+        added(each.records for each in runs),
+        sum(each.transactions for each in runs),
+        sum(each.segment_bytes for each in runs),
+        [latency for each in runs for latency in each.latencies_s],
+    )
+
+
+def repeated(
+    running: Fleet,
+    films: Sequence[Sequence[Piece]],
+    name: str,
+    cameras: int,
+    *,
+    at_least: float,
+    pace: float | None = None,
+) -> Run:
+    """Play `cameras` again under other names until there are `at_least` camera-seconds."""
+    runs: list[Run] = []
+    while sum(each.camera_seconds for each in runs) < at_least:
+        runs.append(measure(running, films, f"{name}-{len(runs)}-", cameras, pace))
+    return together(runs)
 
 
 #: services whose models are constants
@@ -230,17 +277,15 @@ def _watch(bootstrap: str) -> None:
 
 
 def _cpu(running: Fleet) -> dict[str, float]:
-    """CPU seconds of every process and its children."""
+    """CPU seconds of every process and its children, those that ended included."""
     found = {}
     for name, pid in running.pids().items():
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         total = 0.0
         for each in family:
-            try:
+            with suppress(psutil.Error):
                 times = each.cpu_times()
-                total += times.user + times.system
-            except psutil.Error:
-                continue
+                total += times.user + times.system + times.children_user + times.children_system
         found[name] = total
     return found
 
@@ -290,6 +335,43 @@ def report(fast: Run, paced: Run | None) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The runs of one size as files in a folder."""
+
+    folder: Path
+
+    def read(self, name: str) -> Run | None:
+        path = self.folder / f"{name}.json"
+        return Run(**json.loads(path.read_text())) if path.exists() else None
+
+    def write(self, name: str, run: Run) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{name}.json").write_text(json.dumps(asdict(run)))
+
+    def forget(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _one_size(
+    cameras: int, films: Sequence[Sequence[Piece]], partitions: int, kept: Kept, *, latency: bool
+) -> tuple[Run, Run | None]:
+    """The runs of one size that are not kept yet, on a fleet of its own."""
+    fast, paced = kept.read("fast"), kept.read("paced")
+    with (
+        tempfile.TemporaryDirectory(prefix="lookout-bench-") as scratch,
+        fleet(Path(scratch), partitions) as running,
+    ):
+        repeated(running, films, "warm", min(100, cameras), at_least=WARM)
+        if fast is None:
+            fast = repeated(running, films, "fast", cameras, at_least=ENOUGH)
+            kept.write("fast", fast)
+        if paced is None and latency:
+            paced = repeated(running, films, "paced", cameras, at_least=ENOUGH / 2, pace=fast.capacity / 2)
+            kept.write("paced", paced)
+    return fast, paced
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -298,21 +380,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of video of a camera")
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--no-latency", action="store_true", help="leave the runs at half pace out")
+    parser.add_argument("--out", type=Path, default=ROOT / "out/bench-fleet", help="folder of the results")
+    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     films = [pieces("film", seed, given.seconds, STRIDE_S) for seed in range(FILMS)]
     found: dict[str, dict[str, Any]] = {}
     for cameras in given.cameras:
-        with (
-            tempfile.TemporaryDirectory(prefix="lookout-bench-") as scratch,
-            fleet(Path(scratch), given.partitions) as running,
-        ):
-            measure(running, films, "warm-", min(8, cameras))
-            fast = measure(running, films, "fast-", cameras)
-            paced = None
-            if not given.no_latency:
-                paced = measure(running, films, "paced-", cameras, fast.capacity / 2)
-            found[str(cameras)] = report(fast, paced)
+        kept = Kept(given.out / f"{cameras}-cameras-{given.seconds}-s-{given.partitions}-partitions")
+        if not given.resume:
+            kept.forget()
+        fast, paced = kept.read("fast"), kept.read("paced")
+        if fast is None or (paced is None and not given.no_latency):
+            fast, paced = _one_size(cameras, films, given.partitions, kept, latency=not given.no_latency)
+        found[str(cameras)] = report(fast, paced)
         sys.stderr.write(f"{cameras} cameras: {json.dumps(found[str(cameras)])}\n")
     costs = [found[str(cameras)]["cpu_ms"] for cameras in given.cameras]
     short = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka import Producer
 
 from lookout.local import KafkaServer
 from lookout.runtime import FencedError, RecordReader, StartupError, Table
+from lookout.runtime.transactions import Transaction
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, process, running
 
@@ -144,6 +146,76 @@ def test_partitions_move_between_two_workers(bench: Bench) -> None:
         eventually(lambda: bench.counted(CAMERAS, 80))
         assert first.count("takeovers_total") >= bench.partitions
     bench.assert_counted(CAMERAS, 80)
+
+
+class AbortedRebalance:
+    """Aborts every transaction of a worker from the moment it gives partitions back until the rebalance is
+    over. Each is a real one: its outputs are written before it aborts. The handler's gate opens inside the
+    rebalance, so the first of them holds records of every partition.
+    """
+
+    def __init__(self, worker: Threaded) -> None:
+        self._gate = worker.handler.gate
+        self._gate.clear()
+        self._worker = worker.worker
+        self._submit = self._worker._committer.submit
+        self._revoked, self._assigned = self._worker.on_revoked, self._worker.on_assigned
+        self.active = False
+        self.aborted: list[set[int]] = []  # partitions of each transaction
+        self.kept: set[int] = set()  # partitions that stayed
+        self._worker._committer.submit = self._on_submit  # type: ignore[method-assign]
+        self._worker.on_revoked = self._on_revoked  # type: ignore[method-assign]
+        self._worker.on_assigned = self._on_assigned  # type: ignore[method-assign]
+
+    def _on_submit(self, transaction: Transaction) -> None:
+        if self.active:
+            transaction.give_up("aborted by the test")
+            self.aborted.append({partition.number for partition, _ in transaction.batch})
+        self._submit(transaction)
+
+    def _on_revoked(self, numbers: Collection[int]) -> None:
+        self.active = True
+        self.kept |= set(self._worker._ownership.current) - set(numbers)
+        self._gate.set()
+        while len(self._worker._commits._finished) < len(self._worker._ownership.current):
+            self._worker._take(self._worker._events.get(timeout=60.0))
+        self._revoked(numbers)
+
+    def _on_assigned(self, numbers: Collection[int]) -> None:
+        self.active = False
+        self._assigned(numbers)
+
+
+def test_transactions_that_abort_in_a_rebalance_lose_and_double_nothing(bench: Bench) -> None:
+    """What was taken into a transaction is read again: by this worker where the partition stays, although the
+    client is busy with the rebalance, and by the next owner where it moves.
+    """
+    cameras = [f"cam-{number}" for number in range(bench.partitions)]
+
+    def send(first: int, last: int, **more: object) -> None:
+        for n in range(first, last + 1):
+            for partition, camera in enumerate(cameras):
+                bench.send(camera, n, partition=partition, **more)
+        bench.flush()
+
+    threads = bench.partitions
+    with running(bench.settings("toy-a", static_member=False, threads=threads)) as first:
+        eventually(first.health.ready)
+        send(1, 5)
+        eventually(lambda: first.count("records_total") == 5 * bench.partitions)
+        rebalance = AbortedRebalance(first)
+        send(6, 60, do="gate")
+        with running(bench.settings("toy-b", static_member=False)) as second:
+            eventually(lambda: second.count("takeovers_total") > 0)
+            eventually(lambda: bench.counted(cameras, 60))
+            assert rebalance.aborted[0] == set(range(bench.partitions))
+            assert 0 < len(rebalance.kept) < bench.partitions
+            assert first.count("transactions_total", outcome="aborted") >= len(rebalance.aborted)
+            assert second.error is None
+        send(61, 70)
+        eventually(lambda: bench.counted(cameras, 70))
+        assert first.error is None
+    bench.assert_counted(cameras, 70)
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -56,7 +57,8 @@ class Toy(Handler[State]):
 
     `do`: "bad" a record that can never be processed, "boom" an unknown error, "huge" an output too large for
     its topic, "huge twice" so is what is written beside its dead letter, "away" a dependency that is away
-    while `away`, "device" a device that fails while `device_broken`, "exit" what ends the batching thread.
+    while `away`, "device" a device that fails while `device_broken`, "exit" what ends the batching thread,
+    "gate" waits until `gate` is open.
     """
 
     config_digest = "toy-1"
@@ -70,6 +72,8 @@ class Toy(Handler[State]):
         self.full: set[int] = set()
         self.away = False
         self.device_broken = False
+        self.gate = threading.Event()
+        self.gate.set()
         self.loads: list[tuple[str, bool]] = []
         self.seen: list[tuple[str, int]] = []
         self.ticks: list[str] = []
@@ -93,6 +97,8 @@ class Toy(Handler[State]):
             raise TransientError("as asked")
         if do == "device" and self.device_broken:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if do == "gate":
+            self.gate.wait()
         time.sleep(asked.get("sleep", 0))
         state.count += 1
         state.total = self.adder.ask((state.total, asked["n"], do == "exit"))

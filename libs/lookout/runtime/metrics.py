@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,6 +21,8 @@ from prometheus_client import (
 
 from lookout.runtime.health import Health
 
+#: a scraper that asked within this time is waited for
+SCRAPED_WITHIN_S = 120.0
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -32,6 +36,7 @@ class Metrics:
         self.outputs = self._counter("outputs", "records written and committed", "topic")
         self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")
         self.events = self._counter("events", "events that handlers count, added at the commit", "event")
+        self.fenced = self._counter("fenced", "ended because another process has the same LOOKOUT_INSTANCE")
         self.forgotten = self._counter(
             "cameras_forgotten", "cameras forgotten because they sent nothing for days"
         )
@@ -67,6 +72,14 @@ class Metrics:
         self.paused = self._gauge("paused_partitions", "partitions paused because too much is in flight")
         self.ready = self._gauge("ready", "1 if the service is ready, else 0")
 
+    def begin(self, events: Iterable[str]) -> None:
+        """Make the series of what may be counted, so that its first count is seen as an increase."""
+        self.fenced.labels(self.stage)
+        self.forgotten.labels(self.stage)
+        self.unreadable.labels(self.stage)
+        for event in events:
+            self.events.labels(self.stage, event)
+
     def partition_gone(self, number: int) -> None:
         """Drop the series of a partition that belongs to another process now."""
         for gauge in (self.lag, self.lag_seconds):
@@ -89,7 +102,9 @@ class Probes:
     """HTTP on `host:port` (0: any free port): /metrics, /livez, /readyz."""
 
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
-        handler = _handler(metrics, health)
+        self._scraped = threading.Condition()
+        self._scrapes, self._scraped_at = 0, float("-inf")
+        handler = _handler(metrics, health, self._count)
         self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
@@ -99,19 +114,33 @@ class Probes:
         """Serve on a thread of its own."""
         self._thread.start()
 
+    def wait_for_scrape(self, seconds: float) -> None:
+        """Wait until /metrics is read once more, `seconds` at most; not at all where nobody reads it."""
+        with self._scraped:
+            if time.monotonic() - self._scraped_at > SCRAPED_WITHIN_S:
+                return
+            before = self._scrapes
+            self._scraped.wait_for(lambda: self._scrapes > before, seconds)
+
+    def _count(self) -> None:
+        with self._scraped:
+            self._scrapes, self._scraped_at = self._scrapes + 1, time.monotonic()
+            self._scraped.notify_all()
+
     def stop(self) -> None:
         """Close the port."""
         self._server.shutdown()
         self._server.server_close()
 
 
-def _handler(metrics: Metrics, health: Health) -> type[BaseHTTPRequestHandler]:
+def _handler(metrics: Metrics, health: Health, scraped: Callable[[], None]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.split("?")[0]
             if path == "/metrics":
                 metrics.ready.labels(metrics.stage).set(health.ready())
                 self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+                scraped()
             elif path == "/livez":
                 alive = health.alive()
                 self._answer(200 if alive else 503, b"alive\n" if alive else b"the polling thread hangs\n")

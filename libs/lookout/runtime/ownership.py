@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from lookout.runtime import logs
 from lookout.runtime.committing import discard
+from lookout.runtime.errors import LookoutRuntimeError
 from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics
 from lookout.runtime.partitions import Partition
@@ -33,6 +35,8 @@ class Ownership:
         metrics: gauges of partitions, cameras and lag.
         health: not ready while a partition waits; the message names it.
         check: raises where checkpoints do not fit this configuration.
+        limit_s: a takeover that has to wait for longer ends the process.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class Ownership:
         metrics: Metrics,
         health: Health,
         check: Callable[[Takeover], None] = lambda takeover: None,
+        limit_s: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handler = handler
         self._takeovers = takeovers
@@ -51,6 +57,8 @@ class Ownership:
         self._metrics = metrics
         self._health = health
         self._check = check
+        self._limit_s = limit_s
+        self._clock = clock
         self._log = logs.get("partitions")
         self._joined = False
         self.current: dict[int, Partition] = {}
@@ -93,9 +101,23 @@ class Ownership:
         self.update_ready()
 
     def waits(self, partition: Partition, why: str) -> None:
-        """`partition` cannot be taken over yet."""
+        """`partition` cannot be taken over yet. Raises LookoutRuntimeError once that lasts too long."""
+        if partition.dead:
+            return
         partition.waits_for = why
+        if partition.waits_since is None:
+            partition.waits_since = self._clock()
+        elif self._clock() - partition.waits_since > self._limit_s:
+            raise LookoutRuntimeError(
+                f"partition {partition.number} could not be taken over in {self._limit_s:g} s: {why}. "
+                "A transaction that no producer ends is found by kafka-transactions.sh find-hanging"
+            )
         self.update_ready()
+
+    def kafka_is_back(self) -> None:
+        """What waited for Kafka itself has its time anew."""
+        for partition in self.current.values():
+            partition.waits_since = None
 
     def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
         """`slots` were not committed (`unknown`: Kafka has to be asked): go back to what was."""

@@ -58,6 +58,7 @@ class Partition:
     at_end: bool = False  # everything that was in the topic is read
     seek_to: int | None = None  # reading goes on from here as soon as the client lets it
     waits_for: str = ""  # why it is not taken over yet
+    waits_since: float | None = None
 
     @property
     def in_place(self) -> bool:

@@ -105,6 +105,8 @@ class Handler(ABC, Generic[S]):
     shared_settings: Mapping[str, str] = {}
     #: seconds between `tick` calls for a camera that has nothing else to do; None: never
     tick_every: float | None = None
+    #: what `Result.counts` may name, with its meaning; each is a series of `lookout_events_total`
+    events: Mapping[str, str] = {}
     #: tries of a record that fails for no known reason before it becomes a dead letter
     attempts: int = 3
 

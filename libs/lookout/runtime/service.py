@@ -28,6 +28,8 @@ from lookout.wire import INPUT, OUTPUT, Stage, dead_letters, state_topic
 
 T = TypeVar("T", bound=ServiceSettings)
 
+#: a process that was fenced is done: it may wait so long for its number to be read
+LAST_SCRAPE_S = 60.0
 STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 
@@ -41,6 +43,7 @@ class Context(Generic[T]):
     health: Health
     grpc: GrpcServer
     rereader: RecordReader
+    probes: Probes
     supervisor: Supervisor = field(default_factory=Supervisor)
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -118,6 +121,10 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
         return MISCONFIGURED
     except FencedError as error:
         log.error("fenced", error=str(error))
+        if context is not None:
+            context.metrics.fenced.labels(stage.value).inc()
+            context.health.block("worker", "fenced: it ends after the next read of /metrics")
+            context.probes.wait_for_scrape(LAST_SCRAPE_S)
         return FENCED
     except DeviceFailedError as error:
         log.error("the device failed", error=str(error))
@@ -143,6 +150,10 @@ def _open(stage: Stage, settings: T) -> Context[T]:
     check_redis(settings)
     metrics = Metrics(stage.value)
     health = Health(settings.stall_s)
+    try:
+        probes = Probes(metrics, health, settings.metrics_port, settings.host)
+    except OSError as error:
+        raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
     context = Context(
         stage,
         settings,
@@ -150,12 +161,9 @@ def _open(stage: Stage, settings: T) -> Context[T]:
         health,
         GrpcServer(settings.host, settings.grpc_port, security=settings),
         RecordReader(settings),
+        probes,
     )
     context.on_close(context.rereader.close)
-    try:
-        probes = Probes(metrics, health, settings.metrics_port, settings.host)
-    except OSError as error:
-        raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
     health.allow(settings.load_limit_s)
     probes.start()
     context.on_close(probes.stop)

@@ -91,6 +91,17 @@ class TopicReader:
         )
         return {each.partition: int(future.result().offset) for each, future in futures.items()}
 
+    def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
+        """Offsets of the first records with this time stamp (Unix milliseconds) or a later one; where there
+        is none, of the end. Raises KafkaException.
+        """
+        asked = [TopicPartition(topic, each, time_ms) for each in partitions]
+        found = self._open().offsets_for_times(asked, timeout=timeout_s)
+        for each in found:
+            if each.error:
+                raise KafkaException(each.error)
+        return {each.partition: int(each.offset) for each in found}
+
     def read_from(self, topic: str, starts: Mapping[int, int]) -> None:
         """Read these partitions from now on, each from its offset (or BEGINNING)."""
         self._open().assign([TopicPartition(topic, each, offset) for each, offset in starts.items()])

@@ -120,6 +120,7 @@ class Worker:
 
     def _build(self) -> None:
         settings, handler, metrics = self._settings, self._handler, self._metrics
+        metrics.begin(handler.events)
         refusals = Refusals()
         self._committer = Committer(
             settings,
@@ -154,6 +155,7 @@ class Worker:
             metrics=metrics,
             health=self._health,
             check=self._check,
+            limit_s=settings.takeover_limit_s,
         )
         self._commits = Commits(
             self._committer,
@@ -228,7 +230,8 @@ class Worker:
             if event.outcome.committed:
                 self.on_kafka(True)
         elif isinstance(event, _Waits):
-            self._ownership.waits(event.partition, event.why)
+            if self._kafka_up:
+                self._ownership.waits(event.partition, event.why)
         elif event.error is not None:
             raise event.error
         elif event.partition is not None and event.takeover is not None:
@@ -319,6 +322,7 @@ class Worker:
         if up:
             self._processor.kafka_is_back()
             self._commits.kafka_is_back()
+            self._ownership.kafka_is_back()
             for partition in self._ownership.current.values():
                 partition.next_tick = time.monotonic() + CATCH_UP_S
             self._health.clear("kafka")

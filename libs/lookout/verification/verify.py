@@ -32,7 +32,11 @@ _READ_S = 60.0
 #: covers float32 in other batches
 FLOAT32 = 1e-4
 _SPREAD_CHAINS, _SPREAD_QUESTIONS = 2, 8
+#: how far clocks of cameras may be ahead of Kafka's before the topics are read whole
+_SLACK_S = 600.0
 Epoch = tuple[str, int]
+Verdicts = dict[Epoch, dict[int, list[Verdict]]]
+Records = dict[Epoch, dict[int, TokensRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def verify(
     planner = Planner(engine.layout, settings.windows)
     tally = Tally()
     with TokensFromKafka(model, digest, given, theirs) as tokens:
-        verdicts, records = _verdicts(settings, scope), _records(settings, scope)
+        verdicts, records = _read(settings, scope)
         if tolerance is None:
             tolerance = FLOAT32
             if settings.dtype != "float32":
@@ -161,36 +165,77 @@ def _spread(
     return rerun_spread(engine, planner, chains, questions)
 
 
-def _verdicts(settings: PrefillSettings, scope: Scope) -> dict[Epoch, dict[int, list[Verdict]]]:
+def _read(settings: PrefillSettings, scope: Scope) -> tuple[Verdicts, Records]:
+    """The verdicts of the epochs in scope and their blocks.
+
+    Read from the time of the scope, less what a chain of windows may reach back. Where something is missing
+    then (a camera's clock is ahead, or chains are longer than these settings say), both topics are read
+    whole.
+    """
+    chain_s = (settings.key_every + settings.window_blocks) * settings.stride_s + (settings.idle_age_s or 0.0)
+    start_ms = max(0, scope.since_ms - round(1000 * (chain_s + _SLACK_S)))
+    verdicts, records = _verdicts(settings, scope, start_ms), _records(settings, scope, start_ms)
+    if start_ms and not all(
+        _is_complete(windows, records.get(epoch, {}), scope, settings.window_blocks)
+        for epoch, windows in verdicts.items()
+    ):
+        return _verdicts(settings, scope, 0), _records(settings, scope, 0)
+    return verdicts, records
+
+
+def _is_complete(
+    windows: Mapping[int, Sequence[Verdict]], records: Mapping[int, TokensRecord], scope: Scope, blocks: int
+) -> bool:
+    """Whether the chains of the verdicts in scope were read from their beginnings, with all of the `blocks`
+    blocks of a window.
+    """
+    answered = [
+        each for group in windows.values() for each in group if each.outcome == Verdict.OUTCOME_ANSWERED
+    ]
+    first: dict[str, int] = {}  # the first computed window of each watch
+    for each in answered:
+        if each.basis != "idle":
+            first[each.watch] = min(each.window, first.get(each.watch, each.window))
+    return all(
+        first.get(each.watch, each.window) < each.window
+        if each.basis == "idle"
+        else {max(0, each.window - each.since_key - blocks + 1), each.window} <= records.keys()
+        for each in answered
+        if scope.has(each)
+    )
+
+
+def _verdicts(settings: PrefillSettings, scope: Scope, start_ms: int) -> Verdicts:
     """Verdicts of the cameras in scope by epoch and window; earlier ones too, since chains start there."""
-    found: dict[Epoch, dict[int, list[Verdict]]] = defaultdict(lambda: defaultdict(list))
-    for message in _read(settings, VERDICTS.name):
+    found: Verdicts = defaultdict(lambda: defaultdict(list))
+    for message in _messages(settings, VERDICTS.name, start_ms):
         verdict = from_json(message.value() or b"", Verdict)
         if fnmatchcase(verdict.camera, scope.camera):
             found[verdict.camera, verdict.epoch][verdict.window].append(verdict)
-    newest = {
-        epoch
+    return {
+        epoch: windows
         for epoch, windows in found.items()
         if any(map(scope.has, chain.from_iterable(windows.values())))
     }
-    return {epoch: windows for epoch, windows in found.items() if epoch in newest}
 
 
-def _records(settings: PrefillSettings, scope: Scope) -> dict[Epoch, dict[int, TokensRecord]]:
-    found: dict[Epoch, dict[int, TokensRecord]] = defaultdict(dict)
-    for message in _read(settings, TOKENS.name):
+def _records(settings: PrefillSettings, scope: Scope, start_ms: int) -> Records:
+    found: Records = defaultdict(dict)
+    for message in _messages(settings, TOKENS.name, start_ms):
         record = from_bytes(message.value() or b"", TokensRecord)
         if record.HasField("block") and fnmatchcase(record.camera, scope.camera):
             found[record.camera, record.epoch].setdefault(record.block.index, record)
     return found
 
 
-def _read(settings: PrefillSettings, topic: str) -> Iterator[Message]:
-    """All committed records of a topic, up to its end now."""
+def _messages(settings: PrefillSettings, topic: str, start_ms: int) -> Iterator[Message]:
+    """The committed records of a topic from a time (Unix milliseconds; 0: all) up to its end now."""
     reader = TopicReader(settings, "verify", options={"auto.offset.reset": "earliest"})
     try:
-        waiting = set(reader.partitions(topic, _READ_S))
-        reader.read_from(topic, dict.fromkeys(waiting, BEGINNING))
+        partitions = reader.partitions(topic, _READ_S)
+        starts = reader.at(topic, partitions, start_ms, _READ_S) if start_ms else {}
+        reader.read_from(topic, {each: starts.get(each, BEGINNING) for each in partitions})
+        waiting = set(partitions)
         while waiting:
             message = reader.next(_READ_S)
             if message is None:

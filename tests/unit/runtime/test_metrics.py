@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.error
 import urllib.request
 
@@ -36,5 +37,24 @@ def test_probes_and_metrics() -> None:
         assert 'lookout_records_total{stage="decode"} 3.0' in text
         assert 'lookout_ready{stage="decode"} 1.0' in text
         assert get(probes.port, "/other")[0] == 404
+    finally:
+        probes.stop()
+
+
+def test_a_last_number_is_read_before_the_end_where_somebody_reads() -> None:
+    """A process that was fenced waits for one more read of /metrics; without a reader it does not wait."""
+    metrics = Metrics("decode")
+    metrics.begin(["frames"])
+    probes = Probes(metrics, Health(), 0, "127.0.0.1")
+    probes.start()
+    waiting = threading.Thread(target=probes.wait_for_scrape, args=(600.0,), daemon=True)
+    try:
+        probes.wait_for_scrape(600.0)
+        assert 'lookout_events_total{event="frames",stage="decode"} 0.0' in get(probes.port, "/metrics")[1]
+        metrics.fenced.labels("decode").inc()
+        waiting.start()
+        assert waiting.is_alive()
+        while waiting.is_alive():
+            assert 'lookout_fenced_total{stage="decode"} 1.0' in get(probes.port, "/metrics")[1]
     finally:
         probes.stop()

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from lookout.runtime import Handler, Health, Metrics, Output, Record, Result, StartupError
+from lookout.runtime import (
+    Handler,
+    Health,
+    LookoutRuntimeError,
+    Metrics,
+    Output,
+    Record,
+    Result,
+    StartupError,
+)
 from lookout.runtime.ownership import Ownership
 from lookout.runtime.partitions import Partition
 from lookout.runtime.records import Slot
@@ -52,6 +61,7 @@ class World:
         self.takeovers, self.handler, self.health = FakeTakeovers(), Plain(), Health()
         self.metrics = Metrics("toy")
         self.refuse = ""
+        self.now = 0.0
         self.ownership = Ownership(
             self.handler,
             self.takeovers,
@@ -59,6 +69,8 @@ class World:
             metrics=self.metrics,
             health=self.health,
             check=self._check,
+            limit_s=60.0,
+            clock=lambda: self.now,
         )
 
     def _check(self, takeover: Takeover) -> None:
@@ -102,6 +114,43 @@ def test_one_partition_that_waits_holds_no_other() -> None:
     world.add(five, 0, done=False)
     assert five.loaded
     assert not three.loaded
+
+
+def test_a_takeover_that_waits_too_long_ends_the_process() -> None:
+    world = World()
+    world.ownership.assigned([3, 5])
+    three, five = world.takeovers.asked
+    for _ in range(60):
+        world.ownership.waits(three, "a transaction is open")
+        world.now += 1.0
+    world.ownership.waits(five, "a transaction is open")
+    world.ownership.waits(three, "a transaction is open")
+    world.now += 1.0
+    with pytest.raises(LookoutRuntimeError, match="partition 3 could not be taken over in 60 s"):
+        world.ownership.waits(three, "a transaction is open")
+
+
+def test_time_in_which_kafka_is_away_does_not_count_as_waiting() -> None:
+    world = World()
+    world.ownership.assigned([3])
+    (three,) = world.takeovers.asked
+    world.ownership.waits(three, "no answer")
+    world.now += 1000.0
+    world.ownership.kafka_is_back()
+    world.ownership.waits(three, "a transaction is open")
+    world.now += 59.0
+    world.ownership.waits(three, "a transaction is open")
+
+
+def test_a_partition_that_was_given_back_waits_for_nothing() -> None:
+    world = World()
+    world.ownership.assigned([3])
+    (three,) = world.takeovers.asked
+    world.ownership.waits(three, "a transaction is open")
+    world.ownership.gone([3], "given back")
+    world.now += 1000.0
+    world.ownership.waits(three, "a transaction is open")
+    assert world.health.ready()
 
 
 def test_an_aborted_prefix_is_read_again_from_what_is_committed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from lookout.codec import SoftwareDecoder
@@ -40,12 +41,14 @@ class World:
         self.topic = Segments()
         self.store = TensorStore(self.settings.store)
         self.now = START_MS / 1000
+        self.partition = 0
         self.monotonic = 0.0
         self.handler = DecodeHandler(
             self.settings, SoftwareDecoder(), self.store, self.topic, clock=self.clock
         )
         self.state: CameraState = self.handler.load("yard", None)
         self.checkpoint: Checkpoint | None = None
+        self.counts: Counter[str] = Counter()  # as if everything were committed
 
     def clock(self) -> float:
         """Monotonic seconds; every look at the clock takes a millisecond."""
@@ -57,7 +60,8 @@ class World:
         offset = len(self.topic.records)
         self.now += after_ms / 1000
         pairs = tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())
-        record = Record(SEGMENTS.name, 0, offset, "yard", value, pairs, round(self.now * 1000))
+        at = round(self.now * 1000)
+        record = Record(SEGMENTS.name, self.partition, offset, "yard", value, pairs, at)
         self.topic.records[offset] = record
         return self.take(self.handler.handle(self.state, record))
 
@@ -70,6 +74,8 @@ class World:
         if result.checkpoint is not None:
             self.checkpoint = result.checkpoint
         assert all(output.topic == FRAMES.name for output in result.outputs)
+        assert set(result.counts) <= set(self.handler.events)
+        self.counts.update(result.counts)
         return [FramesRecord.FromString(output.value or b"") for output in result.outputs]
 
     def wait(self, seconds: float) -> list[FramesRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
@@ -77,6 +78,7 @@ class World:
             self.publish(watch)
         self.handler = self.restarted()
         self.states: dict[str, CameraState] = {}
+        self.counts: Counter[str] = Counter()  # as if everything were committed
 
     def restarted(self, model: str = "m1", answers: Answers | None = None) -> PrefillHandler:
         """A new process: nothing is held but what the checkpoint and the log say."""
@@ -128,7 +130,10 @@ class World:
     def handle(self, message: TokensRecord) -> Result:
         if message.camera not in self.states:
             self.states[message.camera] = self.handler.load(message.camera, None)
-        return self.handler.handle(self.states[message.camera], self.append(message))
+        result = self.handler.handle(self.states[message.camera], self.append(message))
+        assert set(result.counts) <= set(self.handler.events)
+        self.counts.update(result.counts)
+        return result
 
     def abort(self, camera: str, result: Result | None) -> None:
         """What the worker does after an aborted transaction: load the committed state again."""

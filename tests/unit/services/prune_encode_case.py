@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -97,6 +98,7 @@ class World:
         self.grid = encoder(family).tower.grid
         self.state: CameraState = self.handler.load("yard", None)
         self.checkpoint = Checkpoint()
+        self.counts: Counter[str] = Counter()  # as if everything were committed
         self.made = 0
 
     def frames(
@@ -157,6 +159,8 @@ class World:
             self.checkpoint = result.checkpoint
             assert self.checkpoint.ByteSize() <= 1024
         assert all(output.topic == TOKENS.name for output in result.outputs)
+        assert set(result.counts) <= set(self.handler.events)
+        self.counts.update(result.counts)
         return [TokensRecord.FromString(output.value or b"") for output in result.outputs]
 
     def takeover(self, *, changed: bool = False) -> None:

@@ -16,7 +16,9 @@ from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 def test_segments_of_one_stream_are_one_epoch() -> None:
     world = World()
     records = [record for piece in PIECES for record in world.send(piece)]
-    assert [r.epoch for r in records] == [START_MS + 2000] * 4  # record time of the segment that opens it
+    assert [r.epoch for r in records] == [
+        1000 * (START_MS + 2000)
+    ] * 4  # record time of the segment that opens it
     assert samples(records) == list(range(16))
     assert {(r.sampling.step_us, r.sampling.block_samples, r.sampling.window_blocks) for r in records} == {
         (500_000, 4, 3)
@@ -79,13 +81,13 @@ def test_silence_is_one_gap_whoever_notices() -> None:
     assert world.wait(100.0) == []
     after = world.send(PIECES[1], after_ms=60_000)
     assert [r.WhichOneof("body") for r in after] == ["segment"]
-    assert after[0].epoch == round(world.now * 1000)
+    assert after[0].epoch == 1000 * round(world.now * 1000)
     # Nobody ticked: the time stamps of the records say the same.
     replayed = World(silence_s=10.0)
     replayed.send(PIECES[0])
     records = replayed.send(PIECES[1], after_ms=60_000)
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
-    assert (records[0].epoch, records[1].epoch) == (epoch, epoch + 60_000)
+    assert (records[0].epoch, records[1].epoch) == (epoch, epoch + 60_000_000)
     assert records[0].event.reason == "silence"
 
 
@@ -226,6 +228,19 @@ def test_pixels_are_made_again_to_the_bit(change: str) -> None:
     assert held is not None
     assert np.array_equal(world.handler.materialize(ref, record), held)
     assert [each.offset for each in ref.segments] == [1]
+
+
+def test_pixels_of_another_camera_are_not_made() -> None:
+    """Who may read one camera cannot name another camera's offset in a record of its own."""
+    world = World()
+    record = world.send(PIECES[0])[0]
+    stolen = FramesRecord.FromString(record.SerializeToString())
+    stolen.camera = stolen.segment.pixels.camera = "lobby"
+    with pytest.raises(LineageBrokenError, match="another camera"):
+        world.handler.materialize(stolen.segment.pixels, stolen)
+    stolen.camera = "yard"
+    with pytest.raises(LineageBrokenError, match="another camera"):
+        world.handler.materialize(stolen.segment.pixels, stolen)
 
 
 def test_pixels_that_cannot_be_made_say_so() -> None:

@@ -49,7 +49,7 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
     [first] = world.send(PIECES[0])
     with pytest.raises(TransientError, match="150528 bytes of camera yard wait"):
         world.send(PIECES[1])
-    decoded = world.handler.counts["segments"]
+    decoded = world.counts["segments"]
     world.monotonic += 29.0
     with pytest.raises(TransientError):
         world.again()
@@ -59,7 +59,7 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
     assert skipped.event.reason.startswith("quota: 150528 bytes of camera yard wait for their consumer")
     assert skipped.event.segment.offset == 1
     assert world.send(PIECES[1])[0].event.kind == StreamEvent.KIND_SKIPPED  # it has waited already
-    assert world.handler.counts["segments"] == decoded
+    assert world.counts["segments"] == decoded
     world.store.release([first.segment.pixels])
     [after] = world.send(PIECES[2])
     assert samples([after]) == [8, 9, 10, 11]
@@ -86,4 +86,4 @@ def test_a_wait_for_room_changes_no_epoch() -> None:
     records = world.again()
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
     assert records[0].event.reason == "configuration"
-    assert world.handler.counts["gaps"] == 1
+    assert world.counts["gaps"] == 1

@@ -27,19 +27,33 @@ def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
     gap = records[1]
     assert (gap.epoch, gap.event.kind, gap.event.reason) == (records[0].epoch, StreamEvent.KIND_GAP, reason)
     assert gap.event.start_us == records[0].segment.end_us
-    assert records[2].epoch == records[0].epoch + 2000
+    assert records[2].epoch == records[0].epoch + 2_000_000
     assert samples(records[2:]) == [0, 1, 2, 3]
     assert records[2].segment.frames[0].basis == Frame.BASIS_NEW
 
 
 def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
     first, second = World(), World()
+    second.partition = 1
     a = first.send(PIECES[0])[0].epoch
-    b = second.send(PIECES[0], after_ms=3000)[0].epoch  # the same camera id in another partition
+    b = second.send(PIECES[0])[0].epoch  # the same camera id in another partition, in the same millisecond
     first.state = first.handler.load("yard", None)  # the state topic was lost
     c = first.send(PIECES[1])[0].epoch
     assert len({a, b, c}) == 3
     assert c > a
+
+
+def test_epochs_of_two_partitions_never_meet_however_they_are_opened() -> None:
+    """Breaks without number, record times that stand still: the numbers of two partitions stay apart."""
+    worlds = [World(), World()]
+    worlds[1].partition = 1
+    seen: list[set[int]] = [set(), set()]
+    for number in range(8):
+        for world, epochs in zip(worlds, seen, strict=True):
+            records = world.send(PIECES[3 if number % 2 else 0], after_ms=0 if number else 2000)
+            epochs.update(each.epoch for each in records)
+    assert len(seen[0]) == len(seen[1]) >= 4
+    assert not seen[0] & seen[1]
 
 
 def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
@@ -47,7 +61,7 @@ def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
     before = world.send(PIECES[3])[0].epoch
     records = world.send(PIECES[0], after_ms=-5000)
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
-    assert records[1].epoch == before + 1
+    assert records[1].epoch == before + 1000
 
 
 def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:

@@ -167,6 +167,21 @@ class TestOneConfiguration:
         kept = sum(int(keep_masks("cam", 0, k).sum()) for k in (1, 2))
         assert found[2].cost.tokens_kept == kept
 
+    def test_no_window_mixes_grids(self, batcher: Batcher) -> None:
+        """A window in which the grid of merge groups changes is degraded by name; later ones are answered."""
+        world = World(batcher, FALL)
+        changed = [block_record("cam", k) for k in range(6)]
+        for record in changed[3:]:
+            block = record.block
+            block.group_rows, block.group_cols = 2, 8
+        found = world.tell(*changed)
+        degraded = Verdict.OUTCOME_DEGRADED
+        answered = Verdict.OUTCOME_ANSWERED
+        assert [each.outcome for each in found] == [answered] * 3 + [degraded] * 2 + [answered]
+        assert "4x4 and 2x8" in found[3].reason
+        assert "LOOKOUT_INPUT_WIDTH" in found[3].reason
+        assert found[5].basis == "key"
+
     def test_another_sampling_is_degraded_by_name(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)
         other = block_record("cam", 0)

@@ -45,7 +45,8 @@ class TestIdle:
         assert last.cost.flops_vision > 0
         assert last.evidence[0].time.ToMilliseconds() == WALL_MS + 5 * STRIDE_S * 1000
         assert not any(last.activity)
-        assert world.handler.counts["idle"] == 6
+        assert (world.counts["idle"], world.counts["key"] + world.counts["incremental"]) == (6, 6)
+        assert world.counts["answered"] == 12
 
     def test_only_what_a_full_answer_would_say_again(self, batcher: Batcher) -> None:
         """The oracle: the same stream without gating, and the rule by brute force over all blocks."""

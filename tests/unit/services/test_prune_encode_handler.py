@@ -154,7 +154,7 @@ def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> N
     assert block.missing.startswith("quota: ")
     assert not block.embeddings.id
     assert world.send(world.frames([8, 9, 10, 11], 4, 6))[0].block.missing.startswith("quota: ")
-    assert world.handler.counts["over quota"] == 2
+    assert world.counts["over_quota"] == 2
     world.store.release([first.block.embeddings])
     after = world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block
     assert (len(after.frames), after.missing) == (4, "")
@@ -262,6 +262,13 @@ def test_tokens_are_made_again_to_the_bit() -> None:
         held = world.store.get(record.block.embeddings)
         assert held is not None
         assert np.array_equal(world.handler.materialize(record.block.embeddings, record), held)
+    stolen = TokensRecord.FromString(records[0].SerializeToString())
+    stolen.camera = "lobby"
+    with pytest.raises(LineageBrokenError, match="another camera"):
+        world.handler.materialize(stolen.block.embeddings, stolen)
+    stolen.block.embeddings.camera = "lobby"
+    with pytest.raises(LineageBrokenError, match="another camera"):
+        world.handler.materialize(stolen.block.embeddings, stolen)
     other = TokensRecord.FromString(records[0].SerializeToString())
     other.block.model_digest = "m1"
     with pytest.raises(LineageBrokenError, match="m1"):

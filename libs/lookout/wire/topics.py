@@ -71,6 +71,8 @@ class Topic:
             # A segment that is written to is never compacted, so it has to end in time too.
             settings["segment.ms"] = settings["max.compaction.lag.ms"] = str(self.compact_within_ms)
             settings["min.cleanable.dirty.ratio"] = "0.1"
+            # Ends of transactions and deletions go as soon; by default they stay for a day.
+            settings["delete.retention.ms"] = str(self.compact_within_ms)
         return settings
 
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
@@ -85,7 +87,7 @@ class Topic:
             wrong.append("message.timestamp.type")
         least = ("max.message.bytes", "min.compaction.lag.ms")
         wrong += [each for each in least if int(actual.get(each, 0)) < int(wanted.get(each, 0))]
-        upper = ("segment.ms", "max.compaction.lag.ms")
+        upper = ("segment.ms", "max.compaction.lag.ms", "delete.retention.ms")
         wrong += [
             each for each in upper if each in wanted and int(actual.get(each, 1 << 62)) > int(wanted[each])
         ]

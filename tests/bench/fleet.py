@@ -68,6 +68,7 @@ class Run:
     transactions: float
     segment_bytes: int
     latencies_s: list[float] = field(default_factory=list)
+    stored_bytes: dict[str, float] = field(default_factory=dict)  # by topic, on the broker's disk
 
     @property
     def cpu_ms(self) -> float:
@@ -99,6 +100,7 @@ def together(runs: Sequence[Run]) -> Run:
         sum(each.transactions for each in runs),
         sum(each.segment_bytes for each in runs),
         [latency for each in runs for latency in each.latencies_s],
+        added(each.stored_bytes for each in runs),
     )
 
 
@@ -150,7 +152,7 @@ def measure(
     """Play `cameras` once; `pace` in camera-seconds a second, None: as fast as it goes."""
     seconds = len(films[0]) * STRIDE_S
     outcomes = _Outcomes(running.bootstrap, prefix, cameras * len(films[0]))
-    before, cpu_before = _scrape(running), _cpu(running)
+    before, cpu_before, stored_before = _scrape(running), _cpu(running), _stored(running)
     begun = time.monotonic()
     publisher = threading.Thread(
         target=_publish, args=(running.bootstrap, films, prefix, cameras, pace), daemon=True
@@ -167,7 +169,7 @@ def measure(
             time.sleep(0.1)
         bar.update(outcomes.count - bar.n)
     took = outcomes.last_at - begun
-    cpu_after, after = _cpu(running), _scrape(running)
+    cpu_after, after, stored = _cpu(running), _scrape(running), _stored(running)
     outcomes.close()
     return Run(
         cameras,
@@ -179,6 +181,7 @@ def measure(
         sum(_difference(before, after, TRANSACTIONS).values()),
         sum(len(piece.data) for number in range(cameras) for piece in films[number % len(films)]),
         outcomes.latencies_s,
+        {topic: size - stored_before.get(topic, 0.0) for topic, size in stored.items()},
     )
 
 
@@ -290,6 +293,18 @@ def _cpu(running: Fleet) -> dict[str, float]:
     return found
 
 
+def _stored(running: Fleet) -> dict[str, float]:
+    """Bytes of every topic on the broker's disk."""
+    found: Counter[str] = Counter()
+    for folder in (running.folder / "kafka/data").iterdir():
+        if folder.is_dir():
+            with suppress(FileNotFoundError):  # the cleaner may take one away meanwhile
+                found[folder.name.rpartition("-")[0]] += sum(
+                    log.stat().st_size for log in folder.glob("*.log")
+                )
+    return dict(found)
+
+
 def _scrape(running: Fleet) -> dict[str, dict[str, float]]:
     """Counters of every service: name of the counter, name of the service, value."""
     found: dict[str, dict[str, float]] = {RECORDS: {}, TRANSACTIONS: {}}
@@ -331,7 +346,15 @@ def report(fast: Run, paced: Run | None) -> dict[str, Any]:
             if fast.cpu_s.get(name)
         },
         "rss_mb": {name: round(each) for name, each in sorted(fast.rss_mb.items())},
-        "segment_bytes": fast.segment_bytes,
+        "cameras_a_core": {
+            name: round(fast.camera_seconds / cpu) for name, cpu in sorted(fast.cpu_s.items()) if cpu
+        },
+        "stored_bytes_a_camera_second": {
+            topic: round(size / fast.camera_seconds)
+            for topic, size in sorted(fast.stored_bytes.items())
+            if size >= fast.camera_seconds
+        },
+        "segment_bytes_a_camera_second": round(fast.segment_bytes / fast.camera_seconds),
     }
 
 

@@ -201,12 +201,20 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """
         stream = state.stream
         if not stream.open:
-            away_ms = now * 1000 - max(stream.heard_ms, stream.arrived_ms)
-            return self._forgotten(state) if away_ms > self._settings.forget_days * DAY_MS else None
+            return self._forgotten(state) if self._is_gone(state, now * 1000) else None
         if state.ticked_at is not None:
             state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
         state.ticked_at = now
         return self._offline(state) if state.quiet_s >= self._settings.silence_s else None
+
+    def _is_gone(self, state: CameraState, now_ms: float) -> bool:
+        """Whether a camera without an open stream stays away for long enough. One of which nothing could ever
+        be decoded is forgotten once its quota begins anew.
+        """
+        settings, heard_ms = self._settings, max(state.stream.heard_ms, state.stream.arrived_ms)
+        if not heard_ms:
+            return now_ms - state.usage.since_ms > settings.quota_interval_s * 1000
+        return now_ms - heard_ms > settings.forget_days * DAY_MS
 
     def passed(self, state: CameraState, record_ms: int) -> Result | None:
         """A gap, once, where other cameras of the partition were heard for too long and this one was not."""

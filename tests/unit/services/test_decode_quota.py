@@ -44,6 +44,25 @@ def test_failures_count_in_the_quota() -> None:
     assert "2 failed segments" in world.send(PIECES[1])[0].event.reason
 
 
+def test_a_camera_that_sent_only_rubbish_is_forgotten_with_its_quota_s_interval() -> None:
+    """Not before: it would have its whole quota again. Not much later: invented ids take no memory."""
+    world = World(quota_failures=2, quota_interval_s=60.0)
+    for _ in range(2):
+        world.now += 5.0
+        record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), round(world.now * 1000))
+        with pytest.raises(BadRecordError):
+            world.handler.handle(world.state, record)
+        world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
+        assert world.handler.tick(world.state, world.now + 1.0) is None
+    over = world.handler.handle(
+        world.state, Record(SEGMENTS.name, 0, 10, "yard", b"more", (), record.timestamp_ms)
+    )
+    assert over.counts == {"over_quota": 1}
+    gone = world.handler.tick(world.state, world.now + 61.0)
+    assert gone is not None
+    assert gone.forget
+
+
 def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() -> None:
     world = World(store={"camera_bytes": 200_000, "camera_wait_s": 30.0})  # a segment's pixels: 150 528
     [first] = world.send(PIECES[0])

@@ -144,6 +144,12 @@ class ServiceSettings(Connections, SamplingSettings):
     start_timeout_s: float = Field(
         60.0, gt=0, description="seconds that dependencies may take to answer at start-up"
     )
+    takeover_limit_s: float = Field(
+        1200.0,
+        gt=0,
+        description="seconds of waiting to take a partition over after which the process ends (exit code 1); "
+        "longer than transactions may last (the brokers' transaction.max.timeout.ms)",
+    )
     outage_s: float = Field(
         3600.0, ge=0, description="longest outage after which nothing may be lost, in seconds"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -103,8 +103,8 @@ class Probes:
 
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
         self._scraped = threading.Condition()
-        self._scrapes, self._scraped_at = 0, float("-inf")
-        handler = _handler(metrics, health, self._count)
+        self._begun, self._answered, self._scraped_at = 0, 0, float("-inf")
+        handler = _handler(metrics, health, self._scrape)
         self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
@@ -115,16 +115,24 @@ class Probes:
         self._thread.start()
 
     def wait_for_scrape(self, seconds: float) -> None:
-        """Wait until /metrics is read once more, `seconds` at most; not at all where nobody reads it."""
+        """Wait until /metrics is read once more from now on, `seconds` at most; not at all where nobody reads
+        it.
+        """
         with self._scraped:
             if time.monotonic() - self._scraped_at > SCRAPED_WITHIN_S:
                 return
-            before = self._scrapes
-            self._scraped.wait_for(lambda: self._scrapes > before, seconds)
+            before = self._begun
+            self._scraped.wait_for(lambda: self._answered > before, seconds)
 
-    def _count(self) -> None:
+    @contextmanager
+    def _scrape(self) -> Iterator[None]:
+        """One read of /metrics."""
         with self._scraped:
-            self._scrapes, self._scraped_at = self._scrapes + 1, time.monotonic()
+            self._begun, self._scraped_at = self._begun + 1, time.monotonic()
+            number = self._begun
+        yield
+        with self._scraped:
+            self._answered = max(self._answered, number)
             self._scraped.notify_all()
 
     def stop(self) -> None:
@@ -133,14 +141,16 @@ class Probes:
         self._server.server_close()
 
 
-def _handler(metrics: Metrics, health: Health, scraped: Callable[[], None]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    metrics: Metrics, health: Health, scrape: Callable[[], AbstractContextManager[None]]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.split("?")[0]
             if path == "/metrics":
                 metrics.ready.labels(metrics.stage).set(health.ready())
-                self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
-                scraped()
+                with scrape():
+                    self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
             elif path == "/livez":
                 alive = health.alive()
                 self._answer(200 if alive else 503, b"alive\n" if alive else b"the polling thread hangs\n")

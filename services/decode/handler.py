@@ -211,10 +211,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """Whether a camera without an open stream stays away for long enough. One of which nothing could ever
         be decoded is forgotten once its quota begins anew.
         """
-        settings, heard_ms = self._settings, max(state.stream.heard_ms, state.stream.arrived_ms)
-        if not heard_ms:
+        stream, settings = state.stream, self._settings
+        if not stream.epoch:
             return now_ms - state.usage.since_ms > settings.quota_interval_s * 1000
-        return now_ms - heard_ms > settings.forget_days * DAY_MS
+        return now_ms - max(stream.heard_ms, stream.arrived_ms) > settings.forget_days * DAY_MS
 
     def passed(self, state: CameraState, record_ms: int) -> Result | None:
         """A gap, once, where other cameras of the partition were heard for too long and this one was not."""

@@ -10,13 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookout.analysis import AnalysisSettings
+from lookout.analysis import encode as encode_frames
+from lookout.codec import VideoReader
 from lookout.engines import EngineError, PlanError, Question
 from lookout.engines.transformers import load_engine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.recordings import GroupPlan, GroupPlanner, PrefillSettings, RecordingError, Score, grouped
+from lookout.vision import load_tower
 from lookout.windows import EncodedFrame, PositionRangeError
 from tests.meter import Meter
-from tests.tiny_models import FAMILIES, checkpoint
+from tests.tiny_models import FAMILIES, SIZE, checkpoint
+from tests.unit.codec.clips import encode
 from tests.unit.engines.scenes import engine
 from tests.unit.recordings import oracle
 
@@ -164,12 +169,17 @@ def test_norms_keep_the_entries_they_name(family: str, score: Score) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_attention_keeps_what_the_question_looks_at(family: str) -> None:
-    """Right behind one group the question of the prefill is that of the oracle's pass, if nothing was
-    pruned before: the first layer's queries see embeddings only."""
+@pytest.mark.parametrize("size", [4, 2])
+def test_attention_keeps_what_the_question_looks_at(family: str, size: int) -> None:
+    """The paper scores keys with the queries of the text behind the video (section 3.2). In the first layer,
+    whose queries see embeddings only, these are the queries of the oracle's pass: where the question stands
+    behind the only group, and where it is placed behind the whole recording."""
     shown = oracle.frames(family, 4)
-    how = PrefillSettings(group_frames=4, rho=0.25, score=Score.ATTENTION)
-    run, plans = prefilled(family, shown, how)
+    how = PrefillSettings(group_frames=size, rho=0.25, score=Score.ATTENTION)
+    plans = GroupPlanner(engine(family).layout, how).plans("r", shown)
+    run = GroupPrefill(engine(family), how, questions=[ASKED])
+    for plan, group in zip(plans, grouped(shown, size), strict=True):
+        run.add(plan, group, question_position=plans[-1].question_position)
     _, state = reference(family, run, plans, shown)
     asked = len(engine(family).suffix(ASKED.text))
     keys, queries = oracle.turn(state["keys"][0], state), oracle.turn(state["queries"][0], state)
@@ -177,9 +187,32 @@ def test_attention_keeps_what_the_question_looks_at(family: str) -> None:
     mean = queries[:, -asked:].mean(1).unflatten(0, (heads, -1)).mean(1)
     scores = torch.einsum("hd,hrd->hr", mean, keys).numpy()
     for head, own in enumerate(entries(run)[0]):
-        mine = np.intersect1d(own, plans[0].competing)
-        dropped = np.setdiff1d(plans[0].competing, mine)
-        assert scores[head][mine].min() >= scores[head][dropped].max() - 1e-4
+        for plan in plans:
+            competing = plan.competing + plan.before
+            mine = np.intersect1d(own, competing)
+            dropped = np.setdiff1d(competing, mine)
+            assert len(mine) == plan.keep
+            assert scores[head][mine].min() >= scores[head][dropped].max() - 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("score", [Score.RANDOM, Score.ATTENTION])
+def test_changed_patches_only_then_pruned_kv(family: str, score: Score) -> None:
+    """Both savings at once: patches of a real decode that did not change are not encoded, then part of the KV
+    goes. The dense float64 pass over the same tokens, with the entries that stayed, gives the same answer."""
+    clip = encode("mp4", frames=40, speed=1, size=(128, 96))
+    side = SIZE[family]
+    tower, how = load_tower(checkpoint(family), size=(side, side)), AnalysisSettings(fps=2.0, prune=True)
+    with VideoReader(clip) as reader:
+        decoded = list(reader.sample(2.0, size=(side, side)))
+    encoded = encode_frames(tower, decoded, how, None).frames
+    full = max(len(frame.kept) for frame in encoded)
+    assert any(len(frame.kept) < full for frame in encoded)
+    run, plans = prefilled(family, encoded, PrefillSettings(group_frames=2, rho=0.4, score=score))
+    truth, _ = reference(family, run, plans, encoded)
+    assert yes_no(run) == pytest.approx(truth, abs=2e-4)
+    pruned = sum(plan.kept for plan in plans)
+    assert pruned < sum(plan.rows for plan in plans)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -6,13 +6,20 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from lookout.cli.connect import CliError
@@ -24,6 +31,7 @@ from lookout.cli.signals import ending_quietly
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, Analyzer
     from lookout.analysis import Progress as Done
+    from lookout.codec import Source
 
 
 def analyze(
@@ -86,30 +94,33 @@ def analyze(
         threads=threads,
         describe=describe,
     )
-    sources = recordings(source)
+    names = recordings(source)
+    opened: dict[str, str | Source] = {}
     found: list[Analysis] = []
     analyzer = Analyzer(model, device=device)
-    try:
-        with ending_quietly():
-            for each in sources:
-                journal = journal_of(each, question, settings, analyzer)
-                if fresh:
-                    journal.unlink(missing_ok=True)
-                found.append(_one(analyzer, each, question, settings, journal, sandbox))
-                if as_json:
-                    typer.echo(json.dumps(found[-1].to_dict()))
-                else:
-                    show(found[-1])
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; run the same command again to continue")
-        raise
-    finally:
-        analyzer.close()
-        if page is not None and found:
-            from lookout.cli.report.recording import write_recording_page
+    with ExitStack() as files:
+        try:
+            with ending_quietly():
+                for name in names:
+                    journal = journal_of(name, question, settings, analyzer)
+                    if fresh:
+                        journal.unlink(missing_ok=True)
+                    opened[name] = _fetched(name, files) if sandbox else name
+                    found.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
+                    if as_json:
+                        typer.echo(json.dumps(found[-1].to_dict()))
+                    else:
+                        show(found[-1])
+        except KeyboardInterrupt:
+            Console(stderr=True).print("stopped; run the same command again to continue")
+            raise
+        finally:
+            analyzer.close()
+            if page is not None and found:
+                from lookout.cli.report.recording import write_recording_page
 
-            write_recording_page(page, found, sandbox=sandbox)
-            Console(stderr=True).print(f"page: {page}")
+                write_recording_page(page, found, opened, sandbox=sandbox)
+                Console(stderr=True).print(f"page: {page}")
 
 
 def recordings(source: str) -> list[str]:
@@ -152,13 +163,32 @@ def journal_of(source: str, questions: Sequence[str], settings: object, analyzer
     return Path(platformdirs.user_cache_dir("lookout")) / "analyze" / f"{name.hexdigest()}.jsonl"
 
 
+def _fetched(name: str, files: ExitStack) -> str | Source:
+    """A URL's bytes in a temporary file, because sandboxed processes have no sockets; a path as it is."""
+    from lookout.codec import UrlSource, downloaded
+
+    if "://" not in name:
+        return name
+    columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        return files.enter_context(
+            downloaded(UrlSource(name), lambda done, size: bar.update(task, completed=done, total=size))
+        )
+
+
 def _one(
-    analyzer: Analyzer, source: str, questions: Sequence[str], settings: object, journal: Path, sandbox: bool
+    analyzer: Analyzer,
+    source: str | Source,
+    questions: Sequence[str],
+    settings: object,
+    journal: Path,
+    sandbox: bool,
 ) -> Analysis:
     from lookout.analysis import AnalysisSettings, analyze
 
     assert isinstance(settings, AnalysisSettings)
-    with _bar(source) as advance:
+    with _bar(source if isinstance(source, str) else source.name) as advance:
         return analyze(
             source,
             questions,

@@ -40,7 +40,7 @@ from lookout.codec.vectors import joined
 if TYPE_CHECKING:
     from lookout.codec.cutting import cut
     from lookout.codec.decoder import Decoder, SoftwareDecoder
-    from lookout.codec.opening import open_recording
+    from lookout.codec.opening import downloaded, open_recording
     from lookout.codec.parallel import FileDecoder, FileFrame
     from lookout.codec.reader import VideoReader
     from lookout.codec.recording import Gap, RecordingFacts, RecordingReader, Samples, Sampling
@@ -62,6 +62,7 @@ _NEEDS_FFMPEG = {
     "UrlSource": "source",
     "VideoReader": "reader",
     "cut": "cutting",
+    "downloaded": "opening",
     "open_recording": "opening",
 }
 
@@ -105,6 +106,7 @@ __all__ = [
     "VectorSource",
     "VideoReader",
     "cut",
+    "downloaded",
     "inspect",
     "inspect_all",
     "joined",

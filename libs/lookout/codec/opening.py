@@ -41,16 +41,46 @@ def open_recording(
             yield opened.enter_context(VideoReader(found))
             return
         if isinstance(found, UrlSource):
-            file = opened.enter_context(tempfile.NamedTemporaryFile(prefix="lookout-recording-"))
-            opened.callback(found.close)
-            download(found, file.name, progress)
-            reader = opened.enter_context(SandboxedReader(file.name, workers=workers))
-            reader.facts = dataclasses.replace(reader.facts, name=found.name)
-            yield reader
-            return
+            found = opened.enter_context(downloaded(found, progress))
         if not isinstance(found, FileSource):
             raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
-        yield opened.enter_context(SandboxedReader(found.path, workers=workers))
+        reader = opened.enter_context(SandboxedReader(found.path, workers=workers))
+        reader.facts = dataclasses.replace(reader.facts, name=found.name)
+        yield reader
+
+
+class DownloadedFile(FileSource):
+    """A URL's bytes in a file; messages name the URL."""
+
+    def __init__(self, url: str, path: str) -> None:
+        super().__init__(path)
+        self._url = url
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return self._url
+
+
+@contextmanager
+def downloaded(
+    source: UrlSource, progress: Callable[[int, int], None] | None = None
+) -> Iterator[DownloadedFile]:
+    """A URL in a temporary file, which goes with the block.
+
+    Args:
+        source: The URL; closed behind the download.
+        progress: Called with bytes done and in all.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
+        try:
+            download(source, file.name, progress)
+        finally:
+            source.close()
+        yield DownloadedFile(source.name, file.name)
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:

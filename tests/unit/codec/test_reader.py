@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookout.codec import CodecError, Fit, Reason, UrlSource, VideoReader
+from lookout.codec import CodecError, Fit, Reason, UrlSource, VideoReader, downloaded
 from lookout.codec.container import Video
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.types import U8
@@ -208,6 +208,15 @@ def test_a_url_gives_the_same_frames_and_is_read_in_ranges() -> None:
         got = reader.read(2, size=SIZE, threads=3)
         assert all(asked.startswith("bytes=") for asked in server.asked)
     assert (got.pixels == truth.pixels).all()
+
+
+def test_a_url_is_downloaded_once_into_a_file_that_goes() -> None:
+    with served(clip("open")) as (url, _), downloaded(UrlSource(url, piece=4096)) as file:
+        assert file.name == url
+        assert file.path.read_bytes() == clip("open")
+        with VideoReader(file) as reader:
+            assert reader.facts.name == url
+    assert not file.path.exists()
 
 
 def test_a_url_keeps_few_pieces_in_memory() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -14,22 +14,32 @@ from lookout.cli.report.recording_text import clock, cost_line
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
+    from lookout.codec import Source
 
 WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
 PICTURE = (144, 256)
 
 
-def write_recording_page(path: Path, found: Sequence[Analysis], *, sandbox: bool = True) -> Path:
+def write_recording_page(
+    path: Path,
+    found: Sequence[Analysis],
+    opened: Mapping[str, str | Source] | None = None,
+    *,
+    sandbox: bool = True,
+) -> Path:
     """Write the page, whole in one file.
 
     Args:
         path: Where.
         found: The recordings, in order.
+        opened: Where to read a recording's pictures, by its name; those it does not hold are opened by name.
         sandbox: Read the pictures in confined processes.
     """
     style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
-    body = "\n".join(_recording(each, sandbox) for each in found)
+    body = "\n".join(
+        _recording(each, (opened or {}).get(each.source, each.source), sandbox) for each in found
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
@@ -41,16 +51,17 @@ def write_recording_page(path: Path, found: Sequence[Analysis], *, sandbox: bool
 
 
 _STYLE = """
+main { padding-top: 28px; padding-bottom: 40px; }
 .line svg { width: 100%; height: 84px; display: block; }
 .line { margin: 14px 0 22px; } .p { float: right; font-variant-numeric: tabular-nums; font-weight: 650; }
-.seen { display: flex; flex-wrap: wrap; gap: 10px; } .seen figure { margin: 0; }
+.seen { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 10px; } .seen figure { margin: 0; }
 .seen img { border-radius: 8px; display: block; } figcaption { color: var(--soft); font-size: 13px; }
 .cost { color: var(--soft); font-size: 13.5px; }
 """
 
 
-def _recording(found: Analysis, sandbox: bool) -> str:
-    pictures = _pictures(found, sandbox)
+def _recording(found: Analysis, source: str | Source, sandbox: bool) -> str:
+    pictures = _pictures(found, source, sandbox)
     lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
     gaps = "".join(
         f'<p class="cost">gap {clock(gap.start_s)} to {clock(gap.end_s)}: {escape(gap.reason)}</p>'
@@ -107,13 +118,13 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     return f'<div class="seen">{"".join(out)}</div>'
 
 
-def _pictures(found: Analysis, sandbox: bool) -> dict[float, str]:
+def _pictures(found: Analysis, source: str | Source, sandbox: bool) -> dict[float, str]:
     """Pictures by time, read from the recording again where it can be read."""
     from lookout.codec import CodecError, Fit, open_recording
 
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
     try:
-        with open_recording(found.source, sandbox=sandbox) as reader:
+        with open_recording(source, sandbox=sandbox) as reader:
             got = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
     except CodecError:
         return {}

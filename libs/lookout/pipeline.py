@@ -96,29 +96,25 @@ class Pipeline:
             LookoutError: The settings do not fit together, or the model does not load.
         """
         folder = models.find_model(model)
-        own = models.window_defaults(folder)
-        fps, stride_s, window_s = fps or own.fps, stride_s or own.stride_s, window_s or own.window_s
-        self._samples, self._step_us = round(stride_s * fps), round(1e6 / fps)
-        strides = round(window_s / stride_s)
-        if abs(self._samples - stride_s * fps) > 1e-6 or abs(strides - window_s / stride_s) > 1e-6:
-            raise PipelineError(
-                f"a stride of {stride_s:g} s must hold whole samples at {fps:g} a second, and a window of "
-                f"{window_s:g} s whole strides"
+        try:
+            self._sampling = models.window_defaults(folder).changed(
+                fps=fps, stride_s=stride_s, window_s=window_s
             )
+        except models.SamplingError as error:
+            raise PipelineError(str(error)) from error
         if preset not in PRESETS:
             raise PipelineError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
         self._tower = load_tower(folder, device=device)
         self._grid = self._tower.grid
         self._engine: Engine = load_engine(folder, device)
         self._policy = policy or PrunePolicy()
-        settings = replace(PRESETS[preset], blocks=strides, samples=self._samples, stride_s=stride_s)
-        self._planner = Planner(self._engine.layout, settings)
+        self._planner = Planner(self._engine.layout, PRESETS[preset].sampled(self._sampling))
         self._questions = [Question(text, text) for text in questions]
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
         self._recall = None
         if memory is not None:
-            self._recall = Recall(self._engine, memory, strides, memory_dir, str(folder))
+            self._recall = Recall(self._engine, memory, self._sampling.window_blocks, memory_dir, str(folder))
         self._source = ""
 
     def watch(self, source: str | Path) -> Iterator[Verdict]:
@@ -163,7 +159,7 @@ class Pipeline:
         request = DecodeRequest(
             grid.width,
             grid.height,
-            SamplingGrid(self._step_us),
+            SamplingGrid(self._sampling.step_us),
             tail=Tail.LEAVE,
             gather=MotionGather(vectors) if policy.needs_vectors else None,
             vectors=policy.needs_vectors,
@@ -185,13 +181,13 @@ class Pipeline:
             members = list(group)
             carry, stream = (carry if name == stream else None), name
             found = encode_strides(
-                [[each.frame for each in members]], self._tower, self._policy, self._step_us, carry
+                [[each.frame for each in members]], self._tower, self._policy, self._sampling.step_us, carry
             )
             carry = found.carry
             yield _Block(name, members[0].began_us, StrideBlock(name, index, found.strides[0]))
 
     def _stride_of(self, frame: _Frame) -> tuple[str, int]:
-        return frame.stream, frame.frame.slot // self._samples
+        return frame.stream, frame.frame.slot // self._sampling.block_samples
 
     def _answer(self, blocks: Iterable[_Block]) -> Iterator[Verdict]:
         """Plan and run a window at the end of every block of one stream."""
@@ -206,7 +202,7 @@ class Pipeline:
             answer = self._engine.run([WindowRequest(plan, window, self._questions)])[0].unwrap()
             if self._recall is not None:
                 self._recall.close_block(plan, block, each.began_us, self._source)
-            stride_s = self._samples * self._step_us / 1e6
+            stride_s = self._sampling.stride_us / 1e6
             for said in answer.answers:
                 yield Verdict(
                     time=each.began_us / 1e6 + (block.index + 1) * stride_s,

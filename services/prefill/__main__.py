@@ -51,7 +51,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     handler = PrefillHandler(
         settings,
         Watches(table.view),
-        BlockLoader(node.client, cache, settings.fps, settings.give_up_s),
+        BlockLoader(node.client, cache, settings.step_us, settings.give_up_s),
         runner,
         log=context.rereader,
         model_digest=model,

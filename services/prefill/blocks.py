@@ -63,13 +63,13 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
     return StrideBlock(stream_name(record), record.block.index, ())
 
 
-def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, fps: float) -> Loaded:
+def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> Loaded:
     """The block with its tokens. Raises the store's errors.
 
     Args:
         record: The block's record.
         client: Where its tokens are fetched.
-        fps: Samples per second of stream time.
+        step_us: Microseconds of stream time between two samples.
     """
     block = record.block
     if not block.patches:
@@ -92,7 +92,7 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, fps: float
                 keep=keep_mask(block, patch),
                 tokens=tokens[rows],
                 deepstack=None if deep is None else deep[:, rows],
-                slot_us=round(seen[0].sample * 1_000_000 / fps),
+                slot_us=seen[0].sample * step_us,
                 label_us=sum(frame.time_us for frame in seen) // len(seen),
             )
         )

@@ -82,7 +82,7 @@ class BlockLoader:
     Args:
         client: Where tokens are fetched.
         cache: Blocks that were loaded already.
-        fps: Samples per second of stream time.
+        step_us: Microseconds of stream time between two samples.
         give_up_s: Tokens of a window that cannot be had for so long are lost.
         clock: Unix seconds.
     """
@@ -91,11 +91,11 @@ class BlockLoader:
         self,
         client: TensorClient,
         cache: BlockCache,
-        fps: float,
+        step_us: int,
         give_up_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._cache, self._fps = client, cache, fps
+        self._client, self._cache, self._step_us = client, cache, step_us
         self._give_up_s, self._clock = give_up_s, clock
         self._missing: dict[tuple[str, int], float] = {}  # stream and window: since when tokens are missing
 
@@ -145,7 +145,7 @@ class BlockLoader:
         held = self._cache.get(each.record)
         if held is not None:
             return held
-        loaded = load_block(each.record, self._client, self._fps)
+        loaded = load_block(each.record, self._client, self._step_us)
         each.degraded |= loaded.degraded
         self._cache.put(each.record, loaded.block)
         return loaded.block

@@ -135,11 +135,8 @@ class PrefillSettings(ServiceSettings):
         name = "codecsight" if self.preset == "codecsight" else DEFAULT_PRESET
         preset = PRESETS[name if self.reuse else "whole"]
         return replace(
-            preset,
-            blocks=self.window_blocks,
+            preset.sampled(self),
             key_every=self.key_every,
-            samples=self.block_samples,
-            stride_s=self.stride_s,
             refresh_frames=preset.refresh_frames if self.refresh_frames is None else self.refresh_frames,
             labels=preset.labels if self.labels is None else self.labels,
         )

@@ -13,7 +13,7 @@ from lookout.engines import Engine, Question, load_engine
 from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
-from lookout.models import window_defaults
+from lookout.models import SamplingNumbers, window_defaults
 from lookout.pruning import PrunePolicy
 from lookout.vision import FrameInput, Tower, load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
@@ -102,8 +102,9 @@ def evaluate(
     Args:
         model: Folder of the checkpoint.
         clips: The labelled clips.
-        window_s: Length of a window; None: as the folder says (`lookout.models.window_defaults`).
-        stride_s: A window slides by so many seconds; None: as the folder says.
+        window_s: Length of a window, a whole number of strides; None: as the folder says
+            (`lookout.models.window_defaults`).
+        stride_s: A window slides by so many seconds, a whole number of samples; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
         preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
         policy: What pruning keeps; None: the default.
@@ -112,22 +113,21 @@ def evaluate(
         progress: Wraps the clips, for a progress bar.
 
     Raises:
-        LookoutError: The model does not load, or a clip cannot be read.
+        LookoutError: The model does not load, a clip cannot be read, or sample rate, stride and window do not
+            fit together.
     """
     import torch
 
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
-    own = window_defaults(Path(model))
-    window_s, stride_s, fps = window_s or own.window_s, stride_s or own.stride_s, fps or own.fps
-    samples, blocks = max(1, round(stride_s * fps)), max(1, round(window_s / stride_s))
-    base = replace(PRESETS[preset], blocks=blocks, samples=samples, stride_s=stride_s)
+    sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
+    base = PRESETS[preset].sampled(sampling)
     questions = [Question(text, text) for text in questions_of(clips)]
     ways = {name: Way({one.id: Answers() for one in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0
     for clip in progress(clips, "clips"):
         asked = [one for one in questions if one.id in clip.spans]
-        made = _blocks(clip, tower, policy or PrunePolicy(), fps, samples)
+        made = _blocks(clip, tower, policy or PrunePolicy(), sampling)
         plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
         found = {
             name: _answered(engine, settings, made[place], asked) for name, (place, settings) in plans.items()
@@ -161,12 +161,12 @@ def _whole(settings: WindowSettings) -> WindowSettings:
 
 
 def _blocks(
-    clip: LabelledClip, tower: Tower, policy: PrunePolicy, fps: float, samples: int
+    clip: LabelledClip, tower: Tower, policy: PrunePolicy, sampling: SamplingNumbers
 ) -> tuple[list[StrideBlock], list[StrideBlock]]:
     """The clip's blocks with everything kept, and pruned."""
-    frames = read_clip(clip.path, tower.grid, fps, vectors=policy.needs_vectors)
+    frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.needs_vectors)
     every, pruned = (
-        stride_blocks(f"{clip.path.name}/0", frames, tower, one, samples, tail=True)
+        stride_blocks(f"{clip.path.name}/0", frames, tower, one, sampling.block_samples, tail=True)
         for one in (replace(policy, everything=True), policy)
     )
     return every, pruned

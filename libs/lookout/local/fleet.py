@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from filelock import FileLock, Timeout
@@ -32,7 +31,7 @@ from lookout.local.processes import (
     scratch_folder,
 )
 from lookout.local.redis import RedisServer
-from lookout.local.server import LocalServer
+from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.runtime import KafkaSecurity, RedisSecurity, StartupError, load_connections
 from lookout.wire import Stage, all_topics
@@ -174,7 +173,7 @@ class Service:
         }
 
 
-class Fleet:
+class Fleet(Startable):
     """Broker, directory, topics and services of one machine. Everything happens on the main thread.
 
     Args:
@@ -337,18 +336,6 @@ class Fleet:
         self._lock.release()
         if self._temporary:
             remove_scratch(self.folder)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _environment(self, stage: Stage) -> dict[str, str]:
         settings = {

@@ -22,7 +22,31 @@ HOST = "127.0.0.1"
 _ATTEMPTS = 5
 
 
-class LocalServer(ABC):
+class Startable(ABC):
+    """What a `with` block starts and closes; it is closed too when its start fails."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start, and return when it can be used."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LocalServer(Startable):
     """A server on this machine that can be stopped, killed and started again at the same address.
 
     Args:
@@ -101,18 +125,6 @@ class LocalServer(ABC):
         self.stop()
         if self._temporary:
             remove_scratch(self.folder)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _take_port(self, may_choose: bool) -> None:
         if may_choose:

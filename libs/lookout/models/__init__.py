@@ -8,15 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lookout.models.errors import ModelError
+from lookout.models.errors import ModelError, SamplingError
 from lookout.models.inputs import ModelInput, model_input
-from lookout.models.windows import WindowDefaults, window_defaults
+from lookout.models.windows import SamplingNumbers, WindowDefaults, window_defaults
 
 __all__ = [
     "DEMO_QUESTIONS",
     "TINY",
     "ModelError",
     "ModelInput",
+    "SamplingError",
+    "SamplingNumbers",
     "WindowDefaults",
     "find_model",
     "model_input",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from lookout.errors import LookoutError
 
-__all__ = ["ModelError"]
+__all__ = ["ModelError", "SamplingError"]
 
 
 class ModelError(LookoutError, ValueError):
     """A folder that is no checkpoint."""
+
+
+class SamplingError(LookoutError, ValueError):
+    """Sample rate, stride and window that do not fit together."""

@@ -3,20 +3,72 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
-from lookout.models.errors import ModelError
+from lookout.models.errors import ModelError, SamplingError
 
-__all__ = ["WINDOWS_FILE", "WindowDefaults", "window_defaults"]
+__all__ = ["WINDOWS_FILE", "SamplingNumbers", "WindowDefaults", "window_defaults"]
+
+SECOND_US = 1_000_000
 
 #: beside config.json: {"fps": 2, "stride_s": 2, "window_s": 10}; each entry may be left out
 WINDOWS_FILE: Final = "lookout_windows.json"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowDefaults:
+class SamplingNumbers:
+    """The numbers that follow from sample rate, stride and window; the one place that computes them."""
+
+    __slots__ = ()
+    fps: float
+    stride_s: float
+    window_s: float
+
+    @property
+    def step_us(self) -> int:
+        """Microseconds between two samples."""
+        return round(SECOND_US / self.fps)
+
+    @property
+    def block_samples(self) -> int:
+        """Samples of a stride block."""
+        return round(self.stride_s * self.fps)
+
+    @property
+    def window_blocks(self) -> int:
+        """Stride blocks of a window."""
+        return round(self.window_s / self.stride_s)
+
+    @property
+    def stride_us(self) -> int:
+        """Microseconds of a stride block."""
+        return self.block_samples * self.step_us
+
+    @property
+    def window_us(self) -> int:
+        """Microseconds of a window."""
+        return self.window_blocks * self.stride_us
+
+    def check(self, named: Mapping[str, str] | None = None) -> None:
+        """Raise SamplingError where the three do not fit together; `named` says how each is called."""
+        values = {name: getattr(self, name) for name in ("fps", "stride_s", "window_s")}
+        shown = {name: f"{name}={value:g}" for name, value in values.items()} | dict(named or {})
+        for name, value in values.items():
+            if not 0 < value < float("inf"):
+                raise SamplingError(f"{shown[name]} must be above 0")
+        if not _is_whole(self.stride_s * self.fps):
+            raise SamplingError(
+                f"{shown['stride_s']} holds {self.stride_s * self.fps:g} samples at {shown['fps']}: "
+                "make it a whole number"
+            )
+        if not _is_whole(self.window_s / self.stride_s):
+            raise SamplingError(f"{shown['window_s']} is not a multiple of {shown['stride_s']}")
+
+
+@dataclass(frozen=True)
+class WindowDefaults(SamplingNumbers):
     """Sample rate, stride and window (CodecSight, section 4: 40 s windows, 8 s strides, 2 frames a second).
 
     Attributes:
@@ -30,16 +82,14 @@ class WindowDefaults:
     window_s: float = 40.0
 
     def __post_init__(self) -> None:
-        for name in ("fps", "stride_s", "window_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}={getattr(self, name):g} must be above 0")
-        if not _is_whole(self.stride_s * self.fps):
-            raise ValueError(
-                f"stride_s={self.stride_s:g} holds {self.stride_s * self.fps:g} samples at fps={self.fps:g}: "
-                "make it a whole number"
-            )
-        if not _is_whole(self.window_s / self.stride_s):
-            raise ValueError(f"window_s={self.window_s:g} is not a multiple of stride_s={self.stride_s:g}")
+        self.check()
+
+    def changed(
+        self, *, fps: float | None = None, stride_s: float | None = None, window_s: float | None = None
+    ) -> WindowDefaults:
+        """The same with what is given; None keeps a value. Raises SamplingError."""
+        given = {"fps": fps, "stride_s": stride_s, "window_s": window_s}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 def window_defaults(folder: Path) -> WindowDefaults:

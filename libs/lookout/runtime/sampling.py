@@ -8,20 +8,17 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
-from lookout.models import TINY, window_defaults
+from lookout.models import TINY, SamplingNumbers, window_defaults
 from lookout.v1.lineage_pb2 import Sampling
 
 __all__ = ["SamplingSettings", "sampling_text"]
-
-SECOND_US = 1_000_000
-
 
 #: the model's folder says it
 _UNSET: Any = None
 
 
-class SamplingSettings(BaseSettings):
-    """Sample rate, stride and window, and the numbers that follow from them.
+class SamplingSettings(BaseSettings, SamplingNumbers):
+    """Sample rate, stride and window, with the numbers that follow from them.
 
     What is not set comes from the model's folder (`lookout.models.window_defaults`); without a folder, from
     that of the model that comes with Lookout.
@@ -58,40 +55,8 @@ class SamplingSettings(BaseSettings):
                 names[name] = f"LOOKOUT_{name.upper()}={getattr(own, name):g} (not set, so the model's)"
             else:
                 names[name] = f"LOOKOUT_{name.upper()}={getattr(self, name):g}"
-        blocks = self.window_s / self.stride_s
-        if abs(blocks - round(blocks)) > 1e-9 or blocks < 1:
-            raise ValueError(f"{names['window_s']} is not a multiple of {names['stride_s']}")
-        samples = self.stride_s * self.fps
-        if abs(samples - round(samples)) > 1e-9 or samples < 1:
-            raise ValueError(
-                f"{names['stride_s']} holds {samples:g} samples at {names['fps']}: make it a whole number"
-            )
+        self.check(names)
         return self
-
-    @property
-    def step_us(self) -> int:
-        """Microseconds between two samples."""
-        return round(SECOND_US / self.fps)
-
-    @property
-    def block_samples(self) -> int:
-        """Samples of a stride block."""
-        return round(self.stride_s * self.fps)
-
-    @property
-    def window_blocks(self) -> int:
-        """Stride blocks of a window."""
-        return round(self.window_s / self.stride_s)
-
-    @property
-    def stride_us(self) -> int:
-        """Microseconds of a stride block."""
-        return self.block_samples * self.step_us
-
-    @property
-    def window_us(self) -> int:
-        """Microseconds of a window."""
-        return self.window_blocks * self.stride_us
 
     @property
     def shared(self) -> dict[str, str]:
@@ -108,6 +73,6 @@ class SamplingSettings(BaseSettings):
 
 def sampling_text(sampling: Sampling) -> str:
     """A sampling for messages to people: `2 FPS, blocks of 4 samples, windows of 5 blocks`."""
-    rate = SECOND_US / sampling.step_us if sampling.step_us else 0
+    rate = 1_000_000 / sampling.step_us if sampling.step_us else 0
     blocks = f"blocks of {sampling.block_samples} samples, windows of {sampling.window_blocks} blocks"
     return f"{rate:g} FPS, {blocks}"

@@ -41,7 +41,7 @@ class TokensFromKafka:
         shared = {"mode": "local", "redis_url": "redis://127.0.0.1:1", "model_dir": model, **common}
         decode = load_settings(DecodeSettings, {}, **{**shared, **own.get("decode", {})})
         prune = load_settings(PruneEncodeSettings, {}, **{**shared, **own.get("prune-encode", {})})
-        self._fps = prune.fps
+        self._step_us = prune.step_us
         store = TensorStore(StoreSettings(memory_bytes=_MEMORY_BYTES, unread_bytes=_MEMORY_BYTES))
         self._client = TensorClient(Peers(StoreSettings()), None, store)
         self._records = RecordReader(decode)
@@ -65,4 +65,4 @@ class TokensFromKafka:
 
     def load(self, record: TokensRecord) -> StrideBlock:
         """The record's block. Raises LineageBrokenError where its segments are past their retention."""
-        return load_block(record, self._client, self._fps).block
+        return load_block(record, self._client, self._step_us).block

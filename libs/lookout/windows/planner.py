@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +36,19 @@ from lookout.windows.types import (
 
 WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
 """Policies that compute every row of every window."""
+
+
+class Sampling(Protocol):
+    """How a stream is cut (`lookout.models.SamplingNumbers`)."""
+
+    @property
+    def stride_s(self) -> float: ...
+
+    @property
+    def block_samples(self) -> int: ...
+
+    @property
+    def window_blocks(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,15 @@ class WindowSettings:
             raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
+
+    def sampled(self, sampling: Sampling) -> WindowSettings:
+        """These settings for windows of a sampling."""
+        return replace(
+            self,
+            blocks=sampling.window_blocks,
+            samples=sampling.block_samples,
+            stride_s=sampling.stride_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

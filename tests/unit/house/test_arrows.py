@@ -155,6 +155,12 @@ def test_the_page_shows_the_arrows_that_there_are() -> None:
     assert shown == picture(), "run `make architecture`"
 
 
+def test_the_page_says_what_every_room_is_for() -> None:
+    text = PAGE.read_text()
+    rooms = {path.name for path in _rooms().values()} - {"v1", "services"}
+    assert not [room for room in sorted(rooms) if f"/{room}` |" not in text]
+
+
 def main() -> None:
     """Write the arrows into the page."""
     text = PAGE.read_text()

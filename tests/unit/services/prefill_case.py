@@ -94,7 +94,7 @@ class World:
         return PrefillHandler(
             self.settings,
             Watches(lambda: self.view),
-            BlockLoader(client, self.cache, self.settings.fps, self.settings.give_up_s, lambda: self.now),
+            BlockLoader(client, self.cache, self.settings.step_us, self.settings.give_up_s, lambda: self.now),
             runner,
             log=self,
             model_digest=model,
@@ -174,7 +174,7 @@ def replayed(world: World, camera: str, found: Sequence[Verdict]) -> list[float]
         for k in range(verdict.window - verdict.since_key, verdict.window + 1):
             first = max(0, k - world.settings.window_blocks + 1)
             records = [block_record(camera, n, epoch=verdict.epoch) for n in range(first, k + 1)]
-            blocks = [load_block(record, client, 2.0).block for record in records]
+            blocks = [load_block(record, client, 500_000).block for record in records]
             plan = planner.plan(blocks, plan, key=plan is None)
             questions = [Question(verdict.watch, verdict.question)]
             answer = engine_of(world.batcher).run([WindowRequest(plan, blocks, questions)])[0].unwrap()
@@ -188,4 +188,4 @@ def loaded(camera: str, index: int) -> StrideBlock:
     record = block_record(camera, index)
     store = TensorStore(StoreSettings(memory_bytes=1 << 24, unread_bytes=1 << 24))
     store.makes(STAGE_TOKENS, lambda ref, _: embeddings(ref))
-    return load_block(record, TensorClient(Peers(StoreSettings()), None, store), 2.0).block
+    return load_block(record, TensorClient(Peers(StoreSettings()), None, store), 500_000).block

@@ -75,7 +75,7 @@ class TestOutcomes:
         world = World(batcher, FALL, CROWD)
         found = world.tell(*stream("cam", 4))
         client = TensorClient(Peers(StoreSettings()), None, world.store)
-        blocks = [load_block(block_record("cam", k), client, 2.0).block for k in range(4)]
+        blocks = [load_block(block_record("cam", k), client, 500_000).block for k in range(4)]
         planner = Planner(engine_of(batcher).layout, world.settings.windows)
         questions = [Question("crowd", CROWD.question), Question("fall", FALL.question)]
         plan = None

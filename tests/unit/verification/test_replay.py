@@ -58,7 +58,7 @@ def replay(
     replayer = Replayer(
         planner,
         load_engine(checkpoint("internvl")),
-        lambda record: load_block(record, client, 2.0).block,
+        lambda record: load_block(record, client, 500_000).block,
         **{"model_digest": "m1", "plan_digest": plan_digest(planner, True), **settings},  # type: ignore[arg-type]
     )
     by_window: dict[int, list[Verdict]] = defaultdict(list)

@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "camera-a
 NEXT = "-next"
 _PATIENCE_S = 900.0
 _SETTLED_S = 12.0
+#: between two pieces of a film while something happens
+_SLOWLY_S = 12.0
 #: silence after which a camera's last window closes: decode's default, and a longer one among disturbances
 SILENCE_S, LONG_SILENCE_S = 30.0, 150.0
 
@@ -181,6 +184,41 @@ class World:
             if event := (events or {}).get(index):
                 self.tell(str(event()))
             time.sleep(pause_s)
+
+    def play_during(
+        self, stranger: Callable[[], Stranger], prefix: str, events: Sequence[Callable[[], object]]
+    ) -> None:
+        """Publish every film slowly while one event after the other happens, the rest at once afterwards.
+
+        A camera must not be silent so long that it counts as away, however long an event takes.
+
+        Raises:
+            ToolError: An event failed.
+        """
+        over = threading.Event()
+        failed: list[Exception] = []
+
+        def happen() -> None:
+            try:
+                for event in events:
+                    begun = time.monotonic()
+                    said = event()
+                    self.tell(f"{said} ({time.monotonic() - begun:.0f} s)")
+            except Exception as error:
+                failed.append(error)
+            finally:
+                over.set()
+
+        threading.Thread(target=happen, daemon=True).start()
+        for index in range(self.pieces):
+            for film in self.cast:
+                if index < len(film.segments):
+                    stranger().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
+            over.wait(_SLOWLY_S)
+        self.tell(f"{prefix}: everything is published")
+        over.wait(_PATIENCE_S)
+        if failed:
+            raise ToolError(f"an event failed: {failed[0]}") from failed[0]
 
     @property
     def pieces(self) -> int:

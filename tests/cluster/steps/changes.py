@@ -37,10 +37,8 @@ def _changes(world: World) -> None:
     world.ask(stranger)
     world.ensure_reference(stranger, LONG_SILENCE_S)
     before = serial(world)
-    steps = (scale_out, restart_redis, upgrade, restart_kafka, drain, scale_in, roll_back)
-    every = max(1, world.pieces // (len(steps) + 1))
-    events = {every * (index + 1) - 1: partial(step, world) for index, step in enumerate(steps)}
-    world.play(lambda: stranger, "changes-", events)
+    steps = (scale_out, restart_redis, upgrade, restart_kafka, drain, roll_back, scale_in)
+    world.play_during(lambda: stranger, "changes-", [partial(step, world) for step in steps])
     world.count(stranger, "changes-", LONG_SILENCE_S)
     deadline = time.monotonic() + _CERTIFICATE_S
     while serial(world) == before:
@@ -61,14 +59,13 @@ def wait(world: World, stage: str) -> None:
 
 def scale_out(world: World) -> str:
     """Prefill from one pod to three."""
-    world.kubectl("scale", f"statefulset/{RELEASE}-prefill", "--replicas=3")
-    wait(world, "prefill")
+    world.upgrade("--set", "prefill.replicas=3")
     return "scaled prefill to 3"
 
 
 def scale_in(world: World) -> str:
     """And back."""
-    world.kubectl("scale", f"statefulset/{RELEASE}-prefill", "--replicas=1")
+    world.upgrade("--set", "prefill.replicas=1")
     return "scaled prefill back to 1"
 
 
@@ -94,7 +91,7 @@ def upgrade(world: World) -> str:
 
 
 def roll_back(world: World) -> str:
-    """Back to the revision before."""
+    """Back to the images before."""
     world.cluster.helm("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "600s")
     return "rolled back"
 

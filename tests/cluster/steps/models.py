@@ -70,8 +70,7 @@ def _play(world: World, source: str) -> None:
         "jsonpath={.spec.template.spec.containers[0].env[?(@.name=='LOOKOUT_MODEL_DIR')].value}",
     )
     world.ensure_reference(world.stranger())
-    world.play(world.stranger, f"{source}-")
-    world.count(world.stranger(), f"{source}-")
+    world.one_film(world.stranger(), f"{source}-")
     world.tell(f"the model came from the {source}: {folder.strip()}")
 
 

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +99,8 @@ class Cluster:
 
     def load(self, folder: Path, nodes: Sequence[int] | None = None) -> None:
         """Import every image of an OCI folder into the nodes."""
-        for number in nodes or range(1, self.nodes + 1):
-            socket = STATE / f"node{number}" / "containerd.sock"
-            with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as tar:
-                done = subprocess.run(
-                    [str(BIN / "ctr"), "-a", str(socket), "-n", "k8s.io", "images", "import", "-"],
-                    stdin=tar.stdout,
-                    check=False,
-                    capture_output=True,
-                    text=True,
-                )
-            if done.returncode:
-                raise ToolError(f"node {number} does not import the images: {done.stderr[-800:]}")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(partial(_import, folder), nodes or range(1, self.nodes + 1)))
 
     def load_changed(self, images: Sequence[str]) -> None:
         """Import the images that the nodes do not have yet, by name and digest."""
@@ -173,6 +165,21 @@ class Cluster:
     def _ready_nodes(self) -> int:
         found = self.kubectl("get", "nodes", "--no-headers", check=False)
         return sum(" Ready" in line for line in found.splitlines())
+
+
+def _import(folder: Path, number: int) -> None:
+    """Import every image of an OCI folder into one node."""
+    socket = STATE / f"node{number}" / "containerd.sock"
+    with subprocess.Popen(["tar", "-C", str(folder), "-c", "."], stdout=subprocess.PIPE) as tar:
+        done = subprocess.run(
+            [str(BIN / "ctr"), "-a", str(socket), "-n", "k8s.io", "images", "import", "-"],
+            stdin=tar.stdout,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise ToolError(f"node {number} does not import the images: {done.stderr[-800:]}")
 
 
 def _certificates(nodes: int) -> None:

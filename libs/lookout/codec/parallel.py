@@ -307,7 +307,8 @@ class FileDecoder:
         """One worker: packet ranges as they come, with `frame_threads` pictures at once."""
         painter = Painter()
         with ExitStack() as opened:
-            if first and self._scanned is not None and frame_threads == 1:
+            # A seek of the packet reader empties the decoder that belongs to its container.
+            if first and self._scanned is not None and self._begun_packets is None and frame_threads == 1:
                 video = self._scanned
             else:
                 video = opened.enter_context(

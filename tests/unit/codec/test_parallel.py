@@ -121,6 +121,16 @@ def test_seeking_skips_what_is_not_needed(tmp_path: Path, monkeypatch: pytest.Mo
         assert (check(path, 5_000_000).work.seeks > 0) is can
 
 
+def test_seeks_do_not_disturb_the_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets are read from the video that was scanned: its seeks also empty the decoder it owns."""
+    monkeypatch.setattr("lookout.codec.packets.SEEK_BYTES", 1)
+    path = tmp_path / "clip.mp4"
+    closed = {"x264-params": "bframes=0:keyint=6:min-keyint=6:scenecut=0"}
+    path.write_bytes(encode("mp4", frames=300, speed=2, size=(320, 240), options=closed))
+    work = check(path, 1_700_000, threads=2, intervals=30).work
+    assert work.seeks > 5
+
+
 def test_errors(tmp_path: Path) -> None:
     with pytest.raises(CodecError, match="cannot be read"):
         FileDecoder(tmp_path / "none.mp4", *SIZE)

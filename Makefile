@@ -48,14 +48,20 @@ lint: setup  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Unit tests share no server and no folder, so they run side by side; the others start fleets of their own.
+WORKERS ?= 2
+UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadfile
+
 test-unit: lint  ## style, types and unit tests: the inner loop
-	$(BIN)/python -m pytest tests/unit -m "not long"
+	$(UNIT) -m "not long"
 
 test: lint  ## everything that proves Lookout in minutes
-	$(BIN)/python -m pytest -m "not long"
+	$(UNIT) -m "not long"
+	$(BIN)/python -m pytest --ignore tests/unit -m "not long"
 
 test-all: lint  ## the heavier checks as well
-	$(BIN)/python -m pytest
+	$(UNIT)
+	$(BIN)/python -m pytest --ignore tests/unit
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")

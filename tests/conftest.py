@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +45,5 @@ def footage() -> Path:
     """A folder of real clips. Tests that need it are skipped, with a message, where there is none."""
     folder = find_footage()
     if folder is None:
-        reason = "no real footage: set LOOKOUT_FOOTAGE to a folder of clips to run these tests"
-        warnings.warn(reason, stacklevel=1)
-        pytest.skip(reason)
+        pytest.skip("no real footage: set LOOKOUT_FOOTAGE to a folder of clips to run these tests")
     return folder

@@ -20,6 +20,7 @@ from lookout.local import KafkaServer, create_topics
 from lookout.services.camera_agent.leases import LEASE, REPORT
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERAS, SEGMENTS, to_json
+from tests.eventually import eventually
 from tests.rtsp_camera import BadLine, RtspCamera, have_server, repeated
 from watchbench.cameras import DEMO, camera
 
@@ -250,20 +251,14 @@ def test_a_camera_moves_when_its_agent_dies(
     def holders() -> dict[str, str | None]:
         return {name: client.get(LEASE.format(camera=name)) for name in cameras}
 
-    def wait_until(done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while not done():
-            assert time.monotonic() < deadline, f"{holders()}\n{agents.log('agent-a')[-2000:]}"
-            time.sleep(0.1)
-
-    wait_until(lambda: all(client.hget(REPORT.format(camera=name), "last_ms") for name in cameras))
-    wait_until(lambda: None not in holders().values())
+    eventually(lambda: all(client.hget(REPORT.format(camera=name), "last_ms") for name in cameras))
+    eventually(lambda: None not in holders().values())
     taken = holders()
     dead = taken[cameras[0]]
     assert dead is not None
     other = "agent-b" if dead == "agent-a" else "agent-a"
     agents.running[dead].kill()
-    wait_until(lambda: set(holders().values()) == {other})
+    eventually(lambda: set(holders().values()) == {other})
     before = len(segments(broker, cameras[0], 1))
     segments(broker, cameras[0], before + 2)
 
@@ -277,10 +272,7 @@ def test_a_camera_that_is_removed_is_no_longer_pulled(
     segments(broker, name, 1)
     remove(broker, name)
     client = redis_client.Redis.from_url(redis_url)
-    deadline = time.monotonic() + _PATIENCE_S
-    while client.exists(LEASE.format(camera=name)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: not client.exists(LEASE.format(camera=name)))
 
 
 def test_a_password_comes_from_the_secret_and_never_into_a_log(
@@ -294,10 +286,7 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     name = declare(broker, server.url, credentials="yard")
     agents.start("agent-a", credentials=str(tmp_path / "credentials"))
     client = redis_client.Redis.from_url(redis_url, decode_responses=True)
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (error := client.hget(REPORT.format(camera=name), "error")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    error = eventually(lambda: client.hget(REPORT.format(camera=name), "error"))
     assert "401" in error
     (folder / "password").write_text("p@ss/word")
     segments(broker, name, 1)

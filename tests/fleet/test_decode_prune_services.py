@@ -30,6 +30,7 @@ from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, dead_letters
 from lookout.wire.headers import REASON, text
+from tests.eventually import eventually
 from tests.streams import segments
 from tests.tiny_models import checkpoint
 
@@ -138,13 +139,10 @@ def gaps(found: dict[str, list[TokensRecord]]) -> int:
 
 def wait_for_gaps(kafka: str, wanted: int, seconds: float = 300.0) -> dict[str, list[TokensRecord]]:
     """Token records once every stream has ended in silence."""
-    end = time.monotonic() + seconds
-    while True:
-        found = tokens(kafka)
-        if gaps(found) >= wanted:
-            return found
-        assert time.monotonic() < end, f"{gaps(found)} of {wanted} gaps came"
-        time.sleep(0.5)
+    found: dict[str, list[TokensRecord]] = eventually(
+        lambda: gaps(read := tokens(kafka)) >= wanted and read, seconds, every=0.5
+    )
+    return found
 
 
 def publish(kafka: str, streams: dict[str, Sequence[bytes]], pause_s: float = 0.0) -> None:

@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -64,11 +65,7 @@ def test_the_demo_ends_with_the_path_of_its_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_that_is_cut_short_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     demo = start(tmp_path / "page.html", tmp_path)
-    deadline = time.monotonic() + 300
-    while len(children := family(demo.pid)) < 6:
-        assert demo.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    children = eventually(lambda: demo.poll() is None and len(found := family(demo.pid)) >= 6 and found)
     demo.send_signal(number)
     demo.communicate(timeout=120)
     gone, left = psutil.wait_procs(children, timeout=60)

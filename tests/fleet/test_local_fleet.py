@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -20,17 +20,15 @@ from lookout.local.server import HOST
 from lookout.runtime import Channels, GrpcSecurity, without_security
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import Stage, all_topics
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
 
 
-def until(fleet: Fleet, done: object, seconds: float = 120.0) -> list[str]:
+def supervised_until(fleet: Fleet, done: Callable[[], bool]) -> list[str]:
+    """What supervising said until then."""
     news: list[str] = []
-    deadline = time.monotonic() + seconds
-    while not done():  # type: ignore[operator]
-        news += fleet.supervise()
-        assert time.monotonic() < deadline, news
-        time.sleep(0.05)
+    eventually(lambda: news.extend(fleet.supervise()) or done())
     return news
 
 
@@ -64,7 +62,7 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         first = service.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        news = until(fleet, lambda: service.pid not in (None, first) and service.ready())
+        news = supervised_until(fleet, lambda: service.pid not in (None, first) and service.ready())
         assert any("alerts-0 ended with code -9" in said for said in news)
         assert service.restarts == 1
 
@@ -72,7 +70,7 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert broker is not None
         address = fleet.bootstrap
         broker.kill()
-        until(fleet, lambda: broker.alive and service.ready())
+        supervised_until(fleet, lambda: broker.alive and service.ready())
         assert fleet.bootstrap == address
         pids = [service.pid, broker.pid]
         folder = fleet.folder

@@ -26,6 +26,7 @@ from lookout.local import (
 )
 from lookout.local.processes import remove_orphans
 from lookout.wire import SEGMENTS, WATCHES, all_topics
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.fleet
 
@@ -127,11 +128,7 @@ def test_nothing_is_left_when_the_owner_is_interrupted(number: signal.Signals) -
         *pids, kafka_folder, redis_folder = owner.stdout.readline().split()
         os.kill(owner.pid, number)
     for pid in map(int, pids):
-        for _ in range(400):
-            if not psutil.pid_exists(pid):
-                break
-            time.sleep(0.05)
-        assert not psutil.pid_exists(pid)
+        eventually(lambda pid=pid: not psutil.pid_exists(pid))
     if number == signal.SIGKILL:
         remove_orphans()
     assert not Path(kafka_folder).exists()
@@ -154,8 +151,7 @@ def test_topics_of_an_older_release_are_brought_up_to_the_table(own_kafka: Kafka
     ]
     create_topics(own_kafka.bootstrap, topics=old)
     admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
-    while not {topic.name for topic in old} <= set(admin.list_topics(timeout=60).topics):
-        time.sleep(0.05)
+    eventually(lambda: {topic.name for topic in old} <= set(admin.list_topics(timeout=60).topics))
     wrong = reconcile_topics(own_kafka.bootstrap, [SEGMENTS, WATCHES])
     assert [phrase.split("=", 1)[0] for phrase in wrong] == [
         "camera.segments.v1 message.timestamp.type",

@@ -79,6 +79,7 @@ class Toy(Handler[State]):
         self.ticks: list[str] = []
         self.changed: list[bool] = []
         self.silent: set[str] = set()
+        self.outdated: set[str] = set()  # cameras that tell the record time of their partition once
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> State:
         self.loads.append((camera, stored is not None))
@@ -126,6 +127,12 @@ class Toy(Handler[State]):
             return None
         self.silent.discard(state.camera)
         return Result([Output(self.out, state.camera, json.dumps({"silent": state.count}).encode())])
+
+    def passed(self, state: State, record_ms: int) -> Result | None:
+        if state.camera not in self.outdated:
+            return None
+        self.outdated.discard(state.camera)
+        return Result([Output(self.out, state.camera, json.dumps({"passed": record_ms}).encode())])
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries.extend(deliveries)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -80,14 +82,26 @@ def clip(film: str, seconds: float, folder: Path) -> Path:
     return path
 
 
-def test_example_pipeline(tmp_path: Path) -> None:
-    lines = run(str(EXAMPLES / "pipeline.py"), str(clip("doorway", 6, tmp_path))).splitlines()
+@pytest.fixture
+def run_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs an example as a script in this process, which has its imports already; what it printed."""
+
+    def run_one(name: str, *words: object) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_one
+
+
+def test_example_pipeline(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    lines = run_example("pipeline.py", clip("doorway", 6, tmp_path)).splitlines()
     assert len(lines) >= 2 * 3
     assert all("p(yes)" in line for line in lines)
 
 
-def test_example_backtest_finds_the_fall(tmp_path: Path) -> None:
+def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[..., str]) -> None:
     clip("room", 20, tmp_path)
-    said = run(str(EXAMPLES / "backtest.py"), str(tmp_path), "Is anyone lying on the ground?", "--of", "2/3")
+    said = run_example("backtest.py", tmp_path, "Is anyone lying on the ground?", "--of", "2/3")
     assert "opened" in said
     assert said.splitlines()[-1] == "1 incidents in 1 files"

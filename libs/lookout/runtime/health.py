@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 
 class Health:
-    """Shared between the polling thread (writes) and the probes (read)."""
+    """Shared between the polling thread (writes) and the probes (read).
 
-    def __init__(self, stall_s: float = 30.0) -> None:
+    Args:
+        stall_s: Seconds without a turn of the polling thread after which it hangs.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, stall_s: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stall_s = stall_s
+        self._clock = clock
         self._lock = threading.Lock()
-        self._beat = time.monotonic()
+        self._beat = self._clock()
         self._blockers: dict[str, str] = {"worker": "starting"}
 
     def beat(self) -> None:
         """The polling thread has finished one round."""
-        self._beat = time.monotonic()
+        self._beat = self._clock()
 
     def allow(self, seconds: float) -> None:
         """Alive for `seconds` more without a turn of the polling thread: a model loads."""
-        self._beat = time.monotonic() + seconds
+        self._beat = self._clock() + seconds
 
     def block(self, part: str, why: str) -> None:
         """Not ready until `part` is cleared."""
@@ -35,7 +42,7 @@ class Health:
 
     def alive(self) -> bool:
         """False: the polling thread hangs; only a restart helps."""
-        return time.monotonic() - self._beat < self._stall_s
+        return self._clock() - self._beat < self._stall_s
 
     def blockers(self) -> dict[str, str]:
         """Why it is not ready; empty: it is."""

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from lookout.cli.analyze import recordings, seconds
 from lookout.cli.app import app
 from lookout.cli.connect import CliError
 from lookout.cli.report.recording_text import clock
+from tests.eventually import eventually
 from tests.unit.codec.clips import encode
 
 QUESTION = models.DEMO_QUESTIONS["person"]
@@ -93,10 +93,8 @@ def test_ctrl_c_ends_cleanly_and_the_next_run_goes_on(clip: Path) -> None:
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     journal = clip.parent / "cache" / "lookout" / "analyze"
-    while first.poll() is None and not any(
-        len(p.read_text().splitlines()) > 3 for p in journal.glob("*.jsonl")
-    ):
-        time.sleep(0.05)
+    eventually(lambda: any(len(p.read_text().splitlines()) > 3 for p in journal.glob("*.jsonl")))
+    assert first.poll() is None
     first.send_signal(signal.SIGINT)
     out, said = first.communicate(timeout=60)
     assert first.returncode == 130

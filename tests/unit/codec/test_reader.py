@@ -190,7 +190,7 @@ class _Server(BaseHTTPRequestHandler):
 def served(data: bytes, **how: object) -> Iterator[tuple[str, type[_Server]]]:
     kind = type("Served", (_Server,), {"data": data, "asked": [], **how})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/clip.mp4", kind

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -32,6 +31,7 @@ from lookout.codec import (
 )
 from lookout.codec.exchange import load_result, shared_file, store_result
 from lookout.codec.seccomp import AUDIT, seccomp_program
+from tests.eventually import eventually
 from tests.unit.codec.clips import FakeMalice, Recorder, Smuggled, encode
 
 CLIPS = ("tests.unit.codec.clips",)
@@ -209,10 +209,7 @@ def test_closing_ends_a_decode_at_work() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     (worker,) = pool._alive
-    deadline = time.monotonic() + 120
-    while os.fstat(worker._out).st_size == 0:  # it has not begun to sleep yet
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: os.fstat(worker._out).st_size > 0)  # it has begun to sleep
     pids = pool.pids()
     pool.close()
     thread.join(120)
@@ -224,11 +221,16 @@ def test_closing_ends_a_decode_at_work() -> None:
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """SIGKILL the parent while its worker sleeps in a decode: the worker goes too."""
     script = (
-        "from lookout.codec import *\nfrom tests.unit.codec.clips import *\nimport threading, time\n"
+        "from lookout.codec import *\nfrom tests.eventually import eventually\n"
+        "from tests.unit.codec.clips import *\nimport os, threading\n"
         "pool = SandboxPool(1, SandboxSettings(modules=('tests.unit.codec.clips',)))\n"
         "pool.decode(encode(), DecodeRequest(28, 28))\n"
+        "asleep = DecodeRequest(28, 28, gather=FakeMalice('sleep'))\n"
+        "threading.Thread(target=pool.decode, args=(encode(), asleep), daemon=True).start()\n"
+        "(worker,) = pool._alive\n"
+        "eventually(lambda: os.fstat(worker._out).st_size > 0)\n"
         "print(pool.pids()[0], flush=True)\n"
-        "pool.decode(encode(), DecodeRequest(28, 28, gather=FakeMalice('sleep')))\n"
+        "threading.Event().wait()\n"
     )
     root = Path(__file__).parents[3]
     parent = subprocess.Popen(

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ import pytest
 
 from lookout.local import Child, LocalError, free_ports
 from lookout.local.processes import is_held, port_is_free, remove_orphans, remove_scratch, scratch_folder
+from tests.eventually import eventually
 
 SLEEPER = [sys.executable, "-c", "print('awake', flush=True); import time; time.sleep(600)"]
 PARENT = """
@@ -30,12 +30,11 @@ time.sleep(600)
 """
 
 
-def gone(pid: int) -> bool:
-    for _ in range(200):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_child_is_guarded_and_stops(tmp_path: Path) -> None:
@@ -49,33 +48,39 @@ def test_child_is_guarded_and_stops(tmp_path: Path) -> None:
 def test_stop_kills_what_ignores_the_request(tmp_path: Path) -> None:
     deaf = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
     child = Child([sys.executable, "-c", deaf + "time.sleep(600)"], tmp_path / "log")
-    while "deaf" not in child.tail():
-        time.sleep(0.02)
+    eventually(lambda: "deaf" in child.tail())
     assert child.stop(patience=0.2) == -signal.SIGKILL
 
 
 def test_stop_ends_grandchildren_too(tmp_path: Path) -> None:
     nested = "import subprocess,sys,time; p=subprocess.Popen(['sleep','600']); print(p.pid, flush=True); "
     child = Child([sys.executable, "-c", nested + "time.sleep(600)"], tmp_path / "log")
-    while not child.tail().strip():
-        time.sleep(0.02)
-    grandchild = int(child.tail())
+    grandchild = int(eventually(lambda: child.tail().strip()))
     child.stop()
-    assert gone(grandchild)
+    eventually(lambda: has_ended(grandchild))
 
 
+@pytest.fixture
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else sweeps here."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_a_killed_parent_takes_its_children_with_it_and_its_folder_is_swept() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     with parent, parent.stdout:
         pid, folder = parent.stdout.readline().split()
         parent.kill()
-    assert gone(int(pid))
+    eventually(lambda: has_ended(int(pid)))
     assert Path(folder).exists()
     remove_scratch(scratch_folder("sweeper"))
     assert not Path(folder).exists()
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_living_owners_keep_their_folders() -> None:
     mine, unknown = scratch_folder("mine"), Path(tempfile.mkdtemp(prefix="lookout-unknown-"))
     remove_orphans()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -103,7 +103,8 @@ def test_a_reader_that_reads_slowly_is_ended_too(watched: Watched) -> None:
 def test_requests_that_never_come_hold_nothing_for_long(watched: Watched, method: str) -> None:
     """A call is opened, and its message is not sent."""
     channels = [grpc.insecure_channel(watched.address) for _ in range(2)]
-    calls = [each.stream_unary(method).future(_nothing_for(120.0)) for each in channels]
+    done = threading.Event()
+    calls = [each.stream_unary(method).future(_nothing_until(done)) for each in channels]
     eventually(lambda: watched.held() >= 2)
     assert healthy(watched.address)
     eventually(watched.nothing_held_a_while_later)
@@ -111,8 +112,9 @@ def test_requests_that_never_come_hold_nothing_for_long(watched: Watched, method
         call.cancel()
     for each in channels:
         each.close()
+    done.set()
 
 
-def _nothing_for(seconds: float) -> Iterator[bytes]:
-    time.sleep(seconds)
+def _nothing_until(done: threading.Event) -> Iterator[bytes]:
+    done.wait(120)
     yield b""

@@ -68,7 +68,7 @@ def site() -> Iterator[tuple[int, list[tuple[str, str | None]]]]:
     """The site's port and what was asked of it."""
     seen: list[tuple[str, str | None]] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (Site,), {"seen": seen}))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server.server_port, seen

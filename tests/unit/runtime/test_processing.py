@@ -37,6 +37,8 @@ class Scripted(Handler[list[str]]):
         self.error: Callable[[], Exception] | None = None
         self.load_error: Callable[[], Exception] | None = None
         self.loads: list[bool] = []
+        self.told: list[str] = []
+        self.gives_tick = self.gives_passed = False
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> list[str]:
         self.loads.append(stored is not None)
@@ -48,6 +50,18 @@ class Scripted(Handler[list[str]]):
         if self.error is not None:
             raise self.error()
         return Result([Output("out", record.camera, b"done")])
+
+    def tick(self, state: list[str], now: float) -> Result | None:
+        return self._told(f"clock {now > 1e9}", self.gives_tick)
+
+    def passed(self, state: list[str], record_ms: int) -> Result | None:
+        return self._told(f"record time {record_ms}", self.gives_passed)
+
+    def _told(self, what: str, gives: bool) -> Result | None:
+        self.told.append(what)
+        if self.error is not None:
+            raise self.error()
+        return Result([Output("out", "cam", what.encode())]) if gives else None
 
     def forget(self, state: list[str]) -> Result:
         return Result([Output("out", "cam", b"forgotten")])
@@ -194,3 +208,61 @@ def test_a_refused_output_becomes_a_dead_letter_then_a_bare_one() -> None:
     assert letter(finished) == "output-refused"
     assert finished.result is not None
     assert not finished.result.outputs
+
+
+@pytest.mark.parametrize(
+    ("clock", "record_ms", "told"),
+    [
+        (True, None, ["clock True"]),
+        (False, 9000, ["record time 9000"]),
+        (True, 9000, ["clock True", "record time 9000"]),
+    ],
+)
+def test_an_idle_camera_is_told_the_clock_and_then_the_record_time(
+    clock: bool, record_ms: int | None, told: list[str]
+) -> None:
+    world = World()
+    finished = world.processor.tick(world.lane, clock, record_ms)
+    assert world.handler.told == told
+    assert finished.result is not None
+    assert finished.result.empty
+    assert world.handler.loads == [False]
+
+
+def test_what_record_time_gives_is_a_result_like_any_other() -> None:
+    world = World()
+    world.handler.gives_passed = True
+    finished = world.processor.tick(world.lane, True, 9000)
+    assert finished.result is not None
+    assert [each.value for each in finished.result.outputs] == [b"record time 9000"]
+    assert (finished.slot.tick, finished.slot.record_ms) == (True, 9000)
+
+
+def test_a_camera_that_the_clock_gave_something_is_not_told_the_record_time() -> None:
+    """One gap for one silence."""
+    world = World()
+    world.handler.gives_tick = world.handler.gives_passed = True
+    finished = world.processor.tick(world.lane, True, 9000)
+    assert finished.result is not None
+    assert [each.value for each in finished.result.outputs] == [b"clock True"]
+    assert world.handler.told == ["clock True"]
+
+
+def test_record_time_that_could_not_be_told_is_told_again() -> None:
+    world = World()
+    world.handler.gives_passed = True
+    world.handler.error = lambda: TransientError("the store is away")
+    finished = world.processor.tick(world.lane, False, 9000)
+    assert finished.result is None
+    assert finished.delay > 0
+    world.handler.error = None
+    again = world.processor.process(world.lane, finished.slot, None)
+    assert again.result is not None
+    assert [each.value for each in again.result.outputs] == [b"record time 9000"]
+
+
+def test_nothing_is_told_in_a_partition_that_was_given_away() -> None:
+    world = World()
+    world.partition.dead = True
+    world.processor.tick(world.lane, True, 9000)
+    assert world.handler.told == []

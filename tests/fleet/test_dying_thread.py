@@ -10,15 +10,17 @@ from tests.fleet.bench import Bench, process
 
 def test_a_batching_thread_that_dies_ends_the_process(kafka: str, prefix: str, tmp_path: Path) -> None:
     bench = Bench(kafka, prefix)
-    for n in (1, 2):
-        bench.send("cam", n)
-    bench.send("cam", 3, do="exit")
-    bench.send("cam", 4)
-    bench.flush()
     log = tmp_path / "log"
     toy = process(bench.settings(), log)
     try:
-        assert eventually(lambda: toy.poll() is not None)
+        for n in (1, 2):
+            bench.send("cam", n)
+        bench.flush()
+        eventually(lambda: bench.counted(["cam"], 2))
+        bench.send("cam", 3, do="exit")
+        bench.send("cam", 4)
+        bench.flush()
+        eventually(lambda: toy.poll() is not None)
     finally:
         toy.kill()
         toy.wait()

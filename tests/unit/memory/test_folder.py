@@ -19,6 +19,9 @@ import torch
 from lookout.memory import CameraMemory, HistoryError, Keep, MemoryFolder
 from tests.unit.memory.records import SHAPE, SMALL, block, memory, prefix, scene_of, state
 
+# A process that is killed closes no file, and these tests stand for one.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SEED = 11
 
 

@@ -76,7 +76,7 @@ def test_times_that_are_none(text: str) -> None:
         seconds(text)
 
 
-def test_sources(clip: Path) -> None:
+def test_a_url_a_file_and_a_folder_are_recordings(clip: Path) -> None:
     assert recordings("https://example.com/a.mp4") == ["https://example.com/a.mp4"]
     assert recordings(str(clip)) == [str(clip)] == recordings(str(clip.parent))
     with pytest.raises(CliError, match="no file or folder"):

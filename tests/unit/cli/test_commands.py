@@ -87,7 +87,7 @@ def test_the_address_given_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         find_bootstrap(None)
 
 
-def test_spans() -> None:
+def test_a_schedule_is_read_and_a_wrong_one_refused() -> None:
     span = parse_span("fri-mon 22:00-06:00 Europe/Berlin")
     assert list(span.weekdays) == [5, 6, 7, 1]
     assert (span.start, span.end, span.time_zone) == ("22:00", "06:00", "Europe/Berlin")
@@ -98,7 +98,7 @@ def test_spans() -> None:
             parse_span(wrong)
 
 
-def test_zones() -> None:
+def test_a_zone_is_read_and_a_wrong_one_refused() -> None:
     zone = parse_zone("door:0.1,0.2 0.4,0.2 0.4,0.9")
     assert zone.name == "door"
     assert [(point.x, point.y) for point in zone.points] == [(0.1, 0.2), (0.4, 0.2), (0.4, 0.9)]
@@ -117,7 +117,7 @@ def test_an_id_is_always_usable(question: str) -> None:
     assert name == slug(question)
 
 
-def test_rules_in_words() -> None:
+def test_a_rule_is_shown_in_words() -> None:
     watch = Watch(rule=Rule(threshold=0.7, k=2, n=3, cooldown_s=60), disabled=True)
     assert rule_text(watch) == "p ≥ 0.7, 2 of 3 windows, quiet 60 s, disabled"
 

@@ -55,7 +55,7 @@ def clip(container: str, codec: str) -> bytes:
 
 
 @pytest.mark.parametrize(("container", "codec"), CASES)
-def test_containers_and_codecs(container: str, codec: str) -> None:
+def test_every_container_and_codec_gives_all_its_frames(container: str, codec: str) -> None:
     recorder = Recorder()
     decoded = decode(clip(container, codec), DecodeRequest(56, 42, gather=recorder))
     facts, name = decoded.facts, NAMES.get(codec, codec)
@@ -231,7 +231,7 @@ def test_a_segment_must_start_at_a_keyframe() -> None:
         (Limits(frames=5), Reason.LENGTH),
     ],
 )
-def test_limits(limits: Limits, reason: Reason) -> None:
+def test_a_segment_beyond_a_limit_is_refused_with_its_reason(limits: Limits, reason: Reason) -> None:
     with pytest.raises(CodecError) as caught:
         decode(encode(), DecodeRequest(28, 28, limits=limits))
     assert caught.value.reason is reason

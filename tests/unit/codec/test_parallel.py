@@ -91,7 +91,7 @@ def test_less_is_decoded_than_the_file_holds(clip: Path) -> None:
     assert every.painted == 90
 
 
-def test_a_time_range(clip: Path) -> None:
+def test_a_time_range_decodes_only_what_it_needs(clip: Path) -> None:
     decoder = FileDecoder(clip, *SIZE, start_us=2_000_000, end_us=4_000_000)
     frames = list(decoder)
     assert [frame.slot for frame in frames] == [4, 5, 6, 7]
@@ -131,7 +131,7 @@ def test_seeks_do_not_disturb_the_decoders(tmp_path: Path, monkeypatch: pytest.M
     assert work.seeks > 5
 
 
-def test_errors(tmp_path: Path) -> None:
+def test_a_file_or_setting_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CodecError, match="cannot be read"):
         FileDecoder(tmp_path / "none.mp4", *SIZE)
     (tmp_path / "empty.mp4").touch()

@@ -111,7 +111,7 @@ def test_a_gather_that_needs_every_frame_gets_it() -> None:
 
 @pytest.mark.footage
 @pytest.mark.long
-def test_real_files() -> None:
+def test_planned_decoding_equals_plain_decoding_on_real_files() -> None:
     """Every file that is not damaged."""
     folder = find_footage()
     assert folder is not None

@@ -251,6 +251,6 @@ def test_a_url_whose_file_changes_is_refused() -> None:
         source.close()
 
 
-def test_the_clips_differ() -> None:
+def test_the_frames_of_the_clip_differ() -> None:
     """The oracle above would pass on a still picture."""
     assert len({hashlib.sha256(f.tobytes()).digest() for f in every_frame("open")}) > 80

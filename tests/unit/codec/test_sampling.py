@@ -97,7 +97,7 @@ def test_the_step_must_be_positive() -> None:
         SamplingGrid(0)
 
 
-def test_expected_bounds() -> None:
+def test_an_epoch_goes_on_only_within_its_bounds() -> None:
     expected = Expected(0, 10_000_000, early_us=1_000_000, late_us=5_000_000)
     assert [expected.holds(t) for t in (8_999_999, 9_000_000, 15_000_000, 15_000_001)] == [
         False,

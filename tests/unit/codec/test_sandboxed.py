@@ -59,7 +59,7 @@ def test_a_piece_that_kills_its_decoder_is_a_gap(file: Path, monkeypatch: pytest
     assert (got.pixels == truth.pixels[kept]).all()
 
 
-def test_leaving_early(file: Path) -> None:
+def test_a_sampling_may_be_left_after_its_first_frame(file: Path) -> None:
     with SandboxedReader(file, workers=1) as reader, reader.sample(10, size=SIZE) as frames:
         assert next(iter(frames)).time_us == 0
 

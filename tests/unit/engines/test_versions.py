@@ -104,6 +104,6 @@ def test_any_chain_equals_the_version_expanded_oracle(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("policy", ["cacheblend", "vlcache", "refresh", "random-k"])
-def test_each_policy_alone(family: str, policy: str) -> None:
+def test_each_policy_equals_the_oracle(family: str, policy: str) -> None:
     steps = chain(family, 9, 3, [policy], windows=7, key_every=100)
     assert any(step.plan.select or step.plan.layers or len(step.plan.compute) > 1 for step in steps)

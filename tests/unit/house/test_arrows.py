@@ -82,7 +82,7 @@ def test_every_room_has_its_arrows_written_down() -> None:
 
 
 @pytest.mark.parametrize("room", sorted(_rooms()))
-def test_arrows(room: str) -> None:
+def test_a_room_imports_only_what_it_may(room: str) -> None:
     allowed = ALLOWED[room] | {room, "errors"}
     wrong = [
         f"{file.relative_to(ROOT)} imports {module}"

@@ -88,7 +88,7 @@ def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path) -> None:
     assert "p(yes)" not in out
 
 
-def test_list_and_check(kept: Path) -> None:
+def test_a_folder_of_memories_is_listed_and_checked(kept: Path) -> None:
     code, out = run("memory", "list", str(kept), "--json")
     assert code == 0
     row = json.loads(out)
@@ -130,7 +130,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 @pytest.mark.parametrize(("told", "seconds"), [("90", 90), ("1:30", 90), ("1:02:03", 3723), ("2.5", 2.5)])
-def test_times(told: str, seconds: float) -> None:
+def test_a_time_is_read_as_seconds(told: str, seconds: float) -> None:
     assert parse_time(told) == seconds
 
 

@@ -59,7 +59,7 @@ def bright(patches: list[tuple[int, int]]) -> np.ndarray:
 
 @given(dynamic=st.lists(masks, min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_accumulation_laws(dynamic: list[np.ndarray]) -> None:
+def test_a_group_that_changed_is_kept_until_the_next_anchor(dynamic: list[np.ndarray]) -> None:
     samples = [key(), *(moved(d) for d in dynamic)]
     kept, _ = prune_block(samples, GRID, POLICY)
     assert kept[0].anchor
@@ -122,7 +122,7 @@ def test_residual_counts_with_alpha_only() -> None:
     assert kept[1].keep.tolist() == [[False, False], [False, True]]
 
 
-def test_anchor_policies() -> None:
+def test_anchors_follow_the_stride_or_every_keyframe() -> None:
     still = moved(np.zeros((4, 4), bool))
     samples = [still, key(), still, key(), still]
     stride, _ = prune_block(samples, GRID, POLICY)
@@ -232,7 +232,7 @@ def test_bilinear_taps_are_those_of_the_model(size: int, out: int) -> None:
     assert [tuple(row.nonzero().ravel().tolist()) for row in weights > 1e-6] == list(bilinear_taps(size, out))
 
 
-def test_packed_masks() -> None:
+def test_a_mask_survives_packing_and_wrong_sizes_are_refused() -> None:
     mask = np.arange(15).reshape(3, 5) % 3 == 0
     assert np.array_equal(unpack_mask(pack_mask(mask), 3, 5), mask)
     assert pack_mask(np.array([[True, False, False, True]])) == b"\x09"
@@ -240,7 +240,7 @@ def test_packed_masks() -> None:
         unpack_mask(b"\0", 3, 5)
 
 
-def test_temporal_pairs() -> None:
+def test_samples_are_paired_and_a_lone_last_one_is_repeated() -> None:
     assert temporal_pairs(3, 1) == [(0,), (1,), (2,)]
     assert temporal_pairs(5, 2) == [(0, 1), (2, 3), (4, 4)]
     assert temporal_pairs(0, 2) == []

@@ -242,7 +242,7 @@ def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Ve
 
 @settings(max_examples=60, deadline=None)
 @given(streams, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5))
-def test_on_any_stream(
+def test_incidents_hold_their_laws_on_any_stream(
     steps: list[tuple[float, Outcome, int, int]], k: int, slack: int, cooldown: int
 ) -> None:
     """Incidents nest, a replay repeats, duplicates change nothing, coverage sums to the time since then."""

@@ -183,7 +183,7 @@ def test_an_address_in_disguise_may_be_allowed_by_its_network() -> None:
         assert fetcher("127.0.0.1", "::ffff:127.0.0.1").fetch(f"http://cam.example:{port}/a") == b"x" * 100
 
 
-def test_uri_lists() -> None:
+def test_a_uri_list_must_hold_one_uri() -> None:
     assert uri_of(b"# a comment\r\nhttps://cam.example/a.ts\r\n") == "https://cam.example/a.ts"
     for value in (
         b"",

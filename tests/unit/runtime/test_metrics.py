@@ -22,7 +22,7 @@ def get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_probes_and_metrics() -> None:
+def test_probes_follow_health_and_metrics_are_served() -> None:
     health, metrics = Health(), Metrics("decode")
     metrics.records.labels("decode").inc(3)
     probes = Probes(metrics, health, 0, "127.0.0.1")

@@ -79,7 +79,7 @@ class TestLostTokens:
         world.breaks = None
         assert brief(world.tell(message)) == [(0, 0, "ANSWERED")]
 
-    def test_but_not_for_ever(self, batcher: Batcher) -> None:
+    def test_a_window_waits_for_tokens_only_until_its_deadline(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, give_up_s=60.0)
         world.breaks = TensorUnavailableError("no pod")
         with pytest.raises(TransientError):

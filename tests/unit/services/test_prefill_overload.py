@@ -18,7 +18,7 @@ from tests.unit.services.prefill_case import (
 
 
 class TestAudits:
-    def test_overload_sheds_them(self, batcher: Batcher) -> None:
+    def test_late_windows_get_no_audit(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, key_every=3, shed_after_s=1.0)
         world.now = WALL_MS / 1000 + 5
         found = world.tell(*[block_record("cam", k) for k in range(9)])

@@ -44,7 +44,9 @@ def test_a_tensor_of_many_chunks_and_its_rows(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 4), (3,), (2, 3, 4, 5)])
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "int64"])
-def test_shapes_and_dtypes(fleet: Fleet, shape: tuple[int, ...], dtype: str) -> None:
+def test_a_tensor_of_any_shape_and_dtype_arrives_equal(
+    fleet: Fleet, shape: tuple[int, ...], dtype: str
+) -> None:
     pod, peers = fleet.pod("a", lease=False), Peers(fleet.settings)
     sent = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
     got = peers.get(pod.address, pod.store.put(ref("x"), sent))
@@ -53,7 +55,7 @@ def test_shapes_and_dtypes(fleet: Fleet, shape: tuple[int, ...], dtype: str) -> 
     np.testing.assert_array_equal(got, sent)
 
 
-def test_bfloat16(fleet: Fleet) -> None:
+def test_rows_of_a_bfloat16_tensor_come_as_their_bits(fleet: Fleet) -> None:
     pod, client = fleet.pod("a"), fleet.client()
     bits = np.arange(12, dtype=np.uint16).reshape(4, 3)
     got = client.fetch(pod.store.put(ref("x"), bits, dtype="bfloat16"), RECORD, [(1, 3)])
@@ -266,7 +268,7 @@ CHUNK = GetTensorResponse(chunk=b"\1\2\3\4")
         ([_header(shape=[1 << 20, 1 << 20], length=1 << 40)], "tensor_bytes"),
     ],
 )
-def test_lies_are_found(
+def test_a_peer_that_sends_something_else_is_found_out(
     liar: tuple[FakeLyingService, str], parts: list[GetTensorResponse], says: str
 ) -> None:
     service, address = liar

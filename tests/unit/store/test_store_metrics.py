@@ -9,7 +9,7 @@ from lookout.store import (
 from tests.unit.store.store_case import kib, ref, store
 
 
-def test_numbers() -> None:
+def test_a_store_reports_its_bytes_reads_and_unread_time() -> None:
     kept, registry = store(1 << 16), CollectorRegistry()
     registry.register(StoreNumbers(kept))
     kept.put(ref("a"), kib(1), Unread(0, 4.0))

@@ -40,7 +40,7 @@ SQUARE = {"image_size": [448, 448], "patch_size": [14, 14]}
         ("llava_onevision", {"image_size": 384, "patch_size": 14}, (384, 14)),
     ],
 )
-def test_published_configurations(
+def test_the_input_of_a_published_configuration_is_read(
     tmp_path: Path, family: str, vision: dict[str, object], expected: tuple[int, int]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family, "vision_config": vision}))

@@ -94,7 +94,7 @@ def test_the_demo_films_are_ready_made(tmp_path: Path) -> None:
         assert kinds(camera.path)[1] == round(camera.seconds * 12.5)
 
 
-def test_render_command(tmp_path: Path) -> None:
+def test_the_render_command_writes_the_file_it_names(tmp_path: Path) -> None:
     out = tmp_path / "clip.mp4"
     result = CliRunner().invoke(
         app, ["render", "--scene", "pole", "--seconds", "1", "--seed", "3", "-o", str(out)]

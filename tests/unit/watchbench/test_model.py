@@ -107,7 +107,7 @@ def test_the_fleet_reads_the_same_layout(folder: Path) -> None:
     assert (layout.yes, layout.no) == (vlm.vocabulary()["Yes"], vlm.vocabulary()["No"])
 
 
-def test_committed_weights() -> None:
+def test_committed_weights_load_and_unknown_ones_are_refused() -> None:
     folder = vlm.weights("tolerant")
     assert (folder / "model.safetensors").stat().st_size <= 12 * 2**20
     assert json.loads((folder / "lookout_layout.json").read_text()) == vlm.layout()
@@ -178,7 +178,7 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
         torch.testing.assert_close(value, again.model.state_dict()[name], atol=1e-6, rtol=1e-5)
 
 
-def test_scores() -> None:
+def test_f1_of_a_tally_is_the_textbook_s() -> None:
     tally = sight.Tally()
     for said, true in ((True, True), (True, False), (False, True), (True, True), (False, False)):
         tally.add(said, true)

@@ -83,7 +83,7 @@ def test_an_object_that_was_there_before_is_not_left_behind() -> None:
     assert not bool(known[0, 8, q])  # set down this very moment
 
 
-def test_order_and_count() -> None:
+def test_the_order_and_the_count_of_arrivals_are_known() -> None:
     scene = scenes.scripted_empty()
     cameras.place(scene.people, 0, cameras.Actor(0.5, 0.8, enters=1, takes=1))
     cameras.place(scene.vehicles, 0, cameras.Actor(0.5, 0.8, enters=5, takes=1))

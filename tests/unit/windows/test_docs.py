@@ -43,7 +43,7 @@ def names(plan: WindowPlan, blocks: list[StrideBlock]) -> list[str]:
     return out
 
 
-def test_the_worked_example() -> None:
+def test_the_worked_example_of_the_page_is_what_the_planner_plans() -> None:
     blocks = [block(0, [1]), block(1, [3]), block(2, [0, 2])]
     planner = Planner(LAYOUT, WindowSettings(2, key_every=1000))
     first = planner.plan(blocks[:2], key=True)

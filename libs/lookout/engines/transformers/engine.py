@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, r
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
-from lookout.engines.transformers.attention import NAME, Pass, StreamPass, additive, chunks_of
+from lookout.engines.transformers.attention import NAME
+from lookout.engines.transformers.forward import PassWork, forward
 from lookout.engines.transformers.kv import StreamKV
 from lookout.engines.transformers.model import LanguageModel, load_language_model
 from lookout.engines.types import (
@@ -36,9 +37,7 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.windows import Layout, WindowError, WindowPlan, load_layout, rows_in
-from lookout.windows.rotary import Angles
-from lookout.windows.types import Rows
+from lookout.windows import Layout, WindowError, load_layout, rows_in
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
@@ -87,25 +86,6 @@ def load_engine(
         spill_dir=spill_dir,
         rows_per_pass=rows_per_pass,
     )
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
-    pass has written rows of it."""
-
-    index: int
-    request: WindowRequest
-    suffixes: list[Suffix]
-    rows: Rows
-    kv: StreamKV
-    name: str
-    started: bool = False
-    share: StreamPass | None = field(default=None)
-
-    @property
-    def plan(self) -> WindowPlan:
-        return self.request.plan
 
 
 class TransformersEngine:
@@ -215,7 +195,7 @@ class TransformersEngine:
 
     # Admission: everything that can be refused is refused before any KV moves.
 
-    def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work | None:
+    def _admit(self, index: int, request: WindowRequest, batch: Sequence[PassWork]) -> PassWork | None:
         plan, suffixes = request.plan, self._admission.suffixes(request)
         kv = self._streams.get(plan.stream)
         self._admission.check(request, suffixes, kv)
@@ -233,7 +213,7 @@ class TransformersEngine:
             self._streams[plan.stream] = own
             self._restore(own)
             self._streams.move_to_end(plan.stream)
-        return _Work(index, request, suffixes, rows_in(plan.compute), own, name)
+        return PassWork(index, request, suffixes, rows_in(plan.compute), own, name)
 
     def _restore(self, kv: StreamKV) -> None:
         """Bring a stream back from the disk tier. Raises StreamLostError where it does not come."""
@@ -260,7 +240,7 @@ class TransformersEngine:
 
     # Execution.
 
-    def _passes(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+    def _passes(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
         """Execute admitted work in passes of bounded size."""
         try:
             return [
@@ -271,7 +251,7 @@ class TransformersEngine:
                 if not work.request.keep:
                     self._budget.release(work.name)
 
-    def _execute(self, works: Sequence[_Work], alone: bool = False) -> list[WindowAnswer]:
+    def _execute(self, works: Sequence[PassWork], alone: bool = False) -> list[WindowAnswer]:
         """Run a pass. Out of memory halves it, and a single window runs again with no other stream's KV
         beside it (`alone`); any other failure runs its streams one by one.
 
@@ -301,7 +281,7 @@ class TransformersEngine:
         parts = [works[:cut], works[cut:]] if fault is Fault.MEMORY else [[work] for work in works]
         return [answer for part in parts for answer in self._again(part)]
 
-    def _again(self, works: Sequence[_Work]) -> list[WindowAnswer]:
+    def _again(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
         """Run work of a failed pass again."""
         lost = [work for work in works if not self._repeatable(work)]
         if not lost:
@@ -310,12 +290,12 @@ class TransformersEngine:
         return [self._drop(work, cause) if work in lost else self._execute([work])[0] for work in works]
 
     @staticmethod
-    def _repeatable(work: _Work) -> bool:
+    def _repeatable(work: PassWork) -> bool:
         """Whether a second pass would compute what the first should have: CacheBlend chooses rows by the KV
         that the first has overwritten."""
         return not (work.started and work.plan.select is not None)
 
-    def _free_others(self, work: _Work) -> None:
+    def _free_others(self, work: PassWork) -> None:
         """Take all KV but this work's off the device."""
         for stream, kv in list(self._streams.items()):
             if kv is not work.kv and kv.keys:
@@ -323,162 +303,16 @@ class TransformersEngine:
         if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _forward(self, works: Sequence[_Work]) -> list[torch.Tensor]:
+    def _forward(self, works: Sequence[PassWork]) -> list[torch.Tensor]:
         """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
-        model, device = self.model, self.model.device
-        shares = [self._share(work) for work in works]
-        state = Pass(shares)
-        state.pack()
-        hidden = torch.cat([self._inputs(work) for work in works])[None]
-        deep = self._deepstack(works)
-        ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
-        zeros = torch.zeros_like(ones)
-        for index, layer in enumerate(model.layers):
-            hidden, deep = self._schedule(index, works, state, hidden, deep)
-            rows = hidden.shape[1]
-            if rows:
-                hidden = layer(
-                    hidden,
-                    attention_mask=None,
-                    position_ids=None,
-                    past_key_values=state,
-                    use_cache=True,
-                    position_embeddings=(ones[:, :rows], zeros[:, :rows]),
-                )
-            if deep is not None and index < deep.shape[0]:
-                hidden = hidden + deep[index]
-        return [self._last(work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
-
-    def _share(self, work: _Work) -> StreamPass:
-        plan, device = work.plan, self.model.device
-        rows = torch.from_numpy(work.rows).to(device)
-        angles = self._angles(plan.positions)
-        lengths = [len(suffix) for suffix in work.suffixes]
-        steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
-        asked = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
-        mask = None
-        if lengths:
-            owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
-            own = (owner[:, None] == owner[None]).tril()
-            mask = additive(torch.cat([own.new_ones(len(steps), plan.rows), own], 1), self.model.dtype)
-        work.share = StreamPass(
-            kv=work.kv,
-            rows=rows,
-            angles=angles,
-            chunks=chunks_of(rows, work.rows.tolist(), plan.rows, self.model.dtype),
-            question_rows=len(steps),
-            question_angles=self._angles(asked.astype(np.int64)),
-            question_mask=mask,
-        )
-        return work.share
-
-    def _angles(self, positions: Rows) -> Angles:
-        model = self.model
-        return model.rotary.angles(torch.from_numpy(positions).to(model.device), model.dtype)
-
-    def _inputs(self, work: _Work) -> torch.Tensor:
-        """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
-        plan, device = work.plan, self.model.device
-        ids = np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]).astype(np.int64)
-        out = self.model.embed(torch.from_numpy(ids).to(device))
-        frames, take, put = _visual_rows(work)
-        if frames:
-            tokens = torch.cat([frame.tokens for frame in frames]).to(device, out.dtype)
-            where = torch.from_numpy(put).to(device)
-            out = out.index_copy(0, where, tokens.index_select(0, torch.from_numpy(take).to(device)))
-        return out
-
-    def _deepstack(self, works: Sequence[_Work]) -> torch.Tensor | None:
-        """DeepStack features [levels, packed rows, hidden], zero at text rows."""
-        if not self.model.deepstack:
-            return None
-        parts = []
-        for work in works:
-            size = work.share.size if work.share is not None else 0
-            part = torch.zeros(
-                (self.model.deepstack, size, self.model.hidden),
-                dtype=self.model.dtype,
-                device=self.model.device,
-            )
-            frames, take, put = _visual_rows(work)
-            if frames:
-                levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(part)
-                chosen = levels.index_select(1, torch.from_numpy(take).to(part.device))
-                part.index_copy_(1, torch.from_numpy(put).to(part.device), chosen)
-            parts.append(part)
-        return torch.cat(parts, 1)
-
-    def _schedule(
-        self,
-        index: int,
-        works: Sequence[_Work],
-        state: Pass,
-        hidden: torch.Tensor,
-        deep: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
-        kept: list[torch.Tensor] = []
-        changed = False
-        for work, share in zip(works, state.streams, strict=True):
-            local = self._rows_at(index, work, share, hidden)
-            if local is not None:
-                changed = True
-                kept.append(local + share.offset)
-                tail = torch.arange(share.question_rows, device=hidden.device)
-                kept.append(tail + share.offset + share.computed)
-                share.rows = share.rows.index_select(0, local)
-                share.chunks = chunks_of(share.rows, None, share.kv.rows, self.model.dtype)
-            else:
-                kept.append(torch.arange(share.size, device=hidden.device) + share.offset)
-        if not changed:
-            return hidden, deep
-        state.pack()
-        rows = torch.cat(kept)
-        return hidden.index_select(1, rows), None if deep is None else deep.index_select(1, rows)
-
-    def _rows_at(
-        self, index: int, work: _Work, share: StreamPass, hidden: torch.Tensor
-    ) -> torch.Tensor | None:
-        """Which of the stream's present rows go on at layer `index`; None for all of them."""
-        plan = work.plan
-        if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
-            before, now = rows_in(plan.layers[index - 1]), rows_in(plan.layers[index])
-            return torch.from_numpy(np.searchsorted(before, now)).to(hidden.device)
-        if plan.select is not None and plan.select.layer == index:
-            own = hidden[:, share.offset : share.offset + share.computed]
-            deviation = self._deviation(index, share, own)
-            old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
-            fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
-            chosen = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
-            return torch.cat([fresh, chosen]).sort().values
-        return None
-
-    def _deviation(self, index: int, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
-        """Squared deviation [rows] of stored K and V from fresh ones at a layer (CacheBlend, section 4)."""
-        layer: Any = self.model.layers[index]
-        attention = layer.self_attn
-        inner = layer.input_layernorm(hidden)[0]
-        shape = (inner.shape[0], self.model.kv_heads, self.model.head_dim)
-        key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
-        if hasattr(attention, "k_norm"):
-            key = attention.k_norm(key)
-        old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)
-        old_value = share.kv.values[index].index_select(1, share.rows).transpose(0, 1)
-        moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
-        return moved.sum((1, 2))
-
-    def _last(self, work: _Work, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
-        ends = np.cumsum([len(suffix) for suffix in work.suffixes], dtype=np.int64) - 1
-        rows = torch.from_numpy(ends + share.offset + share.computed).to(hidden.device)
-        out: torch.Tensor = self.model.norm(hidden.index_select(0, rows))
-        return out
+        return forward(self.model, works)
 
     def _verdict(self, last: torch.Tensor) -> torch.Tensor:
         """Logits [questions, 2] of Yes and No on the host, from two rows of the head."""
         weight = self.model.head.weight.index_select(0, self._answer_rows)
         return torch.nn.functional.linear(last, weight).float().cpu()
 
-    def _describe(self, works: Sequence[_Work], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
+    def _describe(self, works: Sequence[PassWork], answers: Sequence[WindowAnswer]) -> list[WindowAnswer]:
         """Continue the questions that were answered Yes and want text, all streams together, greedily.
 
         A step computes the suffixes again over the window's KV: nothing of a question is ever stored."""
@@ -515,7 +349,7 @@ class TransformersEngine:
         cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
         return replace(answer, answers=answers, cost=cost)
 
-    def _answers(self, works: Sequence[_Work], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
+    def _answers(self, works: Sequence[PassWork], logits: Sequence[torch.Tensor]) -> list[WindowAnswer]:
         out = []
         for work, pair in zip(works, logits, strict=True):
             if not bool(torch.isfinite(pair).all()):
@@ -532,7 +366,7 @@ class TransformersEngine:
             out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
         return out
 
-    def _cost(self, work: _Work) -> Cost:
+    def _cost(self, work: PassWork) -> Cost:
         return window_cost(
             work.plan,
             [len(suffix) for suffix in work.suffixes],
@@ -540,7 +374,7 @@ class TransformersEngine:
             kv_bytes=work.kv.device_bytes if work.request.keep else 0,
         )
 
-    def _drop(self, work: _Work, cause: str) -> WindowAnswer:
+    def _drop(self, work: PassWork, cause: str) -> WindowAnswer:
         if work.request.keep:
             self.close_stream(work.plan.stream)
         return refused(
@@ -552,9 +386,9 @@ class TransformersEngine:
         )
 
 
-def _groups(works: Sequence[_Work], limit: int) -> Iterator[list[_Work]]:
+def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
     """Passes of at most `limit` rows, but of one stream at least: activations stay bounded."""
-    group: list[_Work] = []
+    group: list[PassWork] = []
     rows = 0
     for work in works:
         size = len(work.rows) + sum(len(suffix) for suffix in work.suffixes)
@@ -567,28 +401,11 @@ def _groups(works: Sequence[_Work], limit: int) -> Iterator[list[_Work]]:
         yield group
 
 
-def _asking(work: _Work, suffixes: list[Suffix]) -> _Work:
+def _asking(work: PassWork, suffixes: list[Suffix]) -> PassWork:
     """Work that computes nothing of the window, only suffixes over it."""
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
     return replace(work, request=request, suffixes=suffixes, rows=np.zeros(0, np.int64), share=None)
-
-
-def _visual_rows(work: _Work) -> tuple[list[Any], Any, Any]:
-    """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
-    `put` in the stream's share."""
-    held = {block.index: block for block in work.request.blocks}
-    frames, take, put, base = [], [], [], 0
-    for part in work.plan.parts[1:]:
-        low, high = np.searchsorted(work.rows, (part.visual_start, part.visual_stop))
-        if low == high:
-            continue
-        frames.append(held[part.block].frames[part.frame])
-        take.append(work.rows[low:high] - part.visual_start + base)
-        put.append(np.arange(low, high))
-        base += part.visual_stop - part.visual_start
-    empty = np.zeros(0, dtype=np.int64)
-    return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty
 
 
 __all__ = ["Question", "TransformersEngine", "load_engine"]

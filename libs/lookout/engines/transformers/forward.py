@@ -1,0 +1,213 @@
+"""One packed pass over the stock decoder layers: the computed rows of many streams, then their questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from lookout.engines.admission import Suffix
+from lookout.engines.transformers.attention import Pass, StreamPass, additive, chunks_of
+from lookout.engines.transformers.kv import StreamKV
+from lookout.engines.transformers.model import LanguageModel
+from lookout.engines.types import WindowRequest
+from lookout.windows import WindowPlan, rows_in
+from lookout.windows.rotary import Angles
+from lookout.windows.types import Rows
+
+
+@dataclass(slots=True, eq=False)
+class PassWork:
+    """One admitted request on its way through a pass. `name` is what its KV is counted under; `started`: a
+    pass has written rows of it."""
+
+    index: int
+    request: WindowRequest
+    suffixes: list[Suffix]
+    rows: Rows
+    kv: StreamKV
+    name: str
+    started: bool = False
+    share: StreamPass | None = field(default=None)
+
+    @property
+    def plan(self) -> WindowPlan:
+        return self.request.plan
+
+
+def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tensor]:
+    """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
+    device = model.device
+    shares = [_share(model, work) for work in works]
+    state = Pass(shares)
+    state.pack()
+    hidden = torch.cat([_inputs(model, work) for work in works])[None]
+    deep = _deepstack(model, works)
+    ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
+    zeros = torch.zeros_like(ones)
+    for index, layer in enumerate(model.layers):
+        hidden, deep = _schedule(model, index, works, state, hidden, deep)
+        rows = hidden.shape[1]
+        if rows:
+            hidden = layer(
+                hidden,
+                attention_mask=None,
+                position_ids=None,
+                past_key_values=state,
+                use_cache=True,
+                position_embeddings=(ones[:, :rows], zeros[:, :rows]),
+            )
+        if deep is not None and index < deep.shape[0]:
+            hidden = hidden + deep[index]
+    return [_last(model, work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
+
+
+def _share(model: LanguageModel, work: PassWork) -> StreamPass:
+    plan, device = work.plan, model.device
+    rows = torch.from_numpy(work.rows).to(device)
+    angles = _angles(model, plan.positions)
+    lengths = [len(suffix) for suffix in work.suffixes]
+    steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
+    asked = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
+    mask = None
+    if lengths:
+        owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
+        own = (owner[:, None] == owner[None]).tril()
+        mask = additive(torch.cat([own.new_ones(len(steps), plan.rows), own], 1), model.dtype)
+    work.share = StreamPass(
+        kv=work.kv,
+        rows=rows,
+        angles=angles,
+        chunks=chunks_of(rows, work.rows.tolist(), plan.rows, model.dtype),
+        question_rows=len(steps),
+        question_angles=_angles(model, asked.astype(np.int64)),
+        question_mask=mask,
+    )
+    return work.share
+
+
+def _angles(model: LanguageModel, positions: Rows) -> Angles:
+    return model.rotary.angles(torch.from_numpy(positions).to(model.device), model.dtype)
+
+
+def _inputs(model: LanguageModel, work: PassWork) -> torch.Tensor:
+    """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
+    plan, device = work.plan, model.device
+    ids = np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]).astype(np.int64)
+    out = model.embed(torch.from_numpy(ids).to(device))
+    frames, take, put = _visual_rows(work)
+    if frames:
+        tokens = torch.cat([frame.tokens for frame in frames]).to(device, out.dtype)
+        where = torch.from_numpy(put).to(device)
+        out = out.index_copy(0, where, tokens.index_select(0, torch.from_numpy(take).to(device)))
+    return out
+
+
+def _deepstack(model: LanguageModel, works: Sequence[PassWork]) -> torch.Tensor | None:
+    """DeepStack features [levels, packed rows, hidden], zero at text rows."""
+    if not model.deepstack:
+        return None
+    parts = []
+    for work in works:
+        size = work.share.size if work.share is not None else 0
+        part = torch.zeros(
+            (model.deepstack, size, model.hidden),
+            dtype=model.dtype,
+            device=model.device,
+        )
+        frames, take, put = _visual_rows(work)
+        if frames:
+            levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(part)
+            chosen = levels.index_select(1, torch.from_numpy(take).to(part.device))
+            part.index_copy_(1, torch.from_numpy(put).to(part.device), chosen)
+        parts.append(part)
+    return torch.cat(parts, 1)
+
+
+def _schedule(  # noqa: PLR0917
+    model: LanguageModel,
+    index: int,
+    works: Sequence[PassWork],
+    state: Pass,
+    hidden: torch.Tensor,
+    deep: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
+    kept: list[torch.Tensor] = []
+    changed = False
+    for work, share in zip(works, state.streams, strict=True):
+        local = _rows_at(model, index, work, share, hidden)
+        if local is not None:
+            changed = True
+            kept.append(local + share.offset)
+            tail = torch.arange(share.question_rows, device=hidden.device)
+            kept.append(tail + share.offset + share.computed)
+            share.rows = share.rows.index_select(0, local)
+            share.chunks = chunks_of(share.rows, None, share.kv.rows, model.dtype)
+        else:
+            kept.append(torch.arange(share.size, device=hidden.device) + share.offset)
+    if not changed:
+        return hidden, deep
+    state.pack()
+    rows = torch.cat(kept)
+    return hidden.index_select(1, rows), None if deep is None else deep.index_select(1, rows)
+
+
+def _rows_at(
+    model: LanguageModel, index: int, work: PassWork, share: StreamPass, hidden: torch.Tensor
+) -> torch.Tensor | None:
+    """Which of the stream's present rows go on at layer `index`; None for all of them."""
+    plan = work.plan
+    if index and plan.layers is not None and plan.layers[index] != plan.layers[index - 1]:
+        before, now = rows_in(plan.layers[index - 1]), rows_in(plan.layers[index])
+        return torch.from_numpy(np.searchsorted(before, now)).to(hidden.device)
+    if plan.select is not None and plan.select.layer == index:
+        own = hidden[:, share.offset : share.offset + share.computed]
+        deviation = _deviation(model, index, share, own)
+        old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
+        fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
+        chosen = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
+        return torch.cat([fresh, chosen]).sort().values
+    return None
+
+
+def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+    """Squared deviation [rows] of stored K and V from fresh ones at a layer (CacheBlend, section 4)."""
+    layer: Any = model.layers[index]
+    attention = layer.self_attn
+    inner = layer.input_layernorm(hidden)[0]
+    shape = (inner.shape[0], model.kv_heads, model.head_dim)
+    key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
+    if hasattr(attention, "k_norm"):
+        key = attention.k_norm(key)
+    old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)
+    old_value = share.kv.values[index].index_select(1, share.rows).transpose(0, 1)
+    moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
+    return moved.sum((1, 2))
+
+
+def _last(model: LanguageModel, work: PassWork, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
+    ends = np.cumsum([len(suffix) for suffix in work.suffixes], dtype=np.int64) - 1
+    rows = torch.from_numpy(ends + share.offset + share.computed).to(hidden.device)
+    out: torch.Tensor = model.norm(hidden.index_select(0, rows))
+    return out
+
+
+def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:
+    """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
+    `put` in the stream's share."""
+    held = {block.index: block for block in work.request.blocks}
+    frames, take, put, base = [], [], [], 0
+    for part in work.plan.parts[1:]:
+        low, high = np.searchsorted(work.rows, (part.visual_start, part.visual_stop))
+        if low == high:
+            continue
+        frames.append(held[part.block].frames[part.frame])
+        take.append(work.rows[low:high] - part.visual_start + base)
+        put.append(np.arange(low, high))
+        base += part.visual_stop - part.visual_start
+    empty = np.zeros(0, dtype=np.int64)
+    return frames, np.concatenate(take) if take else empty, np.concatenate(put) if put else empty

@@ -94,7 +94,7 @@ def run_example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     return run_one
 
 
-def test_the_example_of_the_pipeline_prints_every_answer(tmp_path: Path, run_example: Callable[..., str]) -> None:
+def test_example_pipeline_prints_every_answer(tmp_path: Path, run_example: Callable[..., str]) -> None:
     lines = run_example("pipeline.py", clip("doorway", 6, tmp_path)).splitlines()
     assert len(lines) >= 2 * 3
     assert all("p(yes)" in line for line in lines)

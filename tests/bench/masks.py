@@ -6,8 +6,8 @@ kinds of clips:
 * real ones of fixed cameras, at the tiny model's input and at 448 pixels;
 * rendered ones that nobody trained on;
 * slow ones: a soft figure of 4 to 32 grey levels of contrast crosses a rendered room at 2 to 32 pixels a
-  second (of 448), or appears within 8 s. Noise is added and the clip is encoded; the truth is the picture
-  without noise.
+  second (of 448), or appears within a second. Noise is added and the clip is encoded; the truth is the
+  picture without noise.
 
 Per policy, with 95 % intervals over clips:
 
@@ -67,7 +67,7 @@ U8 = npt.NDArray[np.uint8]
 CHANGED = 8.0  # grey levels, any colour
 CHANGED_LUMA = 6.0  # grey levels
 CONTRASTS = (4.0, 8.0, 16.0, 32.0)  # grey levels of the figure of a slow clip
-SPEEDS = (0.0, 2.0, 8.0, 32.0)  # its pixels a second; 0: it appears within 8 s
+SPEEDS = (0.0, 2.0, 8.0, 32.0)  # its pixels a second; 0: it appears within a second
 SLOW_SECONDS, NOISE = 16.0, 1.8
 STRIDES = (4, 16)  # samples: 2 s and 8 s at 2 FPS
 WINDOW = 20  # samples
@@ -191,7 +191,8 @@ def rendered_film(path: Path, scene: scenes.Scene, size: int) -> Film:
 class SlowFigure:
     """A soft ellipse over a rendered room.
 
-    contrast: grey levels; speed: pixels of 448 a second, 0: it appears within 8 s; seed: of room and place.
+    contrast: grey levels; speed: pixels of 448 a second, 0: it appears within a second; seed: of room and
+    place.
     """
 
     contrast: float
@@ -201,7 +202,7 @@ class SlowFigure:
     @property
     def name(self) -> str:
         """Of the file."""
-        return f"slow-{self.contrast:g}-{self.speed:g}-{self.seed}"
+        return f"slow-{self.contrast:g}-{speed_name(self.speed)}-{self.seed}"
 
     def room(self) -> npt.NDArray[np.float32]:
         """The empty room, float32 [448, 448, 3], 0..255, away from black and white."""
@@ -213,11 +214,16 @@ class SlowFigure:
         """What is in view at a time, float32 as `room`."""
         draw = np.random.default_rng(self.seed)
         x, y = draw.uniform(60, 200), draw.uniform(140, 310)
-        share = min(1.0, max(0.0, (second - 4) / 8)) if self.speed == 0 else 1.0
+        share = min(1.0, max(0.0, second - 4.5)) if self.speed == 0 else 1.0
         rows, cols = np.mgrid[: cameras.SIZE, : cameras.SIZE].astype(np.float32)
         off = np.hypot((cols - (x + self.speed * second) % (cameras.SIZE + 50)) / 25, (rows - y) / 60)
         shape = np.clip((1.04 - off) * 25, 0, 1)[..., None]
         return np.asarray(room + np.float32(self.contrast * share) * shape, np.float32)
+
+
+def speed_name(speed: float) -> str:
+    """Part of a clip's name."""
+    return "appears" if speed == 0 else f"{speed:g}"
 
 
 def slow_film(figure: SlowFigure, folder: Path, size: int) -> Film:
@@ -472,7 +478,8 @@ def report_slow(clips: Sequence[tuple[str, Scores]], size: int) -> dict[str, obj
     out: dict[str, object] = {}
     groups = {f"{c:g} levels": [f"slow-{c:g}-"] for c in CONTRASTS}
     groups |= {
-        ("appears" if v == 0 else f"{v:g} px/s"): [f"slow-{c:g}-{v:g}-" for c in CONTRASTS] for v in SPEEDS
+        ("appears" if v == 0 else f"{v:g} px/s"): [f"slow-{c:g}-{speed_name(v)}-" for c in CONTRASTS]
+        for v in SPEEDS
     }
     for length in map(str, STRIDES):
         print(f"\nslow, {size} pixels: share left stale, an anchor every {int(length) / 2:g} s")

@@ -32,6 +32,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,15 @@ class Film:
     clean: U8 | None = None
     level: float = CHANGED
 
-    @property
+    @cached_property
     def pixels(self) -> U8:
         """uint8 [n, height, width, 3]."""
         return np.stack([sample.pixels for sample in self.samples[GatherMethod.UNION]])
+
+    @cached_property
+    def luma(self) -> list[U8]:
+        """Of what really is in view: uint8 [height, width] a sample."""
+        return [luma(picture) for picture in (self.pixels if self.clean is None else self.clean)]
 
 
 @dataclass
@@ -296,14 +302,15 @@ def show(seen: U8, picture: U8, keep: Mask, grid: PatchGrid) -> Mask:
 def judged(film: Film, masks: Sequence[Mask], grid: PatchGrid) -> Score:
     """Tokens and staleness of a clip."""
     pictures = film.pixels if film.clean is None else film.clean
-    seen = pictures[0].copy()
+    seen, seen_luma = pictures[0].copy(), luma(pictures[0])
     changed = missed = bright = dark = 0
-    for picture, keep in zip(pictures, masks, strict=True):
+    for picture, grey, keep in zip(pictures, film.luma, masks, strict=True):
         gap = difference(picture, seen, grid) > film.level
-        grey = patch_difference(luma(picture), luma(seen), grid) > CHANGED_LUMA
+        grey_gap = patch_difference(grey, seen_luma, grid) > CHANGED_LUMA
         fresh = show(seen, picture, keep, grid)
+        show(seen_luma, grey, keep, grid)
         changed, missed = changed + int(gap.sum()), missed + int((gap & ~fresh).sum())
-        bright, dark = bright + int(grey.sum()), dark + int((grey & ~fresh).sum())
+        bright, dark = bright + int(grey_gap.sum()), dark + int((grey_gap & ~fresh).sum())
     kept = float(np.mean([mask.mean() for mask in masks]))
     return Score(kept, missed / max(1, changed), changed, dark / max(1, bright))
 
@@ -358,7 +365,7 @@ def measured(film: Film, size: int, model: object | None) -> Scores:
     out: Scores = {}
     for length in STRIDES:
         made = {name: masks_of(film, policy, length, grid) for name, policy in POLICIES.items()}
-        for name in SIZED:
+        for name in SIZED if asks else SIZED[-1:]:
             made[FLOOR + name] = chosen_anyhow(made[name], len(film.times))
             made[CEILING + name] = chosen_by_pixels(film, made[name], grid)
         made[DENSE] = [np.ones_like(mask) for mask in made[DEFAULT]]

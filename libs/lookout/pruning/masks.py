@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -98,7 +99,7 @@ class PrunePolicy:
         return DEFAULT_TAU[self.rule] if self.tau is None else self.tau
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """One sampled frame as the prune stage sees it.
 
@@ -112,6 +113,11 @@ class Sample:
     r: F16 | None = None
     intra: bool = False
     corrupt: bool = False
+
+    @cached_property
+    def luma(self) -> U8:
+        """Of the pixels: uint8 [height, width]."""
+        return luma(self.pixels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +293,7 @@ def _moved(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _St
 
 def _differs(sample: Sample, grid: GroupedPatches, policy: PrunePolicy, state: _State) -> Mask:
     """Patches whose luma differs from what was last encoded of them."""
-    now = luma(sample.pixels)
+    now = sample.luma
     if state.canvas is not None:
         gap = patch_difference(now, state.canvas, grid)
         if state.fresh and not sample.corrupt:
@@ -306,10 +312,10 @@ def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) ->
     state.fresh = bool(fresh.all()) and not sample.corrupt
     if not fresh.any():
         return
-    picture = luma(sample.pixels)
+    picture = sample.luma
     if state.canvas is None:
         if fresh.all():
-            state.canvas = picture
+            state.canvas = picture.copy()
         elif state.content is not None:
             state.content = np.where(fresh, patch_luma(picture, grid), state.content)
         return

@@ -84,8 +84,8 @@ class Pipeline:
             fps: Samples a second; None: as the model's folder says, else 2.
             stride_s: A window slides by so many seconds, a whole number of samples; None: as the model's
                 folder says, else 8.
-            window_s: A window is so many seconds long, a whole number of strides; None: as the model's folder
-                says, else 40.
+            window_s: A window is so many seconds long, a whole number of strides; None: as
+                the model's folder says, else 40.
             policy: Which patches are kept; None: the default.
             preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".

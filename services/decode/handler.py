@@ -236,8 +236,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
 
     def _claim(self, record: Record) -> bool:
-        """False, and a warning, where the camera's records come in two partitions: its streams get mixed up
-        downstream.
+        """False, and a warning, where the camera's records come in two partitions: its
+        streams get mixed up downstream.
         """
         other = self._claims.take(record.camera, record.partition)
         if other is None:
@@ -426,7 +426,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def materialize(self, ref: TensorRef, record: Message) -> Array:
         """Pixels again, from the segment's bytes and the frames named in the record.
 
-        Raises LineageBrokenError where the segment is gone or gives other pixels.
+        Raises:
+            LineageBrokenError: The segment is gone or gives other pixels.
         """
         if not isinstance(record, FramesRecord) or not record.HasField("segment"):
             raise LineageBrokenError(f"{ref.id}: pixels are made from a frames record with a segment")

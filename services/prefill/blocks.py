@@ -51,7 +51,11 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
 
 
 def keep_mask(block: tokens_pb2.StrideBlock, patch: tokens_pb2.TemporalPatch) -> np.ndarray:
-    """bool [group_rows, group_cols] of a patch. Raises BadRecordError where the bits do not fit."""
+    """bool [group_rows, group_cols] of a patch.
+
+    Raises:
+        BadRecordError: The bits do not fit.
+    """
     try:
         return unpack_mask(patch.keep, block.group_rows, block.group_cols)
     except ValueError as error:

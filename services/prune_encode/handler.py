@@ -480,7 +480,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     def materialize(self, ref: TensorRef, record: Message) -> Array:
         """Tokens again, from the pixels and the masks named in the record.
 
-        Raises LineageBrokenError where they cannot be had, or the record is of another model.
+        Raises:
+            LineageBrokenError: They cannot be had, or the record is of another model.
         """
         if not isinstance(record, TokensRecord) or not record.HasField("block"):
             raise LineageBrokenError(f"{ref.id}: tokens are made from a tokens record with a block")

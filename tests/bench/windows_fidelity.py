@@ -12,10 +12,10 @@ windows.
 - `saved`: share of a window's FLOPs (questions apart) saved against dense windows, key windows counted in, of
   this model; its labels weigh more than a large model's (see bench-windows).
 
-Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named for
-every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. Every camera's answers
-are kept under --results and are not computed again, so that the command can be stopped and goes on. The last
-line is JSON.
+Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named
+for every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. Every
+camera's answers are kept under --results and are not computed again, so that the command can be
+stopped and goes on. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -79,7 +79,11 @@ def alerts(
 
 
 def parse_since(text: str) -> Position:
-    """`now`, `start` or a length of time. Raises CliError."""
+    """`now`, `start` or a length of time.
+
+    Raises:
+        CliError: The text cannot be read so.
+    """
     if text == "now":
         return Position()
     if text == "start":

@@ -22,7 +22,11 @@ ModelOption = Annotated[
 
 
 def find_model(given: Path | None) -> Path:
-    """The folder given, else the small model included. Raises CliError if it holds no checkpoint."""
+    """The folder given, else the small model included.
+
+    Raises:
+        CliError: It holds no checkpoint.
+    """
     try:
         return models.find_model(given)
     except models.ModelError as error:

@@ -253,7 +253,11 @@ def slug(question: str) -> str:
 
 
 def parse_span(text: str) -> ScheduleEntry:
-    """'mon-fri 22:00-06:00 Europe/Berlin' as a ScheduleEntry. Raises CliError."""
+    """'mon-fri 22:00-06:00 Europe/Berlin' as a ScheduleEntry.
+
+    Raises:
+        CliError: The text cannot be read so.
+    """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise CliError(f"--schedule {text!r} is not like 'mon-fri 22:00-06:00 Europe/Berlin'")
@@ -278,7 +282,11 @@ def _parse_days(text: str | None) -> list[int]:
 
 
 def parse_zone(text: str) -> Zone:
-    """'door:0.1,0.2 0.4,0.2 0.4,0.9' as a Zone. Raises CliError."""
+    """'door:0.1,0.2 0.4,0.2 0.4,0.9' as a Zone.
+
+    Raises:
+        CliError: The text cannot be read so.
+    """
     name, found, points = text.rpartition(":")
     try:
         pairs = [tuple(map(float, point.split(","))) for point in points.split()]

@@ -168,7 +168,11 @@ class _Writer:
         self._turned: bool | None = None
 
     def write(self, groups: list[_Group], following: _Group | None) -> Segment:
-        """One piece of these groups. Errors: `CodecError` with BYTES."""
+        """One piece of these groups.
+
+        Raises:
+            CodecError: With the reason BYTES.
+        """
         packets = [packet for group in groups for packet in group.packets]
         container = self._container(groups[0])
         try:

@@ -45,14 +45,22 @@ class SoftwareDecoder:
         self.threads = threads
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Decode one segment. Errors: `CodecError`."""
+        """Decode one segment.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         return decode_segment(segment, request, threads=self.threads)
 
 
 def decode_segment(
     segment: bytes | ByteSource, request: DecodeRequest, *, threads: int = 1
 ) -> DecodedSegment:
-    """Decode one segment with the software decoder in this process. Errors: `CodecError`."""
+    """Decode one segment with the software decoder in this process.
+
+    Raises:
+        CodecError: It cannot be decoded; `reason` says why.
+    """
     source = io.BytesIO(segment) if isinstance(segment, bytes) else segment
     size = source_size(source) or 0
     if size > request.limits.bytes:
@@ -178,7 +186,11 @@ class SinglePass:
         self.samples: list[SampledFrame] = []
 
     def run(self) -> DecodedSegment:
-        """Take every frame once. Errors: `CodecError`."""
+        """Take every frame once.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         for shot in self.shots():
             self._take(shot)
         if not self.timeline.times or self.geometry is None:
@@ -365,7 +377,11 @@ class PlannedPass(SinglePass):
         self.counts.packets = len(timetable.packets)
 
     def run(self) -> DecodedSegment:
-        """Take every frame that is needed once. Errors: `CodecError`."""
+        """Take every frame that is needed once.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         self._check_length(self.timeline.times[-1])
         self._begin()
         end_us = self.epoch_offset + self.timeline.end_us

@@ -154,7 +154,11 @@ def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
 
 
 def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
-    """Read exactly `size` bytes. Errors: EOFError."""
+    """Read exactly `size` bytes.
+
+    Raises:
+        EOFError: The data ends too early.
+    """
     if not 0 <= size <= os.fstat(fd).st_size - offset:
         raise EOFError(f"a decoder worker announced {size} bytes but did not write them")
     out = bytearray(size)

@@ -121,7 +121,11 @@ def pack_mask(mask: Mask) -> bytes:
 
 
 def unpack_mask(data: bytes, rows: int, cols: int) -> Mask:
-    """The mask `pack_mask` packed. Raises ValueError if there are not exactly enough bytes."""
+    """The mask `pack_mask` packed.
+
+    Raises:
+        ValueError: There are not exactly enough bytes.
+    """
     if len(data) != (rows * cols + 7) // 8:
         raise ValueError(f"{len(data)} bytes do not hold a mask of {rows}x{cols}")
     bits = np.unpackbits(np.frombuffer(data, np.uint8), count=rows * cols, bitorder="little")

@@ -95,7 +95,11 @@ def parse_decode_stats(
 
 
 def block_side(count: int, width: int, height: int) -> int:
-    """The block size whose grid over the picture has so many blocks. Errors: `CodecError` UNREADABLE."""
+    """The block size whose grid over the picture has so many blocks.
+
+    Raises:
+        CodecError: With the reason UNREADABLE.
+    """
     for side in BLOCK_SIZES:
         if -(-width // side) * -(-height // side) == count:
             return side
@@ -156,7 +160,11 @@ class NvdecDecoder:
         self._library = library if library is not None else load_library()
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Decode one segment. Errors: `CodecError`."""
+        """Decode one segment.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         if len(segment) > request.limits.bytes:
             raise CodecError(
                 Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"

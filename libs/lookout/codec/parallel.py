@@ -82,8 +82,12 @@ class Scan:
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
-    """An opened video and its scan: from the container's index where that tells all, else every packet is
-    read. Raises `CodecError`."""
+    """An opened video and its scan: from the container's index where that tells
+    all, else every packet is read.
+
+    Raises:
+        CodecError: It cannot be decoded; `reason` says why.
+    """
     with ExitStack() as opened:
         video = opened.enter_context(open_video(source, limits))
         with source.open() as file:

@@ -315,8 +315,8 @@ UNDECODABLE = "damaged: no frame could be decoded"
 
 
 def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFacts) -> tuple[Gap, ...]:
-    """Missing samples (reason by pts) as ranges of time, each from its first missing sample to the next that
-    came."""
+    """Missing samples (reason by pts) as ranges of time, each from its first
+    missing sample to the next that came."""
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:

@@ -64,7 +64,11 @@ def _row(seen: Inspection, root: Path) -> str:
 
 
 def insert(document: str, table: str) -> str:
-    """The document with its marked part replaced. Errors: ValueError without markers."""
+    """The document with its marked part replaced.
+
+    Raises:
+        ValueError: It is without markers.
+    """
     if BEGIN not in document or END not in document:
         raise ValueError(f"the document lacks the markers {BEGIN} and {END}")
     before, rest = document.split(BEGIN, 1)

@@ -129,7 +129,13 @@ class _Worker:
         return self._process.pid
 
     def run(self, job: _Job, wall_s: float | None) -> object:
-        """One job, in at most `wall_s` seconds. Errors: `_WorkerLostError`, `CodecError`, `SandboxError`."""
+        """One job, in at most `wall_s` seconds.
+
+        Raises:
+            _WorkerLostError: The worker died or did not answer in time.
+            CodecError: It cannot be decoded; `reason` says why.
+            SandboxError: The code in the worker failed.
+        """
         if not self._ready:
             self._expect(self._settings.start_s, "did not start")
             self._ready = True
@@ -217,7 +223,12 @@ class SandboxPool:
             self._seats.put(None)
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Decode one segment. Errors: `CodecError`; `SandboxError` if the request's gather fails."""
+        """Decode one segment.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+            SandboxError: The request's gather fails.
+        """
         if len(segment) > request.limits.bytes:
             raise CodecError(
                 Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
@@ -225,15 +236,22 @@ class SandboxPool:
         return cast(DecodedSegment, self._run(_Job("decode", segment, request)))
 
     def inspect(self, path: str) -> Inspection:
-        """Inspect one file; what is wrong with it is in the result. Errors: `CodecError` with UNREADABLE,
-        UNAVAILABLE, CLOSED or POISON."""
+        """Inspect one file; what is wrong with it is in the result.
+
+        Raises:
+            CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
+        """
         with _opened(path) as file:
             return cast("Inspection", self._run(_Job("inspect", argument=path, file=file)))
 
     def cut(
         self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
     ) -> Iterator[Segment]:
-        """The pieces of a file, a few at a time, as `lookout.codec.cut` makes them. Errors: `CodecError`."""
+        """The pieces of a file, a few at a time, as `lookout.codec.cut` makes them.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         request = CutRequest(os.path.abspath(path), target_s, max_bytes)
         while True:
             with _opened(path) as file:
@@ -273,13 +291,21 @@ class SandboxPool:
             self._drop(worker, restart=False)  # it holds the pipe
 
     def recording_table(self, path: str) -> TableResult:
-        """The packets of a whole file. Errors: `CodecError`."""
+        """The packets of a whole file.
+
+        Raises:
+            CodecError: It cannot be decoded; `reason` says why.
+        """
         from lookout.codec.recording_jobs import TableRequest
 
         return cast("TableResult", self._of_recording(TableRequest(os.path.abspath(path))))
 
     def recording_sample(self, request: SampleRequest) -> SampleResult:
-        """Some frames of a file. Errors: `CodecError`, with POISON where they kill the decoder twice."""
+        """Some frames of a file.
+
+        Raises:
+            CodecError: With the reason POISON where they kill the decoder twice.
+        """
         wanted = replace(request, path=os.path.abspath(request.path))
         return cast("SampleResult", self._of_recording(wanted))
 

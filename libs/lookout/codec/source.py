@@ -30,7 +30,11 @@ class Source(Protocol):
         ...
 
     def open(self) -> AbstractContextManager[ByteSource]:
-        """A fresh reader at the beginning. Raises `CodecError` with UNREADABLE."""
+        """A fresh reader at the beginning.
+
+        Raises:
+            CodecError: With the reason UNREADABLE.
+        """
         ...
 
 
@@ -203,7 +207,11 @@ def source_of(given: str | os.PathLike[str] | bytes | Source) -> Source:
 @contextmanager
 def open_video(source: Source, limits: Limits, *, frame_threads: int = 1) -> Iterator[Video]:
     """A source opened as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures at
-    once: exact for undamaged streams only. Raises `CodecError`."""
+    once: exact for undamaged streams only.
+
+    Raises:
+        CodecError: It cannot be decoded; `reason` says why.
+    """
     with source.open() as file, Video(file, vectors=False, limits=limits) as video:
         if frame_threads > 1:
             video.context.thread_count = frame_threads

@@ -87,7 +87,11 @@ class WindowDefaults(SamplingNumbers):
     def changed(
         self, *, fps: float | None = None, stride_s: float | None = None, window_s: float | None = None
     ) -> WindowDefaults:
-        """The same with what is given; None keeps a value. Raises SamplingError."""
+        """The same with what is given; None keeps a value.
+
+        Raises:
+            SamplingError: The three do not fit together.
+        """
         given = {"fps": fps, "stride_s": stride_s, "window_s": window_s}
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 

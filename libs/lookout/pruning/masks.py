@@ -163,7 +163,11 @@ class Carry:
 
     @classmethod
     def unpack(cls, data: bytes) -> Carry | None:
-        """The carry-over packed before; None for no bytes. Raises ValueError for others."""
+        """The carry-over packed before; None for no bytes.
+
+        Raises:
+            ValueError: They are not a carry-over.
+        """
         if not data:
             return None
         try:
@@ -203,9 +207,12 @@ def prune_block(
 ) -> tuple[list[TemporalMask], Carry | None]:
     """Keep masks of one stride block, and what the next block must know.
 
-    The first temporal patch without a damaged frame is encoded whole, whatever its frame type: the block's
-    anchor. Damaged frames before it lean on the carry-over, or are kept whole (but are no anchor) where there
-    is none. Raises ValueError if a motion grid does not fit the patch grid.
+    The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
+    the block's anchor. Damaged frames before it lean on the carry-over, or are kept whole (but
+    are no anchor) where there is none.
+
+    Raises:
+        ValueError: A motion grid does not fit the patch grid.
     """
     shape = (grid.rows, grid.cols)
     if carry is not None and carry.active.shape != shape:

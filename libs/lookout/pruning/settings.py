@@ -35,7 +35,11 @@ PRESETS: Final[dict[Preset, PrunePolicy]] = {
 
 
 def preset_policy(name: str) -> PrunePolicy:
-    """The policy of a preset. Raises ValueError for a name that is none."""
+    """The policy of a preset.
+
+    Raises:
+        ValueError: There is no preset of that name.
+    """
     return PRESETS[Preset(name)]
 
 

@@ -50,9 +50,9 @@ do")` for anything that must stop the service; `check_digest(settings, actual)` 
   `attempts` times, then a dead letter `internal-error`. Raise BadRecordError and TransientError before
   changing state. A `Result` may also carry `dead_letter` itself beside outputs.
 - `shared_settings` ({**settings.shared, "grid": "16x16"}): what all running instances of the stage share;
-  an instance with other values refuses to start. `Result.counts` are added to `lookout_events_total` at the
-  commit; `events` names them all, with what each means. `forget(state)`: what to write when a camera is
-  forgotten.
+  an instance with other values refuses to start. `Result.counts` are added to
+  `lookout_events_total` at the commit; `events` names them all, with what each means.
+  `forget(state)`: what to write when a camera is forgotten.
 - `over_budget()` names partitions to pause. `committed(deliveries)` tells which outputs are durable, and
   their offsets (`Output.tag` comes back: put tensor references there); `dropped(outputs)` which never will
   be. `released(camera, partition)`: drop what is cached for the camera, its state is loaded again here or

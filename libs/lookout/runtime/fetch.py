@@ -28,7 +28,11 @@ _HIDING = tuple(ipaddress.ip_network(each) for each in ("2001::/32", "64:ff9b:1:
 
 
 def uri_of(value: bytes) -> str:
-    """The URI of a `text/uri-list` value (RFC 2483: comments begin with #). Raises BadRecordError."""
+    """The URI of a `text/uri-list` value (RFC 2483: comments begin with #).
+
+    Raises:
+        BadRecordError: The record cannot be used.
+    """
     try:
         lines = [line.strip() for line in value.decode("ascii").splitlines()]
     except UnicodeDecodeError as error:

@@ -57,7 +57,11 @@ class Downstream:
         return self._offsets
 
     def ask(self) -> Mapping[int, int]:
-        """Ask now. Raises KafkaException."""
+        """Ask now.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
         partitions = self._reader.partitions(self._topic, ASK_S)
         self._offsets = self._reader.committed(self._topic, partitions, ASK_S)
         return self._offsets

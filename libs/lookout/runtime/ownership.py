@@ -73,7 +73,11 @@ class Ownership:
         self.update_ready()
 
     def loaded(self, partition: Partition, takeover: Takeover) -> None:
-        """The state of `partition` was read. Raises StartupError where it does not fit."""
+        """The state of `partition` was read.
+
+        Raises:
+            StartupError: It does not fit.
+        """
         if partition.dead:
             return
         self._check(takeover)
@@ -101,7 +105,11 @@ class Ownership:
         self.update_ready()
 
     def waits(self, partition: Partition, why: str) -> None:
-        """`partition` cannot be taken over yet. Raises LookoutRuntimeError once that lasts too long."""
+        """`partition` cannot be taken over yet.
+
+        Raises:
+            LookoutRuntimeError: That lasts too long.
+        """
         if partition.dead:
             return
         partition.waits_for = why

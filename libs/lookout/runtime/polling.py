@@ -98,7 +98,9 @@ class Source:
     def read(self, wait_s: float) -> None:
         """Give the listener what is there, waiting `wait_s` for the first. Rebalances happen in here.
 
-        Raises FencedError, and LookoutRuntimeError where the client cannot go on.
+        Raises:
+            FencedError: Another process has taken over its identity.
+            LookoutRuntimeError: The client cannot go on.
         """
         if self._fatal is not None:
             self._raise(self._fatal)

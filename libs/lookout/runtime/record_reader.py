@@ -30,8 +30,9 @@ class RecordReader:
     ) -> list[Record]:
         """The records at `offsets`, in their order.
 
-        Raises RecordsGoneError when retention has removed one, TransientError when
-        Kafka does not answer in time.
+        Raises:
+            RecordsGoneError: Retention has removed one.
+            TransientError: Kafka does not answer in time.
         """
         wanted = sorted(set(offsets))
         if not wanted:

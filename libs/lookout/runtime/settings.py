@@ -217,8 +217,11 @@ def digest(*parts: object) -> str:
 
 
 def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **values: Any) -> T:
-    """Settings from the environment (`values` win). Raises StartupError naming
-    every setting that is wrong."""
+    """Settings from the environment (`values` win).
+
+    Raises:
+        StartupError: The message names every setting that is wrong.
+    """
     environ = os.environ if environ is None else environ
     unknown = sorted(_unknown(kind, environ))
     if unknown:

@@ -19,7 +19,11 @@ REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
-    """The pipeline's partition count. Raises StartupError naming the topic or setting that is wrong."""
+    """The pipeline's partition count.
+
+    Raises:
+        StartupError: The message names the topic or setting that is wrong.
+    """
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
     wanted = {topic.name: topic for topic in topics}
 
@@ -42,7 +46,11 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
 
 
 def check_redis(settings: ServiceSettings) -> None:
-    """Redis answers. Raises StartupError."""
+    """Redis answers.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
 
     def ask() -> None:
         try:
@@ -58,7 +66,11 @@ def check_redis(settings: ServiceSettings) -> None:
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:
-    """The model in `model_dir` is the one that was asked for. Raises StartupError."""
+    """The model in `model_dir` is the one that was asked for.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
     if settings.model_digest is not None and settings.model_digest != actual:
         raise StartupError(
             f"LOOKOUT_MODEL_DIGEST={settings.model_digest} but LOOKOUT_MODEL_DIR={settings.model_dir} "

@@ -57,7 +57,11 @@ class Table:
         self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 60.0, supervisor: Supervisor | None = None) -> None:
-        """Read the whole table, then follow it. Raises StartupError."""
+        """Read the whole table, then follow it.
+
+        Raises:
+            StartupError: What the service needs is missing or wrong; the message names it.
+        """
         ends = self._ends()
         self._next = dict.fromkeys(ends, 0)
         self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
@@ -75,8 +79,10 @@ class Table:
             return self._view
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
-        """The table once it was read up to `offset` (from a checkpoint). Raises
-        TransientError when it does not get there.
+        """The table once it was read up to `offset` (from a checkpoint).
+
+        Raises:
+            TransientError: It does not get there.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:

@@ -77,7 +77,12 @@ class StateReader:
         )
 
     def take(self, partition: int) -> Takeover:
-        """Everything of one partition. Raises NotYetError and KafkaException."""
+        """Everything of one partition.
+
+        Raises:
+            NotYetError: The partition cannot be taken over now.
+            KafkaException: Kafka does not answer, or refuses.
+        """
         try:
             offsets = self._reader.committed(self._source, [partition], PATIENCE_S)
         except KafkaException as error:

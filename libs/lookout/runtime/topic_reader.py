@@ -59,18 +59,25 @@ class TopicReader:
         self._admin: AdminClient | None = None
 
     def partitions(self, topic: str, timeout_s: float) -> list[int]:
-        """The topic's partitions. Raises KafkaException."""
+        """The topic's partitions.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
         found = self._open().list_topics(topic, timeout=timeout_s).topics[topic]
         if found.error is not None:
             raise KafkaException(found.error)
         return sorted(found.partitions)
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """The group's offsets; a partition that was never committed is absent. Raises KafkaException.
+        """The group's offsets; a partition that was never committed is absent.
 
         Kafka tells them once no transaction over them is open. Asked by a consumer, because the admin
         client's call dereferences a missing group when the broker answers NOT_COORDINATOR (librdkafka 2.16,
         seen as a segmentation fault while a broker settles).
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
         """
         asked = [TopicPartition(topic, each) for each in partitions]
         found = self._open().committed(asked, timeout=timeout_s)
@@ -80,7 +87,11 @@ class TopicReader:
         return {each.partition: int(each.offset) for each in found if each.offset >= 0}
 
     def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
-        """High watermarks, open transactions included. Raises KafkaException."""
+        """High watermarks, open transactions included.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
         if self._admin is None:
             self._admin = AdminClient(
                 self._settings.kafka(), logger=logs.client_logger(f"{self._name}-admin")
@@ -93,7 +104,10 @@ class TopicReader:
 
     def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
         """Offsets of the first records with this time stamp (Unix milliseconds) or a later one; where there
-        is none, of the end. Raises KafkaException.
+        is none, of the end.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
         """
         asked = [TopicPartition(topic, each, time_ms) for each in partitions]
         found = self._open().offsets_for_times(asked, timeout=timeout_s)
@@ -114,8 +128,9 @@ class TopicReader:
     def next(self, timeout_s: float) -> Message | End | None:
         """The next record or end of a partition; None: nothing in time.
 
-        Raises RecordsGoneError where an offset is no longer in the topic, KafkaException for what the client
-        cannot get over by itself.
+        Raises:
+            RecordsGoneError: An offset is no longer in the topic.
+            KafkaException: For what the client cannot get over by itself.
         """
         message = self._open().poll(timeout_s)
         if message is None:

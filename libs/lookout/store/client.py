@@ -61,8 +61,9 @@ class TensorClient:
         """The tensor, or `rows` of it. `record` is the one that carries `ref`; it
         is what the tensor is made from.
 
-        Raises LineageBrokenError where it can never be had again,
-        TensorUnavailableError where it cannot be had now.
+        Raises:
+            LineageBrokenError: It can never be had again.
+            TensorUnavailableError: It cannot be had now.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")

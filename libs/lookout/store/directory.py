@@ -81,7 +81,11 @@ class Directory:
         self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
     def find(self, ref: TensorRef) -> list[Holder]:
-        """Live holders of the tensor's entry; entries of dead ones are removed. Raises DirectoryDownError."""
+        """Live holders of the tensor's entry; entries of dead ones are removed.
+
+        Raises:
+            DirectoryDownError: Redis does not answer.
+        """
         return self.asking(lambda: self._find(entry_of(ref), ref.stage))
 
     def replicas(self, stage: int) -> list[str]:

@@ -52,7 +52,9 @@ class Peers:
     def get(self, address: str, ref: TensorRef, rows: Rows | None = None) -> Array:
         """The tensor from a pod that holds it.
 
-        Raises TensorUnavailableError where it does not, or does not answer, and TensorCorruptError.
+        Raises:
+            TensorUnavailableError: It does not, or does not answer.
+            TensorCorruptError: The bytes do not match the reference.
         """
         if address in HOSTED:
             array = HOSTED[address].get(ref, rows)
@@ -65,7 +67,10 @@ class Peers:
     def materialize(self, address: str, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
         """The tensor from a pod of its stage, made again where nobody holds it.
 
-        Raises LineageBrokenError, TensorUnavailableError and TensorCorruptError.
+        Raises:
+            LineageBrokenError: It can never be made again.
+            TensorUnavailableError: Nobody can send or make it now.
+            TensorCorruptError: The bytes do not match the reference.
         """
         if address in HOSTED:
             return HOSTED[address].materialize(ref, record, rows)

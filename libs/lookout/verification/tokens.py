@@ -64,5 +64,9 @@ class TokensFromKafka:
         self._records.close()
 
     def load(self, record: TokensRecord) -> StrideBlock:
-        """The record's block. Raises LineageBrokenError where its segments are past their retention."""
+        """The record's block.
+
+        Raises:
+            LineageBrokenError: Its segments are past their retention.
+        """
         return load_block(record, self._client, self._step_us).block

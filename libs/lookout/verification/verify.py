@@ -168,9 +168,9 @@ def _spread(
 def _read(settings: PrefillSettings, scope: Scope) -> tuple[Verdicts, Records]:
     """The verdicts of the epochs in scope and their blocks.
 
-    Read from the time of the scope, less what a chain of windows may reach back. Where something is missing
-    then (a camera's clock is ahead, or chains are longer than these settings say), both topics are read
-    whole.
+    Read from the time of the scope, less what a chain of windows may reach back. Where
+    something is missing then (a camera's clock is ahead, or chains are longer than these
+    settings say), both topics are read whole.
     """
     chain_s = (settings.key_every + settings.window_blocks) * settings.stride_s + (settings.idle_age_s or 0.0)
     start_ms = max(0, scope.since_ms - round(1000 * (chain_s + _SLACK_S)))

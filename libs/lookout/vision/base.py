@@ -79,7 +79,8 @@ class BaseTower(ABC):
         """Tokens of the kept groups of each frame, on the tower's device; frames
         may differ in size and camera.
 
-        Raises `VisionError` naming the frame whose pixels or mask do not fit the grid.
+        Raises:
+            VisionError: The message names the frame whose pixels or mask do not fit the grid.
         """
         grids = [self._check(i, frame) for i, frame in enumerate(frames)]
         busy = [i for i, frame in enumerate(frames) if frame.keep.any()]

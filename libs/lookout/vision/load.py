@@ -43,11 +43,12 @@ def load_tower(
     """The tower of a checkpoint folder, or of a loaded transformers model (shared,
     not copied; it keeps its device).
 
-    `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only
-    the tower and
-    the projector are read: the language model's layers stay on disk. Raises `VisionError` for a family
-    without a
-    tower here, a folder that is no checkpoint, or a size that the family cannot take.
+    `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only the
+    tower and the projector are read: the language model's layers stay on disk.
+
+    Raises:
+        VisionError: For a family without a tower here, a folder that is no checkpoint, or a size that the
+            family cannot take.
     """
     if isinstance(source, nn.Module):
         model: Any = getattr(source, "model", source)

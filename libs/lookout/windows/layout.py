@@ -34,7 +34,8 @@ class LayoutText:
 def load_layout(checkpoint: Path | str) -> Layout:
     """The layout of a checkpoint folder. `lookout_layout.json` wins over the chat template.
 
-    Raises `WindowError` for a family without a layout, or a folder without tokenizer or chat template.
+    Raises:
+        WindowError: For a family without a layout, or a folder without tokenizer or chat template.
     """
     from transformers import AutoTokenizer
 

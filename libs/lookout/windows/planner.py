@@ -119,8 +119,11 @@ class Planner:
         `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
         window, and on the stream's own key strides, the window is computed in full and labels restart; `key`
         True or False overrules the stride (the incremental answer of a key stride is its fidelity audit).
-        `policy` overrides the settings for this window. Raises `WindowError` for blocks that make
-        no window and `PositionRangeError` where the model cannot count so far.
+        `policy` overrides the settings for this window.
+
+        Raises:
+            WindowError: For blocks that make no window.
+            PositionRangeError: The model has no positions for it.
         """
         self._check(blocks)
         chosen = policy or self.settings.policy

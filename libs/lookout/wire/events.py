@@ -38,7 +38,11 @@ def event_type(headers: Iterable[tuple[str, bytes | str | None]] | None) -> str 
 
 
 def from_bytes(data: bytes, kind: type[M]) -> M:
-    """Parse binary protobuf. Raises WireError."""
+    """Parse binary protobuf.
+
+    Raises:
+        WireError: The bytes are not such a message.
+    """
     message = kind()
     try:
         message.ParseFromString(data)

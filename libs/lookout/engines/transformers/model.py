@@ -76,7 +76,8 @@ class LanguageModel:
 def load_language_model(checkpoint: Path | str, device: torch.device, dtype: torch.dtype) -> LanguageModel:
     """Load the language half of a checkpoint folder with the stock classes; the vision half is dropped.
 
-    Raises `UnsupportedModelError` for families, attention kinds or rotations that plans do not cover.
+    Raises:
+        UnsupportedModelError: For families, attention kinds or rotations that plans do not cover.
     """
     from transformers import AutoModelForImageTextToText
 

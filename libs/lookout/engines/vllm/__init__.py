@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
     """Start the vLLM engine on a checkpoint folder; see `lookout.engines.vllm.loading.load_engine`.
 
-    Raises `UnsupportedModelError` where vLLM is not installed, or another version than the pinned one.
+    Raises:
+        UnsupportedModelError: vLLM is not installed, or another version than the pinned one.
     """
     from importlib.util import find_spec
 

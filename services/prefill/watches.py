@@ -10,7 +10,7 @@ import structlog
 
 from lookout.runtime import View
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, WireError, from_json
+from lookout.wire import CAMERA_OFFLINE, MAX_QUESTION, WireError, from_json
 
 __all__ = ["Active", "Watches"]
 
@@ -104,6 +104,14 @@ def _read(name: str, value: bytes) -> Watch | None:
         watch.id = name
     if watch.id != name or not watch.question.strip():
         _log.error("a watch is left out: its key must be its id, and it needs a question", watch=name)
+        return None
+    if len(watch.question) > MAX_QUESTION:
+        _log.error(
+            "a watch is left out: its question is too long",
+            watch=name,
+            characters=len(watch.question),
+            limit=MAX_QUESTION,
+        )
         return None
     return watch
 

@@ -1,7 +1,7 @@
 """Frames records cut into stride blocks: which samples belong together, when a
 block is closed, what it says."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,9 @@ from lookout.vision import FrameInput, Grid
 __all__ = [
     "BlockRecord",
     "Member",
+    "blocks_between",
     "check_segment",
+    "check_times",
     "closed_before",
     "describe",
     "input_needed",
@@ -104,6 +106,31 @@ def closed_before(end_us: int, step_us: int, samples: int) -> int:
     A sample may be up to half a step away from its grid point, so the cell in which a stream ends is open.
     """
     return ((end_us + step_us // 2) // step_us) // samples
+
+
+def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
+    """Raises BadRecordError where a record ends before it starts, or has a frame after its end."""
+    body = record.segment
+    last = max((frame.sample for frame in body.frames), default=0)
+    if body.end_us < body.start_us or last * step_us > max(0, body.end_us) + step_us:
+        raise BadRecordError(
+            "bad-frames", f"stream time {body.start_us} to {body.end_us} us, samples to {last * step_us} us"
+        )
+
+
+def blocks_between(
+    held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
+) -> Iterator[int]:
+    """The blocks of [block, first) that are written: those with frames, and of each hole the first `empty`
+    ones. A window of empty blocks says all there is to say of a long hole.
+    """
+    filled = {frame.sample // samples for each in held for frame in each.record.segment.frames}
+    at = block
+    for index in [*sorted(each for each in filled if block <= each < first), first]:
+        yield from range(at, min(index, at + empty))
+        if index < first:
+            yield index
+        at = index + 1
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:

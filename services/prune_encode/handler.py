@@ -26,7 +26,9 @@ from lookout.runtime import (
 from lookout.services.prune_encode.blocks import (
     BlockRecord,
     Member,
+    blocks_between,
     check_segment,
+    check_times,
     closed_before,
     describe,
     input_needed,
@@ -274,17 +276,15 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
         check_segment(message, self._grid, residual=self._policy.alpha > 0)
+        check_times(message, now.sampling.step_us)
         self._compare_vectors(camera, message)
         source, samples = _ref(record), now.sampling.block_samples
         held = (*now.held, BlockRecord(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)
         first = max(now.block, closed_before(watermark, now.sampling.step_us, samples))
-        carry, empty = now.carry, 0
-        for index in range(now.block, first):
+        carry = now.carry
+        for index in blocks_between(held, now.block, first, samples, now.sampling.window_blocks):
             chosen = members(held, index, samples)
-            empty = 0 if chosen else empty + 1
-            if empty > now.sampling.window_blocks:
-                continue  # a long hole: a window of empty blocks says all there is to say
             carry = self._close(camera, now, index, chosen, carry=carry, source=source, made=made)
             if len(chosen) == samples:
                 now = replace(now, missing="")

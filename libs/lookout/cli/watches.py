@@ -19,7 +19,7 @@ from lookout.cli.connect import (
     send_and_confirm,
 )
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, WATCHES, WireError, from_json, to_json
+from lookout.wire import CAMERA_OFFLINE, MAX_QUESTION, WATCHES, WireError, from_json, to_json
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = Console()
@@ -105,6 +105,8 @@ def add(
     address = find_bootstrap(bootstrap)
     if not question.strip():
         raise CliError("the question is empty")
+    if len(question.strip()) > MAX_QUESTION:
+        raise CliError(f"the question has {len(question.strip())} characters; {MAX_QUESTION} is the limit")
     name = identity or slug(question)
     existing = read_watches(address).get(name)
     k, n = _parse_of(of)

@@ -7,6 +7,7 @@ import pytest
 
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.watches import Watches
+from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from tests.clock import at
 from tests.prefill_world import block_record
@@ -103,6 +104,12 @@ class TestWatches:
         world.history["fall"] += (b"{",)
         world.publish(CROWD)
         assert {each.watch for each in world.tell(block_record("cam", 0))} == {"fall", "crowd"}
+
+    def test_a_question_that_is_too_long_does_not_stop_the_others(self, batcher: Batcher) -> None:
+        """All watches of a camera are asked of one window: one that no model takes would degrade all."""
+        endless = Watch(id="endless", version=1, question="Is it " * 100_000 + "?")
+        (verdict,) = World(batcher, FALL, endless).tell(block_record("cam", 0))
+        assert (verdict.watch, verdict.outcome) == ("fall", Verdict.OUTCOME_ANSWERED)
 
     def test_nobody_asks_nothing_is_fetched(self, batcher: Batcher) -> None:
         world = World(batcher)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tiny_models import checkpoint
-
-HERE = Path(__file__).parent
 
 # Windows here have some two hundred rows: families differ in block size, and one prefills in chunks.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -67,10 +64,6 @@ def no_engine(_running: dict[str, Any]) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a family together: every change of family starts an engine."""
-    for item in items:
-        if item.path.parent == HERE:
-            # vLLM warns of deprecations in torch, transformers and itself: not ours to cure.
-            item.add_marker(pytest.mark.filterwarnings("default"))
     places = [i for i, item in enumerate(items) if "vllm_engine" in getattr(item, "fixturenames", ())]
     chosen = [items[i] for i in places]
 

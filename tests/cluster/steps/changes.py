@@ -24,7 +24,8 @@ def run(world: World) -> None:
         with world.release(
             *("--set", "tryout.kafka.storage.size=5Gi"),
             *("--set", f"tryout.kafka.storage.className={storage.CLASS}"),
-            *("--set", f"grpc.days={_SHORT_DAYS}"),
+            # helm takes a broken number after --set for text
+            *("--set-json", f"grpc.days={_SHORT_DAYS}"),
             *("--set", f"decode.settings.silence_s={LONG_SILENCE_S:.0f}"),
         ):
             _changes(world)

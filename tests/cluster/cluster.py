@@ -7,7 +7,6 @@ folder of the cache; the machine's own network, mounts and settings stay as they
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -95,7 +94,7 @@ class Cluster:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
         if STATE.exists():
             time.sleep(0.5)
-            shutil.rmtree(STATE, ignore_errors=True)
+            _throw_away(STATE)
 
     def load(self, folder: Path, nodes: Sequence[int] | None = None) -> None:
         """Import every image of an OCI folder into the nodes."""
@@ -165,6 +164,14 @@ class Cluster:
     def _ready_nodes(self) -> int:
         found = self.kubectl("get", "nodes", "--no-headers", check=False)
         return sum(" Ready" in line for line in found.splitlines())
+
+
+def _throw_away(folder: Path) -> None:
+    """Delete a folder beside everything else: a node's images are files in hundreds of thousands."""
+    trash = folder.with_name(f"trash-{time.time_ns()}")
+    folder.rename(trash)
+    for each in folder.parent.glob("trash-*"):
+        subprocess.Popen(["nice", "-n", "19", "rm", "-rf", str(each)], start_new_session=True)
 
 
 def _import(folder: Path, number: int) -> None:

@@ -7,8 +7,10 @@ from functools import partial
 
 from tests.cluster import storage, three_brokers
 from tests.cluster.outside import Stranger
-from tests.cluster.world import CHART, LONG_SILENCE_S, NAMESPACE, RELEASE, World, image_name, tag
+from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name, tag
 
+#: longer than a publisher waits while a broker is away
+_SILENCE_S = 60.0
 #: a broker that is back copies what it missed before the next one dies
 _CATCH_UP_S = 15.0
 
@@ -28,7 +30,7 @@ def run(world: World) -> None:
                 "--set",
                 "topics.retentionHours.camera\\.segments\\.v1=6",
             ]
-            world.install(*values, "--set", f"decode.settings.silence_s={LONG_SILENCE_S:.0f}")
+            world.install(*values, "--set", f"decode.settings.silence_s={_SILENCE_S:.0f}")
             world.cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s")
             world.tell("helm test passed")
             _play(world)
@@ -42,7 +44,7 @@ def _play(world: World) -> None:
         return Stranger(world.cluster, three_brokers.outside_addresses(world.cluster, NAMESPACE))
 
     world.ask(stranger())
-    world.ensure_reference(stranger(), LONG_SILENCE_S)
+    world.ensure_reference(stranger(), _SILENCE_S)
 
     def kill(number: int) -> str:
         said = three_brokers.kill_one(world.cluster, NAMESPACE, number)
@@ -52,7 +54,7 @@ def _play(world: World) -> None:
         return said
 
     world.play_during(stranger, "three-", [partial(kill, number) for number in range(three_brokers.COUNT)])
-    world.count(stranger(), "three-", LONG_SILENCE_S)
+    world.count(stranger(), "three-", _SILENCE_S)
 
 
 def refuse_wrong_password(world: World, values: list[str]) -> None:
@@ -61,7 +63,7 @@ def refuse_wrong_password(world: World, values: list[str]) -> None:
     world.kubectl("create", "secret", "generic", "wrong-user", *literals)
     options = [*values, "--set", "kafka.sasl.secret=wrong-user", "--set", f"image.tag={tag()}"]
     command = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, *options)
-    said = world.cluster.helm(*command, "--wait", "--timeout", "120s", check=False)
+    said = world.cluster.helm(*command, "--wait", "--timeout", "75s", check=False)
     log = world.kubectl("logs", "-l", "app.kubernetes.io/component=topics", "--tail=5", check=False)
     world.check(said, "failed")
     world.check(log, "Kafka refuses the connection")

@@ -75,9 +75,9 @@ def train(
     name: Annotated[
         str, typer.Option(help="tolerant (static tokens dropped at times) or dense.")
     ] = "tolerant",
-    folder: Annotated[Path, typer.Option(help="Progress; a stopped run goes on from there.")] = Path(
-        "out/train"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
+    ] = Path("out/train"),
     steps1: Annotated[int, typer.Option(help="Steps on single frames.")] = 6000,
     steps2: Annotated[int, typer.Option(help="Steps on windows and questions.")] = 8000,
     threads: Annotated[int, typer.Option(help="Threads for learning; drawing has one of its own.")] = 1,

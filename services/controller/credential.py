@@ -113,7 +113,7 @@ class Credential:
             except ApiException as error:
                 if error.status != 409:
                     raise
-        raise RuntimeError(f"secret {self._secret} changes all the time")
+        raise RuntimeError(f"secret {self._secret} was changed by somebody else at every try")
 
     def _ensure(self, now: datetime) -> str:
         kept = self._read(self._authority)

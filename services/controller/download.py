@@ -58,7 +58,7 @@ def unpack(archive: IO[bytes], folder: Path) -> None:
         with tarfile.open(fileobj=archive, mode="r:*") as tar:
             tar.extractall(folder, filter="data")
     except tarfile.TarError as error:
-        raise DownloadError(f"the file is no usable tar archive: {error}") from error
+        raise DownloadError(f"the file is not a usable tar archive: {error}") from error
 
 
 def _download(url: str, target: IO[bytes]) -> str:

@@ -243,7 +243,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if other is None:
             return True
         _log.warning(
-            "a camera id in two partitions: give every camera its own id, and let one producer "
+            "a camera id is in two partitions: give every camera its own id, and let one producer "
             "(or one partitioner) write it",
             camera=record.camera,
             partitions=sorted((other, record.partition)),

@@ -125,7 +125,7 @@ class DecodeSettings(ServiceSettings, PruningSettings):
             ("INPUT_HEIGHT", given.height, self.input_height),
         ):
             if set_here is not None and size % given.patch and size not in (own.width, own.height):
-                raise ValueError(f"LOOKOUT_{name}={size} is no multiple of LOOKOUT_PATCH={given.patch}")
+                raise ValueError(f"LOOKOUT_{name}={size} is not a multiple of LOOKOUT_PATCH={given.patch}")
         return given
 
     @property

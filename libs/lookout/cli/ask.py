@@ -200,7 +200,7 @@ def check(folder: FolderArgument) -> None:
 
     for entry in entries(folder):
         held = MemoryFolder.open(entry.path, owner=False).memory
-        typer.echo(f"{entry.camera} {entry.epoch}: {held.size().clusters} clusters are whole")
+        typer.echo(f"{entry.camera} {entry.epoch}: {held.size().clusters} clusters checked, no damage")
 
 
 @app.command("remove")

@@ -211,7 +211,7 @@ class _Writer:
             return "mp4"
         if codec in MOV_CODECS:
             return "mov"
-        raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it anew")
+        raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
 
     def _mux(self, packets: list[av.Packet], container: str) -> bytes:
         source = self._video.stream

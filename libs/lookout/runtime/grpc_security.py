@@ -152,7 +152,7 @@ def listen(server: grpc.Server, address: str, host: str, settings: GrpcSecurity)
     if not settings.grpc_insecure and not is_loopback(host):
         raise StartupError(
             f"LOOKOUT_HOST={host} serves other machines without TLS: set {', '.join(map(setting, _FILES))}, "
-            "or LOOKOUT_HOST=127.0.0.1, or LOOKOUT_GRPC_INSECURE=true where nobody else reaches the network"
+            "or LOOKOUT_HOST=127.0.0.1, or LOOKOUT_GRPC_INSECURE=true in a network that nobody else can reach"
         )
     return int(server.add_insecure_port(address))
 

@@ -187,10 +187,12 @@ def _check_header(header: TensorHeader, ref: TensorRef, rows: Rows | None, limit
         raise TensorCorruptError(f"{ref.id}: {header.length} bytes; a peer may send {limit} (tensor_bytes)")
     if any(n < 0 for n in header.shape) or math.prod(header.shape) * kind.itemsize != header.length:
         raise TensorCorruptError(
-            f"{ref.id}: {header.length} bytes are no {header.dtype} of shape {list(header.shape)}"
+            f"{ref.id}: {header.length} bytes do not fit {header.dtype} of shape {list(header.shape)}"
         )
     if ref.shape and tuple(header.shape) != shape_of_rows(ref.shape, rows):
-        raise TensorCorruptError(f"{ref.id}: shape {list(header.shape)} came, not rows of {list(ref.shape)}")
+        raise TensorCorruptError(
+            f"{ref.id}: shape {list(header.shape)} was sent, not rows of {list(ref.shape)}"
+        )
     if ref.dtype and kind != numpy_dtype(ref.dtype):
         raise TensorCorruptError(f"{ref.id}: {header.dtype} came, not {ref.dtype}")
 

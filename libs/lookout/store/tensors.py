@@ -68,7 +68,7 @@ def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) ->
     kind = numpy_dtype(dtype)
     flat = np.frombuffer(data, dtype=np.uint8)
     if any(n < 0 for n in shape) or flat.nbytes != math.prod(shape) * kind.itemsize:
-        raise TensorCorruptError(f"{flat.nbytes} bytes are no {dtype} tensor of shape {tuple(shape)}")
+        raise TensorCorruptError(f"{flat.nbytes} bytes do not fit a {dtype} tensor of shape {tuple(shape)}")
     array = flat.view(kind).reshape(tuple(shape))
     array.flags.writeable = False
     return array

@@ -44,7 +44,7 @@ def test_an_archive_that_leaves_its_folder_is_refused(
 
 
 def test_other_bytes_and_other_schemes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="no usable tar"):
+    with pytest.raises(DownloadError, match="not a usable tar"):
         unpack(io.BytesIO(b"nothing"), tmp_path)
     with pytest.raises(DownloadError, match="https"):
         fetch("file:///etc/passwd", "0" * 64, tmp_path)

@@ -34,7 +34,6 @@ class StreamReport:
     error: str = ""
     segments: int = 0
     last_ms: int = 0
-    connections: int = 0
     dropped_packets: int = 0
 
 
@@ -103,7 +102,6 @@ class Stream:
             stream = next(iter(source.streams.video), None)
             if stream is None:
                 raise ValueError("the camera sends no video")
-            self.report.connections += 1
             seconds = camera.segment_s or _SEGMENT_S
             cutter = Cutter(stream, seconds, settings.segment_bytes, settings.jump_s)
             for segment in cutter.cut(self._packets(source, stream)):

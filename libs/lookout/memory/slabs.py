@@ -63,11 +63,6 @@ class Slab:
         """KV bytes of the members."""
         return self.size * self.buffer.data[0].numel() * self.buffer.data.element_size()
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes allocated, room to grow included."""
-        return self.buffer.data.numel() * self.buffer.data.element_size()
-
     def appended(self, data: torch.Tensor, tokens: Ints) -> Slab:
         """This slab with more tokens at its end; older views keep what they show."""
         size, more = self.size, len(tokens)

@@ -22,7 +22,6 @@ SOURCE_OFFSET: Final = "lookout-source-offset"
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
 URI_LIST: Final = "text/uri-list"
-PROTOBUF: Final = "application/protobuf"
 JSON: Final = "application/json"
 
 

@@ -127,8 +127,8 @@ def span_us(decoded: DecodedSegment) -> int:
 
 def captured_ms(record: Record) -> int | None:
     """Unix milliseconds of the first frame, if the producer says so."""
-    text = headers.text(record.headers, headers.CAPTURED_AT) or ""
-    return int(text) if text.isdigit() and int(text) < 1 << 43 else None
+    found = headers.number(record.headers, headers.CAPTURED_AT)
+    return found if found is not None and found < 1 << 43 else None
 
 
 def began_ms(record: Record) -> int:

@@ -46,6 +46,18 @@ def test_headers_that_fill_the_record_limit_are_left_out_of_the_dead_letter(benc
     bench.assert_counted(["other"], 2)
 
 
+def test_a_header_that_is_no_time_is_ignored(bench: Bench) -> None:
+    """It is read on the polling thread, where an error ends the process, and the next one after it."""
+    strange = (b"9" * 5000, "\u00b2".encode(), b"-1", b"", b"\xff", b"1e9")
+    for n, value in enumerate(strange, 1):
+        bench.send("cam", n, partition=1, headers={"lookout-arrived-ms": value})
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == len(strange) or worker.error)
+        assert worker.error is None
+    bench.assert_counted(["cam"], len(strange))
+
+
 def test_a_dead_letter_that_cannot_be_written_at_all_is_dropped(bench: Bench) -> None:
     """Not even the reason fits: the offset moves on, and the log says so."""
     bench.send("cam", 1, partition=1, do="bad")

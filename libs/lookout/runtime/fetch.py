@@ -163,8 +163,9 @@ class UriFetcher:
             raise BadRecordError("uri-status", f"status {answer.status}")
         found = {name.lower(): value for name, value in answer.headers}
         length = found.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self.limit:
-            raise BadRecordError("too-many-bytes", f"{int(length)} bytes exceed the limit of {self.limit}")
+        if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
+            announced = length[:20].decode()
+            raise BadRecordError("too-many-bytes", f"{announced} bytes exceed the limit of {self.limit}")
 
     def _body(self, answer: httpcore.Response, deadline: float) -> bytes:
         body = bytearray()

@@ -353,8 +353,8 @@ class Worker:
 
     def _arrived(self, record: Record) -> int:
         """When what the record came from reached Kafka; producers of segments are not asked."""
-        arrived = None if record.topic == SEGMENTS.name else names.text(record.headers, names.ARRIVED)
-        return int(arrived) if arrived is not None and arrived.isdecimal() else record.timestamp_ms
+        arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
+        return record.timestamp_ms if arrived is None else arrived
 
 
 def _age_s(partition: Partition) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 Headers = tuple[tuple[str, bytes], ...]
 
 CONTENT_TYPE: Final = "content-type"
@@ -32,6 +34,12 @@ def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) ->
         if key == name and value is not None:
             found = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return found
+
+
+def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> int | None:
+    """The last value of header `name` as a number of at most 18 plain digits; None for anything else."""
+    found = text(headers, name) or ""
+    return int(found) if _NUMBER.fullmatch(found) else None
 
 
 def encode(values: dict[str, str]) -> Headers:

@@ -5,6 +5,7 @@ from lookout.memory.folder import MemoryFolder
 from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
 from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
 from lookout.memory.prefetch import Predictor, Prefetcher, Transfer
+from lookout.memory.presets import PRESETS, MemoryPreset
 from lookout.memory.retrieval import (
     Representatives,
     RetrievalSettings,
@@ -28,6 +29,7 @@ from lookout.memory.types import (
 
 __all__ = [
     "LINKS",
+    "PRESETS",
     "BornBlock",
     "CameraMemory",
     "Cluster",
@@ -40,6 +42,7 @@ __all__ = [
     "Link",
     "MaintenanceCount",
     "MemoryFolder",
+    "MemoryPreset",
     "MemorySettings",
     "OpenBlock",
     "Partition",

@@ -360,19 +360,23 @@ def without(partition: Partition, gone: Callable[[Ints], Ints], upkeep: Upkeep) 
         upkeep: where frames and places of tokens are looked up.
 
     Returns:
-        The partition, or None where nothing is left of it.
+        The partition (the same one where nothing of it goes), or None where nothing is left of it.
     """
     out: list[Cluster] = []
+    touched = False
     for cluster in partition.clusters:
         leaving = gone(cluster.slab.tokens)
         if not leaving.any():
             out.append(cluster)
             continue
+        touched = True
         upkeep.residency.drop(cluster.id)
         rows = np.flatnonzero(~leaving)
         if len(rows):
             rest = upkeep.members(cluster.slab).take(rows)
             out.append(replace(make(rest, upkeep), marked=cluster.marked, owner=cluster.owner))
+    if not touched:
+        return partition
     ids = {cluster.id for cluster in out}
     owners = {cluster.owner for cluster in out}
     # A marked cluster that lost members has a new id: its newcomers stand alone from now on.

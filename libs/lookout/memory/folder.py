@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class MemoryFolder:
         self._places: dict[int, tuple[str, int, int, bytes]] = {}
         self._lock = threading.RLock()
         self._log: Any = None
-        self._owner: Any = None
+        self._owner: IO[str] | None = None
 
     # Making and opening.
 
@@ -85,7 +85,7 @@ class MemoryFolder:
             raise HistoryError(f"{path} holds a memory already: open it, or give another folder")
         memory = CameraMemory(shape, prefix, settings, bias=bias, keep=keep)
         made = cls(path, memory, about or {}, every=every)
-        made._own()
+        made._owner = lock(path)
         header = {
             "format": FORMAT,
             "about": made.about,
@@ -134,7 +134,7 @@ class MemoryFolder:
         )
         found = cls(path, memory, header["about"], every=every)
         if owner:
-            found._own()
+            found._owner = lock(path)
         if (path / MANIFEST).is_file():
             found._read_checkpoint(verify)
         found._replay()
@@ -152,16 +152,6 @@ class MemoryFolder:
         header, _, _ = unpack(memoryview(path.read_bytes()), str(path))
         about: dict[str, Any] = header["about"]
         return about
-
-    def _own(self) -> None:
-        """One process at a time feeds a folder; the system lets go when it dies."""
-        self._owner = (self.folder / LOCK).open("w")
-        try:
-            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._owner.close()
-            self._owner = None
-            raise HistoryError(f"{self.folder}: another process is writing this memory") from error
 
     def __enter__(self) -> Self:
         return self
@@ -419,8 +409,9 @@ class MemoryFolder:
                     owner=rows["owner"][row],
                 )
             )
+        nothing = LayerIndex.empty(shape.width, shape.axes, shape.wide)
         self.memory.layers = [
-            LayerIndex.of([Partition(tuple(p)) if p else None for p in layer], shape.width, shape.wide)
+            nothing.changed({place: Partition(tuple(p)) if p else None for place, p in enumerate(layer)})
             for layer in parts
         ]
 
@@ -485,6 +476,21 @@ _COLUMNS = (
     "file",
     "offset",
 )
+
+
+def lock(folder: Path) -> IO[str]:
+    """Own a folder: one process at a time writes it. Closing the file, or the process's death, ends it.
+
+    Raises:
+        HistoryError: another process owns it.
+    """
+    owner = (folder / LOCK).open("w")
+    try:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner.close()
+        raise HistoryError(f"{folder}: another process is writing this memory") from error
+    return owner
 
 
 def _block_header(block: BornBlock) -> dict[str, Any]:

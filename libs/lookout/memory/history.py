@@ -47,27 +47,53 @@ class OpenBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerIndex:
-    """One layer of the memory: a partition per visual cluster (None where its tokens are gone) and, stacked,
-    the mean key, mean value [visual, width] and token count [visual] of each visual cluster."""
+    """One layer of the memory: a partition per visual cluster (None where its tokens are gone) and what the
+    first stage of retrieval reads, stacked over visual clusters.
+
+    Attributes:
+        partitions: one per visual cluster.
+        keys: [visual, width], mean raw key of each; `values` likewise.
+        counts: int64 [visual], tokens of each.
+        frames: int64 [3, visual], first, mean and last frame number of each.
+        places: int64 [axes, visual], mean place in the frame.
+    """
 
     partitions: tuple[Partition | None, ...]
     keys: torch.Tensor
     values: torch.Tensor
     counts: torch.Tensor
+    frames: Ints
+    places: Ints
 
     @classmethod
-    def of(cls, partitions: Sequence[Partition | None], width: int, dtype: torch.dtype) -> LayerIndex:
-        """Stack the totals of the partitions."""
-        zero = torch.zeros(width, dtype=dtype)
-        totals = [(zero, zero, 0) if part is None else part.totals for part in partitions]
-        counts = torch.tensor([count for _, _, count in totals])
-        safe = counts.clamp(min=1)[:, None]
-        if not totals:
-            empty = torch.zeros(0, width, dtype=dtype)
-            return cls((), empty, empty, counts)
-        keys = torch.stack([key for key, _, _ in totals]) / safe
-        values = torch.stack([value for _, value, _ in totals]) / safe
-        return cls(tuple(partitions), keys, values, counts)
+    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
+        """The index of a layer without clusters."""
+        none = torch.zeros(0, width, dtype=dtype)
+        counts = torch.zeros(0, dtype=torch.long)
+        return cls((), none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+
+    def changed(self, partitions: Mapping[int, Partition | None]) -> LayerIndex:
+        """This index with some partitions replaced or added; only their rows are computed."""
+        if not partitions:
+            return self
+        old, total = len(self.partitions), max(len(self.partitions), max(partitions) + 1)
+        more = total - old
+        keys, values = (torch.cat([x, x.new_zeros(more, x.shape[1])]) for x in (self.keys, self.values))
+        counts = torch.cat([self.counts, self.counts.new_zeros(more)])
+        frames, places = (np.pad(x, ((0, 0), (0, more))) for x in (self.frames, self.places))
+        parts = [*self.partitions, *[None] * more]
+        for place, part in partitions.items():
+            parts[place] = part
+            if part is None:
+                for rows in (keys, values, counts):
+                    rows[place] = 0
+                frames[:, place], places[:, place] = 0, 0
+                continue
+            key, value, count = part.totals
+            keys[place], values[place], counts[place] = key / count, value / count, count
+            middle, places[:, place] = part.middle
+            frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
+        return LayerIndex(tuple(parts), keys, values, counts, frames, places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,9 +129,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class IndexSize:
-    """Bytes of the resident index (representatives, unit means, counters) and of the KV that it indexes."""
+    """Bytes of the index that a question needs on the device (representatives and counters), of what upkeep
+    needs beside it (sums of unit keys, at the owner), and of the KV that is indexed."""
 
     index_bytes: int
+    upkeep_bytes: int
     kv_bytes: int
     clusters: int
     tokens: int
@@ -143,9 +171,8 @@ class CameraMemory:
         self.visual: VisualLevel | None = None
         self.scales: list[float] = [0.0] * shape.layers
         self.open: list[OpenBlock] = []
-        self.layers: list[LayerIndex] = [
-            LayerIndex.of((), shape.width, shape.wide) for _ in range(shape.layers)
-        ]
+        nothing = LayerIndex.empty(shape.width, shape.axes, shape.wide)
+        self.layers: list[LayerIndex] = [nothing] * shape.layers
         self.frame_visual: dict[int, int] = {}
         self.count = MaintenanceCount()
         self.version = 0
@@ -185,19 +212,18 @@ class CameraMemory:
             self.version += 1
 
     def _settle_layer(self, number: int, ids: set[int]) -> None:
-        index = self.layers[number]
-        partitions, changed = list(index.partitions), False
-        upkeep = self._upkeep(number)
-        for place, partition in enumerate(partitions):
-            if partition is None:
+        index, upkeep = self.layers[number], self._upkeep(number)
+        changed: dict[int, Partition | None] = {}
+        for place, partition in enumerate(index.partitions):
+            if partition is None or ids.isdisjoint(partition.ids.tolist()):
                 continue
             for cluster in partition.clusters:
                 if cluster.id in ids:
                     self.residency.touch(cluster.id, cluster.slab.bytes)
-            partitions[place] = settle(partition, ids, upkeep)
-            changed |= partitions[place] is not partition
-        if changed:
-            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+            settled = settle(partition, ids, upkeep)
+            if settled is not partition:
+                changed[place] = settled
+        self.layers[number] = index.changed(changed)
 
     def _check(self, block: BornBlock) -> None:
         shape = self.shape
@@ -229,15 +255,15 @@ class CameraMemory:
         numbers = self._note(leaving, own)
         for number in range(self.shape.layers):
             members = self._members(leaving, number)
-            partitions: list[Partition | None] = []
+            partitions: dict[int, Partition | None] = {}
             for place in range(self.visual.clusters):
                 rows = np.flatnonzero(own[np.searchsorted(numbers, members.frames)] == place)
                 made = None
                 if len(rows):
                     made = construct(members.take(rows), self._upkeep(number), self._seed(number, place))
-                partitions.append(made)
-            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
-            self.scales[number] = _mean_variance(partitions)
+                partitions[place] = made
+            self.layers[number] = self.layers[number].changed(partitions)
+            self.scales[number] = _mean_variance(partitions.values())
 
     def _take_in(self, leaving: list[OpenBlock]) -> None:
         """Assign blocks that leave the window to clusters."""
@@ -249,16 +275,16 @@ class CameraMemory:
         for number, index in enumerate(self.layers):
             members = self._members(leaving, number)
             upkeep = self._upkeep(number)
-            partitions = list(index.partitions)
-            partitions += [None] * (self.visual.clusters - len(partitions))
+            changed: dict[int, Partition | None] = {}
             of_token = own[np.searchsorted(numbers, members.frames)]
             for place in np.unique(of_token).tolist():
-                some, old = members.take(np.flatnonzero(of_token == place)), partitions[place]
+                some = members.take(np.flatnonzero(of_token == place))
+                old = index.partitions[place] if place < len(index.partitions) else None
                 if old is None:
-                    partitions[place] = construct(some, upkeep, self._seed(number, place))
+                    changed[place] = construct(some, upkeep, self._seed(number, place))
                 else:
-                    partitions[place] = assign(old, some, upkeep)
-            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+                    changed[place] = assign(old, some, upkeep)
+            self.layers[number] = index.changed(changed)
 
     def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
         """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
@@ -350,10 +376,11 @@ class CameraMemory:
 
         for number, index in enumerate(self.layers):
             upkeep = self._upkeep(number)
-            partitions = [
-                None if part is None else without(part, leaving, upkeep) for part in index.partitions
-            ]
-            self.layers[number] = LayerIndex.of(partitions, self.shape.width, self.shape.wide)
+            changed: dict[int, Partition | None] = {}
+            for place, part in enumerate(index.partitions):
+                if part is not None and (rest := without(part, leaving, upkeep)) is not part:
+                    changed[place] = rest
+            self.layers[number] = index.changed(changed)
 
     def _expire(self) -> None:
         """Keep the KV within its byte budget and horizon; frame times and embeddings stay."""
@@ -420,19 +447,19 @@ class CameraMemory:
     def size(self, shape: KVShape | None = None) -> IndexSize:
         """The resident index against the KV it indexes, for tokens of `shape` (default: this memory's).
 
-        Per cluster the mean key, mean value and unit mean in the KV's dtype and 40 bytes of counters; per
-        visual cluster and layer a mean key and value.
+        The index is, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters; per
+        visual cluster and layer the same. Upkeep has a unit mean per cluster in the same dtype.
         """
         chosen = shape or self.shape
         row = chosen.width * chosen.dtype.itemsize
         clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
         visual = sum(len(index.counts) for index in self.layers)
         tokens = sum(int(index.counts.sum()) for index in self.layers)
-        index = clusters * (3 * row + 40) + visual * 2 * row
-        return IndexSize(index, tokens * chosen.token_bytes, clusters, tokens)
+        index = (clusters + visual) * (2 * row + 40)
+        return IndexSize(index, clusters * row, tokens * chosen.token_bytes, clusters, tokens)
 
 
-def _mean_variance(partitions: Sequence[Partition | None]) -> float:
+def _mean_variance(partitions: Iterable[Partition | None]) -> float:
     held = [part for part in partitions if part is not None]
     variance = torch.cat([unit_variance(part.units, part.counts) for part in held])
     counts = torch.cat([part.counts for part in held])

@@ -1,8 +1,7 @@
 """Which clusters an answer reads: two stages under a token budget, and what stands for the rest.
 
-Every token of the memory is accounted for exactly once in every layer: it is retrieved; or its cluster's
-representative stands for it, weighted by the logarithm of its size; or it is part of the one representative
-of its visual cluster.
+With representatives every token of the memory is accounted for exactly once in every layer: it is retrieved;
+or its cluster's mean stands for it; or it is part of the mean of neighbouring visual clusters.
 """
 
 from __future__ import annotations
@@ -25,16 +24,19 @@ class RetrievalSettings:
         frames: the frame budget; with the tokens of one frame it gives the token budget of each layer.
         span: frame slots of positions that the memory takes, equal in all layers.
         breadth: the first stage takes visual clusters until they hold so many times the token budget.
+        whole: share of the budget that the best visual clusters fill whole; the best semantic clusters of all
+            that the first stage took fill the rest. 0: only these (the paper).
         representatives: at most so many representatives a layer; None: one for every cluster that is not
-            retrieved; 0: none.
+            retrieved (the paper); 0: none.
         weighted: a representative counts as many times as it has members (the log of its size is added to its
             score); else once.
     """
 
     frames: int = 64
     span: int = 32
-    breadth: float = 2.0
-    representatives: int | None = None
+    breadth: float = 8.0
+    whole: float = 0.75
+    representatives: int | None = 0
     weighted: bool = False
 
     def __post_init__(self) -> None:
@@ -43,6 +45,8 @@ class RetrievalSettings:
                 f"retrieval settings: frames={self.frames}, span={self.span}, breadth={self.breadth}: "
                 "frames must be at least 0, span and breadth at least 1"
             )
+        if not 0 <= self.whole <= 1:
+            raise HistoryError(f"retrieval settings: whole={self.whole} is a share: 0 to 1")
         if self.representatives is not None and self.representatives < 0:
             raise HistoryError(f"retrieval settings: representatives={self.representatives} is negative")
 
@@ -144,97 +148,101 @@ def retrieve(  # noqa: PLR0917
     """
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
-    chosen = _visual_stage(index, q, budget * settings.breadth, settings)
-    parts = [part for place in chosen if (part := index.partitions[place]) is not None]
-    if not parts:
-        return Retrieved((), _nothing(snapshot, q.shape[0], q.dtype))
+    chosen = _visual_stage(index, q, budget * settings.breadth, span)
+    parts = [part for place in chosen.tolist() if (part := index.partitions[place]) is not None]
     clusters = [cluster for part in parts for cluster in part.clusters]
-    keys = parts[0].keys if len(parts) == 1 else torch.cat([part.keys for part in parts])
-    scores = (keys @ q).numpy()
-    ids = np.concatenate([part.ids for part in parts])
-    order = np.lexsort((ids, -scores))
-    frames = np.concatenate([part.frames for part in parts], 1)
-    if not span.whole:
-        order = order[span.meets(frames[0], frames[2])[order]]
-    taken = _fill(order, [cluster.count for cluster in clusters], budget)
+    scored = len(index.counts) + len(clusters)
+    taken: list[int] = []
+    order = np.zeros(0, np.int64)
+    if parts:
+        scores = (torch.cat([part.keys for part in parts]) @ q).numpy()
+        ids = np.concatenate([part.ids for part in parts])
+        counts = np.concatenate([part.counts.numpy() for part in parts])
+        rank = np.repeat(np.arange(len(parts)), [len(part.clusters) for part in parts])
+        open_ones = np.ones(len(ids), dtype=bool)
+        if not span.whole:
+            frames = np.concatenate([part.frames for part in parts], 1)
+            open_ones = span.meets(frames[0], frames[2])
+        by_scene = np.lexsort((ids, -scores, rank))
+        order = np.lexsort((ids, -scores))
+        taken = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
+        order = order[open_ones[order]]
+        rest = order[~np.isin(order, taken)]
+        taken += _fill(rest, counts, budget - int(counts[taken].sum()))
     # In temporal order, ties by id, so that fetching in another order changes nothing.
-    found = sorted((clusters[i] for i in taken), key=lambda cluster: (cluster.first, cluster.id))
-    room = settings.representatives
-    if room == 0:
-        nothing = _nothing(snapshot, q.shape[0], q.dtype)
-        return Retrieved(tuple(found), nothing, len(index.counts) + len(clusters))
-    if room is not None:
-        room = max(0, room - len(index.partitions))
-    stands = _stand_ins(index, parts, chosen, order, taken, room, snapshot, span)
-    return Retrieved(tuple(found), stands, len(index.counts) + len(clusters))
+    found = tuple(sorted((clusters[i] for i in taken), key=lambda cluster: (cluster.first, cluster.id)))
+    stands = _stand_ins(index, parts, chosen, order, taken, settings.representatives, span)
+    return Retrieved(found, stands, scored)
 
 
-def _visual_stage(
-    index: LayerIndex, query: torch.Tensor, tokens: float, settings: RetrievalSettings
-) -> list[int]:
-    """Visual clusters in order of score until they hold `tokens` tokens, ascending."""
+def _visual_stage(index: LayerIndex, query: torch.Tensor, tokens: float, span: Span) -> Ints:
+    """Visual clusters in order of score until they hold `tokens` tokens; ties by number."""
     held = index.counts.numpy()
-    if not len(held):
-        return []
-    if tokens >= held.sum() or (settings.representatives is None and tokens == 0):
-        everything: list[int] = np.flatnonzero(held).tolist()
-        return everything
-    scores = (index.keys @ query).numpy()
-    order = np.lexsort((np.arange(len(held)), -scores))
-    order = order[held[order] > 0]
+    open_ones = held > 0
+    if not span.whole:
+        open_ones &= span.meets(index.frames[0], index.frames[2])
+    rows = np.flatnonzero(open_ones)
+    scores = (index.keys @ query).numpy()[rows]
+    order: Ints = rows[np.lexsort((rows, -scores))]
     enough = int(np.searchsorted(np.cumsum(held[order]), tokens)) + 1
-    chosen: list[int] = np.sort(order[:enough]).tolist()
-    return chosen
+    return order[:enough]
 
 
-def _fill(order: Ints, counts: list[int], budget: int) -> list[int]:
+def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
     """Whole clusters in order while they fit."""
-    taken, left = [], budget
-    smallest = min(counts, default=0)
-    for place in order.tolist():
+    taken: list[int] = []
+    if not len(order) or not budget:
+        return taken
+    sizes, left = counts[order].tolist(), budget
+    smallest = min(sizes)
+    for place, size in zip(order.tolist(), sizes, strict=True):
         if left < smallest:
             break
-        if counts[place] <= left:
+        if size <= left:
             taken.append(place)
-            left -= counts[place]
+            left -= size
     return taken
 
 
 def _stand_ins(  # noqa: PLR0917
     index: LayerIndex,
     parts: list[Partition],
-    chosen: list[int],
+    chosen: Ints,
     order: Ints,
     taken: list[int],
-    room: int | None,
-    snapshot: Snapshot,
+    bound: int | None,
     span: Span,
 ) -> Representatives:
     """Representatives of what is not retrieved.
 
-    Without a bound every other cluster stands for itself, in unchosen visual clusters too. With one, the
-    best `room` clusters of the chosen visual clusters do, and the rest of each visual cluster is one mean.
+    Without a bound every other cluster stands for itself, in unchosen visual clusters too. With one, half of
+    it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is one
+    mean, and neighbours in time are merged until these fit the other half.
     """
+    if bound == 0:
+        return _nothing(index)
     picked = set(taken)
-    if room is None:
-        inside = set(chosen)
+    if bound is None:
+        inside = set(chosen.tolist())
         others = [part for v, part in enumerate(index.partitions) if v not in inside and part is not None]
         everyone = [*parts, *others]
         keep = np.ones(sum(len(part.clusters) for part in everyone), dtype=bool)
-        keep[list(picked)] = False
-        return _stacked(everyone, keep, snapshot, span)
-    alone = [i for i in order.tolist() if i not in picked][:room]
+        keep[taken] = False
+        return _stacked(everyone, keep, index, span)
+    fine = [place for place in order.tolist() if place not in picked][: bound // 2]
     keep = np.zeros(sum(len(part.clusters) for part in parts), dtype=bool)
-    keep[alone] = True
-    fine = _stacked(parts, keep, snapshot, span)
+    keep[fine] = True
+    own = _stacked(parts, keep, index, span)
     if not span.whole:
-        return fine
-    shown = keep.copy()
-    shown[list(picked)] = True
-    return _in_order([fine, _remainders(index, parts, chosen, shown, snapshot)])
+        # A mean that also speaks for frames outside would leak them.
+        return own
+    keep[taken] = True
+    return _in_order([own, _remainders(index, parts, chosen, keep, bound - len(own))])
 
 
-def _stacked(parts: list[Partition], keep: np.ndarray, snapshot: Snapshot, span: Span) -> Representatives:
+def _stacked(parts: list[Partition], keep: np.ndarray, index: LayerIndex, span: Span) -> Representatives:
+    if not parts:
+        return _nothing(index)
     frames = np.concatenate([part.frames for part in parts], 1)
     if not span.whole:
         # A mean that also speaks for frames outside would leak them.
@@ -252,31 +260,36 @@ def _stacked(parts: list[Partition], keep: np.ndarray, snapshot: Snapshot, span:
 
 
 def _remainders(
-    index: LayerIndex, parts: list[Partition], chosen: list[int], shown: np.ndarray, snapshot: Snapshot
+    index: LayerIndex, parts: list[Partition], chosen: Ints, shown: np.ndarray, bound: int
 ) -> Representatives:
-    """One mean per visual cluster of all its tokens that neither are retrieved nor stand for themselves."""
-    held = np.array([part is not None for part in index.partitions])
+    """Means of all tokens that neither are retrieved nor stand for themselves: one per visual cluster, and
+    neighbours in time merged into at most `bound` groups of equal length."""
     counts = index.counts.clone()
     keys, values = index.keys * counts[:, None], index.values * counts[:, None]
-    start = 0
-    for place, part in zip([v for v in chosen if held[v]], parts, strict=True):
-        rows = torch.from_numpy(np.flatnonzero(shown[start : start + len(part.clusters)]))
-        start += len(part.clusters)
-        number = part.counts[rows]
-        keys[place] -= (part.keys[rows] * number[:, None]).sum(0)
-        values[place] -= (part.values[rows] * number[:, None]).sum(0)
-        counts[place] -= number.sum()
-    rest = counts > 0
-    places = np.flatnonzero(rest.numpy())
-    middles = [part.middle for v in places if (part := index.partitions[v]) is not None]
-    axes = snapshot.token_place.shape[0]
-    number = counts[rest]
+    if parts:
+        rows = torch.from_numpy(np.flatnonzero(shown))
+        home = torch.from_numpy(np.repeat(chosen, [len(part.clusters) for part in parts]))[rows]
+        number = torch.cat([part.counts for part in parts])[rows]
+        keys.index_add_(0, home, torch.cat([part.keys for part in parts])[rows] * -number[:, None])
+        values.index_add_(0, home, torch.cat([part.values for part in parts])[rows] * -number[:, None])
+        counts.index_add_(0, home, -number)
+    rest = np.flatnonzero(counts.numpy() > 0)
+    rest = rest[np.argsort(index.frames[1][rest], kind="stable")]
+    if not len(rest) or not bound:
+        return _nothing(index)
+    groups = min(bound, len(rest))
+    group, these = np.arange(len(rest)) * groups // len(rest), torch.from_numpy(rest)
+    number, where = counts[these], torch.from_numpy(group)
+    total = torch.zeros(groups, dtype=torch.long).index_add_(0, where, number)
+    merged = [keys.new_zeros(groups, keys.shape[1]).index_add_(0, where, x[these]) for x in (keys, values)]
+    stood = np.stack([index.frames[1], *index.places])[:, rest] * number.numpy()
+    middle = np.rint(np.add.reduceat(stood, np.searchsorted(group, np.arange(groups)), 1) / total.numpy())
     return Representatives(
-        keys=keys[rest] / number[:, None],
-        values=values[rest] / number[:, None],
-        counts=number,
-        frames=np.array([frame for frame, _ in middles], dtype=np.int64),
-        places=np.stack([place for _, place in middles], 1) if middles else np.zeros((axes, 0), np.int64),
+        keys=merged[0] / total[:, None],
+        values=merged[1] / total[:, None],
+        counts=total,
+        frames=middle[0].astype(np.int64),
+        places=middle[1:].astype(np.int64),
     )
 
 
@@ -293,15 +306,9 @@ def _in_order(several: list[Representatives]) -> Representatives:
     )
 
 
-def _nothing(snapshot: Snapshot, width: int, dtype: torch.dtype) -> Representatives:
-    none = torch.zeros(0, width, dtype=dtype)
-    return Representatives(
-        none,
-        none,
-        torch.zeros(0, dtype=torch.long),
-        np.zeros(0, np.int64),
-        np.zeros((snapshot.token_place.shape[0], 0), np.int64),
-    )
+def _nothing(index: LayerIndex) -> Representatives:
+    none = index.keys[:0]
+    return Representatives(none, none, index.counts[:0], np.zeros(0, np.int64), index.places[:, :0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lookout.memory.folder import MANIFEST, META, MemoryFolder
+from lookout.memory.folder import MANIFEST, META, MemoryFolder, lock
 from lookout.memory.types import HistoryError
 
 
@@ -77,9 +77,7 @@ def remove(
     removed = erased = 0
     for entry in entries(root, camera):
         if since_s is None and until_s is None:
-            with MemoryFolder.open(entry.path, verify=False):
-                pass  # raises where another process owns it
-            shutil.rmtree(entry.path)
+            _delete(Path(root), entry.path)
             removed += 1
             continue
         began = int(entry.about.get("began_us", 0))
@@ -88,6 +86,18 @@ def remove(
         with MemoryFolder.open(entry.path) as held:
             erased += held.forget(begin, end)
     return removed, erased
+
+
+def _delete(root: Path, path: Path) -> None:
+    """Delete one memory, and its camera's folder with the last one: its name tells of the camera too.
+
+    Raises:
+        HistoryError: another process is writing to it.
+    """
+    with lock(path):
+        shutil.rmtree(path)
+    if root in path.parent.parents and not any(path.parent.iterdir()):
+        path.parent.rmdir()
 
 
 def trim(
@@ -109,7 +119,7 @@ def trim(
     for entry in entries(root) if max_age_s is not None else []:
         left_s = (max_age_s or 0.0) - (now - entry.written_s)
         if left_s <= 0:
-            shutil.rmtree(entry.path)
+            _delete(Path(root), entry.path)
             continue
         with MemoryFolder.open(entry.path) as held:
             times = held.memory.table.times_us.all
@@ -122,9 +132,7 @@ def trim(
     for entry in rest:
         if max_bytes is None or total <= max_bytes:
             break
-        with MemoryFolder.open(entry.path, verify=False):
-            pass
-        shutil.rmtree(entry.path)
+        _delete(Path(root), entry.path)
         total -= entry.bytes
     return before - total
 

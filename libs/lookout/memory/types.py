@@ -93,13 +93,13 @@ class MemorySettings:
     window: int = 5
     construct: int = 64
     cluster_tokens: int = 128
-    visual_frames: int = 64
-    visual_cap: int = 256
+    visual_frames: int = 16
+    visual_cap: int = 32
     smallest: int = 32
-    smallest_visual: int = 8
+    smallest_visual: int = 4
     strict: float = 1.0
     loose: float = 1.5
-    visual_limit: float = 4.0
+    visual_limit: float = 2.0
     transition: float = 128.0
     rule: ThresholdRule = ThresholdRule.WORDS
     split: SplitMode = SplitMode.DEFERRED

@@ -53,31 +53,32 @@ class VisualLevel:
         Returns:
             The grown level, and the cluster of each frame, int64 [frames].
         """
-        sums, counts = list(self.sums.unbind(0)), self.counts.tolist()
+        x, used = unit(embeddings), len(self.counts)
+        sums = torch.cat([self.sums, torch.zeros_like(x)])
+        counts = torch.cat([self.counts, self.counts.new_zeros(len(x))])
         own = []
-        for x in unit(embeddings):
-            place = self._place(x, sums, counts, settings)
-            if place == len(counts):
-                sums.append(torch.zeros_like(x))
-                counts.append(0)
+        for one in x:
+            place = self._place(one, sums[:used], counts[:used], settings)
+            if place == used:
+                used += 1
                 count.visual_opened += 1
-            sums[place] = sums[place] + x
+            sums[place] += one
             counts[place] += 1
             own.append(place)
-        return VisualLevel(torch.stack(sums), torch.tensor(counts), self.scale), np.array(own, dtype=np.int64)
+        grown = VisualLevel(sums[:used].clone(), counts[:used].clone(), self.scale)
+        return grown, np.array(own, dtype=np.int64)
 
     def _place(
-        self, x: torch.Tensor, sums: list[torch.Tensor], counts: list[int], settings: MemorySettings
+        self, x: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor, settings: MemorySettings
     ) -> int:
         """The cluster that x joins; their number where it opens a new one."""
-        free = [i for i, held in enumerate(counts) if held < settings.visual_cap]
-        if not free:
+        closed = counts >= settings.visual_cap
+        if bool(closed.all()):
             return len(counts)
-        near = unit(torch.stack([sums[i] for i in free])) @ x
-        place = free[int(near.argmax())]
-        total, held = sums[place] + x, counts[place] + 1
+        place = int((unit(sums) @ x).masked_fill(closed, -torch.inf).argmax())
+        total, held = sums[place] + x, int(counts[place]) + 1
         variance = 1 - float(total @ total) / held**2
         wide = variance > settings.visual_limit * max(self.scale, 1e-6) and held > settings.smallest_visual
         # Few frames a cluster on average would make the first stage as long as the second.
-        room = len(counts) < settings.smallest_visual + sum(counts) // settings.smallest_visual
+        room = len(counts) < settings.smallest_visual + int(counts.sum()) // settings.smallest_visual
         return len(counts) if wide and room else place

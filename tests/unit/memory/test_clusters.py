@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookout.memory import CameraMemory, HistoryError, Keep, SplitMode, ThresholdRule
+from lookout.memory import CameraMemory, HistoryError, Keep, LayerIndex, SplitMode, ThresholdRule
 from lookout.memory.clusters import NOBODY
 from tests.unit.memory.records import SHAPE, SMALL, block, memory, play, scene_of, state
 
@@ -19,6 +19,7 @@ def check(one: CameraMemory) -> None:
     open_tokens = np.concatenate([np.arange(b.first_token, b.first_token + b.block.rows) for b in one.open])
     held = np.searchsorted(one.table.token_frame.all, one.held_from)
     for layer in range(SHAPE.layers):
+        check_index(one.layers[layer])
         clusters = one.clusters(layer)
         tokens = np.concatenate([open_tokens, *(c.slab.tokens for c in clusters)])
         assert np.array_equal(np.sort(tokens), np.arange(held, one.table.tokens))
@@ -37,6 +38,26 @@ def check(one: CameraMemory) -> None:
             assert np.array_equal(cluster.place, places.sum(1))
         owned = {c.owner for c in clusters} - {NOBODY}
         assert owned <= {c.id for c in clusters if c.marked}
+
+
+def check_index(index: LayerIndex) -> None:
+    """What was kept row by row is what all partitions give at once, and is theirs."""
+    nothing = LayerIndex.empty(SHAPE.width, SHAPE.axes, torch.float32)
+    whole = nothing.changed(dict(enumerate(index.partitions)))
+    for name in ("keys", "values", "counts"):
+        assert torch.equal(getattr(index, name), getattr(whole, name))
+    assert np.array_equal(index.frames, whole.frames)
+    assert np.array_equal(index.places, whole.places)
+    for place, part in enumerate(index.partitions):
+        clusters = () if part is None else part.clusters
+        assert int(index.counts[place]) == sum(c.count for c in clusters)
+        if clusters:
+            total = torch.stack([c.key for c in clusters]).sum(0)
+            assert torch.allclose(index.keys[place] * index.counts[place], total, atol=1e-4)
+            assert (index.frames[0, place], index.frames[2, place]) == (
+                min(c.first for c in clusters),
+                max(c.last for c in clusters),
+            )
 
 
 @settings(max_examples=12, deadline=None)

@@ -117,9 +117,12 @@ def test_a_time_range_and_then_a_camera_are_removed(clip: Path, tmp_path: Path) 
     held = MemoryFolder.open(entries(tmp_path)[0].path, owner=False).memory
     assert held.covered_from_us is not None
     assert held.covered_from_us >= (SECONDS - 2 - 15.5) * 1e6
-    assert trim(tmp_path, max_bytes=1) == before - freed
+    damaged = next(entries(tmp_path)[0].path.glob("index-*.bin"))
+    damaged.write_bytes(b"")  # what is damaged can still be removed
+    assert trim(tmp_path, max_bytes=1) > 0
     with pytest.raises(HistoryError, match="holds no memory"):
         entries(tmp_path)
+    assert list(tmp_path.iterdir()) == []  # the camera's name is gone too
 
 
 def test_what_is_missing_is_said() -> None:

@@ -124,8 +124,8 @@ def ask(
     allowed = Span.of_times(snapshot.times_us, since_us, until_us)
     if not allowed.whole and not allowed.holds(_held_frames(snapshot)).any():
         raise HistoryError(
-            f"nothing is remembered between {since_us} and {until_us} us: the memory covers "
-            f"{snapshot.covered_from_us} to {int(snapshot.times_us[-1])} us"
+            f"nothing is remembered between {_seconds(since_us)} and {_seconds(until_us)} of the stream: the "
+            f"memory covers {_seconds(snapshot.covered_from_us)} to {_seconds(int(snapshot.times_us[-1]))}"
         )
     layout = ask_layout(snapshot, settings.span, allowed)
     if layout.question + len(ids) + describe > model.limit:
@@ -142,7 +142,8 @@ def ask(
         )
         if reader is not None:
             reading = reader(traces)
-        state = AskPass(model, snapshot, layout, reading, traces, predictor, gathered, observer=observer)
+        room = len(ids) + describe
+        state = AskPass(model, snapshot, layout, reading, traces, room, predictor, gathered, observer)
         last = run_pass(model, state, ids, layout.question)
         rows = model.head.weight.index_select(0, engine._answer_rows)
         pair = torch.nn.functional.linear(last, rows).cpu()
@@ -201,17 +202,24 @@ def _write(  # noqa: PLR0917
         position += 1
 
 
+def _seconds(time_us: int | None) -> str:
+    return "any time" if time_us is None else f"{time_us / 1e6:g} s"
+
+
 def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
-    total = sum(state.weight_of_frame.values()) or 1.0
-    best = sorted(state.weight_of_frame.items(), key=lambda item: (-item[1], item[0]))[:EVIDENCE]
+    total = float(state.weight_of_frame.sum()) or 1.0
+    weights = state.weight_of_frame[:-1].cpu()
+    best = torch.sort(weights, descending=True, stable=True).indices[:EVIDENCE].tolist()
     return tuple(
-        Evidence(int(snapshot.times_us[frame]), round(weight / total, 4)) for frame, weight in sorted(best)
+        Evidence(int(snapshot.times_us[frame]), round(float(weights[frame]) / total, 4))
+        for frame in sorted(best)
+        if float(weights[frame]) > 0
     )
 
 
 def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskCost:
     traces, layers = state.traces, len(model.layers)
-    seen = sum(held.keys.shape[1] for held in state.states if held is not None)
+    seen = sum(held.size for held in state.states if held is not None)
     moved = [trace.transfer for trace in traces]
     scored = sum(trace.scored for trace in traces)
     computed = flops.products(layers * rows, model.linear) + flops.attention(

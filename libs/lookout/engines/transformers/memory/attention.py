@@ -18,7 +18,6 @@ from lookout.engines.transformers.memory.reading import (
     Reader,
 )
 from lookout.engines.transformers.model import LanguageModel
-from lookout.engines.types import EngineError
 from lookout.memory import (
     Predictor,
     Snapshot,
@@ -28,41 +27,67 @@ from lookout.memory.types import Ints
 from lookout.windows.rotary import Angles, Rotary
 
 
+class AngleTable:
+    """Rotation angles of the positions below `count`, computed once: layers only look them up."""
+
+    def __init__(self, model: LanguageModel, count: int) -> None:
+        self._axis = model.rotary.axis
+        self._cos, self._sin = angles_of(model, np.arange(count, dtype=np.int64)[None])
+
+    def of(self, positions: Ints) -> Angles:
+        """Angles [n, head_dim / 2] of positions int64 [axes, n]; equal to computing them."""
+        rows = torch.from_numpy(np.ascontiguousarray(positions)).to(self._cos.device)
+        if len(rows) == 1:
+            return self._cos[rows[0]], self._sin[rows[0]]
+        own = rows[self._axis].T
+        return self._cos.gather(0, own), self._sin.gather(0, own)
+
+
 @dataclass(slots=True, eq=False)
 class _LayerState:
-    """What a layer keeps for the rows to come: the placed context, and the question's own K and V."""
+    """What a layer keeps for the rows to come: placed K and V [kv_heads, room, d], of which `size` rows are
+    filled; the bias of the memory's rows; and the frame of each row before the question (that of the prefix
+    and of representatives is one behind the last)."""
 
     keys: torch.Tensor
     values: torch.Tensor
     bias: torch.Tensor | None
-    frames: torch.Tensor | None
-    own: int = 0
+    frames: torch.Tensor
+    size: int
+
+    def append(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Add rows at the end."""
+        stop = self.size + keys.shape[1]
+        self.keys[:, self.size : stop], self.values[:, self.size : stop] = keys, values
+        self.size = stop
 
 
 @dataclass(slots=True, eq=False)
 class AskPass:
-    """The cache object the layers see: one question over prefix, memory and window."""
+    """The cache object the layers see: one question over prefix, memory and window. `room` is how many rows
+    the question and its answer may have."""
 
     model: LanguageModel
     snapshot: Snapshot
     layout: AskLayout
     reader: Reader
     traces: Sequence[LayerTrace]
+    room: int
     predictor: Predictor = Predictor.NONE
     gathered: bool = True
-    angles: Angles | None = None
-    states: list[_LayerState | None] = field(default_factory=list)
-    weight_of_frame: dict[int, float] = field(default_factory=dict)
     observer: Observer | None = None
-    fixed: tuple[Angles, Angles] | None = None
+    angles: Angles | None = None
+    states: list[_LayerState | None] = field(init=False)
+    table: AngleTable = field(init=False)
+    fixed: tuple[Angles, Angles] = field(init=False)
+    weight_of_frame: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.states = [None] * len(self.model.layers)
         layout, model = self.layout, self.model
-        self.fixed = (
-            angles_of(model, layout.prefix_positions),
-            angles_of(model, layout.window_positions),
-        )
+        self.states = [None] * len(model.layers)
+        self.table = AngleTable(model, layout.question + 1)
+        self.fixed = (self.table.of(layout.prefix_positions), self.table.of(layout.window_positions))
+        self.weight_of_frame = torch.zeros(len(self.snapshot.times_us) + 1, device=model.device)
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -83,43 +108,40 @@ class AskPass:
         if self.predictor is Predictor.QUERY and layer + 1 < len(self.states):
             self.reader.foresee(layer + 1, mean)
         memory = self.reader.read(layer, mean)
-        keys, values, frames, bias = self._fixed(layer)
+        prefix = self.snapshot.prefix
+        before = prefix.keys.shape[2] + len(self.layout.window_rows)
+        rows = before + (0 if memory is None else memory.keys.shape[1])
+        last = len(self.snapshot.times_us)
+        frames = [np.full(prefix.keys.shape[2], last, np.int64), self.layout.window_frames]
+        size = (self.model.kv_heads, rows + self.room, self.model.head_dim)
+        keys, values = (torch.empty(size, dtype=query.dtype, device=query.device) for _ in range(2))
+        state = _LayerState(keys, values, None, torch.zeros(0), 0)
+        self._place_fixed(state, layer)
         if memory is not None:
             positions = self.layout.slots.positions(memory.frames, memory.places)
-            keys.append(Rotary.rotate(memory.keys, angles_of(self.model, positions)))
-            values.append(memory.values)
-            frames.append(memory.frames)
+            state.append(Rotary.rotate(memory.keys, self.table.of(positions)), memory.values)
+            token = np.arange(len(memory.frames)) < memory.tokens
+            frames.append(np.where(token, memory.frames, last))
             if memory.weights is not None:
-                rest = sum(part.shape[1] for part in keys[:-1])
-                bias = torch.cat([memory.weights.new_zeros(rest), memory.weights])
-        state = _LayerState(
-            torch.cat(keys, 1),
-            torch.cat(values, 1),
-            bias,
-            torch.from_numpy(np.concatenate(frames)),
-        )
+                state.bias = torch.cat([memory.weights.new_zeros(before), memory.weights])
+        state.frames = torch.from_numpy(np.concatenate(frames)).to(query.device)
         self.states[layer] = state
         return state
 
-    def _fixed(
-        self, layer: int
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[Ints], torch.Tensor | None]:
+    def _place_fixed(self, state: _LayerState, layer: int) -> None:
         """Prefix and window of a layer, rotated to their places."""
-        if self.fixed is None:
-            raise EngineError("the pass has no layout")
         device, snapshot, layout = self.model.device, self.snapshot, self.layout
-        rows = torch.from_numpy(layout.window_rows).to(device)
+        prefix = snapshot.prefix
+        state.append(
+            Rotary.rotate(prefix.keys[layer].to(device), self.fixed[0]), prefix.values[layer].to(device)
+        )
         window = [torch.cat([one.block.keys[layer] for one in snapshot.window], 1)]
         window.append(torch.cat([one.block.values[layer] for one in snapshot.window], 1))
-        key, value = (part.to(device).index_select(1, rows) for part in window)
-        prefix = snapshot.prefix
-        keys = [
-            Rotary.rotate(prefix.keys[layer].to(device), self.fixed[0]),
-            Rotary.rotate(key, self.fixed[1]),
-        ]
-        values = [prefix.values[layer].to(device), value]
-        frames = [np.full(prefix.keys.shape[2], -1, dtype=np.int64), layout.window_frames]
-        return keys, values, frames, None
+        if len(layout.window_rows) < window[0].shape[1]:
+            rows = torch.from_numpy(layout.window_rows)
+            window = [part.index_select(1, rows) for part in window]
+        key, value = (part.to(device) for part in window)
+        state.append(Rotary.rotate(key, self.fixed[1]), value)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,48 +152,39 @@ class AskHandle(Handle):
         """Outputs [rows, heads, d] of un-rotated queries [heads, rows, d]."""
         owner: Any = self.owner
         trace: LayerTrace = owner.traces[self.layer]
+        first = owner.states[self.layer] is None
         state: _LayerState = owner.place(self.layer, query)
         begun = clock()
         turned = Rotary.rotate(query, owner.angles)
-        own = Rotary.rotate(self.key, owner.angles)
-        rows, before = query.shape[1], state.own
-        keys = torch.cat([state.keys, own], 1)
-        values = torch.cat([state.values, value[0]], 1)
-        bias = causal_bias(keys.shape[1], rows, state.bias, keys.dtype, keys.device)
+        cut = state.size
+        # Later rows of the same answer see these.
+        state.append(Rotary.rotate(self.key, owner.angles), value[0])
+        keys, values = state.keys[:, : state.size], state.values[:, : state.size]
+        bias = causal_bias(state.size, query.shape[1], state.bias, keys.dtype, keys.device)
         if owner.gathered:
             out = sdpa(turned, keys, values, bias, scaling)
         else:
-            cut = state.keys.shape[1]
             parts = [
-                partial(turned, state.keys, state.values, scaling, state.bias),
-                partial(turned, own, value[0], scaling, bias[:, cut:]),
+                partial(turned, keys[:, part], values[:, part], scaling, bias[:, part])
+                for part in (slice(0, cut), slice(cut, state.size))
             ]
             out = merged(parts).transpose(0, 1)
-        if before == 0 and owner.observer is not None:
+        if first and owner.observer is not None:
             owner.observer(self.layer, turned, keys, bias, scaling)
-        if before == 0:
+        if first:
             self._weigh(turned[:, -1:], keys, bias[-1:], scaling, state)
-        # Later rows of the same answer see these.
-        state.keys, state.values, state.own = keys, values, before + rows
-        if state.bias is not None:
-            state.bias = torch.cat([state.bias, state.bias.new_zeros(rows)])
         trace.attend_s += clock() - begun
         return out
 
     def _weigh(
         self, query: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor, scaling: float, state: _LayerState
     ) -> None:
-        """Add up what the question's last row looks at, by frame."""
-        if state.frames is None:
-            return
+        """Add up what the question's last row looks at, by frame. Representatives name no frame."""
         owner: Any = self.owner
         heads, groups = query.shape[0], query.shape[0] // keys.shape[0]
         score = torch.matmul(query.view(keys.shape[0], groups, -1), keys.transpose(1, 2)) * scaling + bias
-        weight = score.float().softmax(-1).sum((0, 1))[: len(state.frames)].cpu() / heads
-        low = max(0, int(state.frames.max()) + 1)
-        total = torch.zeros(low + 1).index_add_(0, state.frames.clamp(min=-1) % (low + 1), weight)
-        for frame in torch.nonzero(total[:low])[:, 0].tolist():
-            owner.weight_of_frame[frame] = owner.weight_of_frame.get(frame, 0.0) + float(total[frame])
+        weight = score.float().softmax(-1).sum((0, 1))[: len(state.frames)] / heads
+        owner.weight_of_frame.index_add_(0, state.frames, weight)
 
 
 def causal_bias(

@@ -29,14 +29,15 @@ from lookout.memory.types import Ints
 class LayerContext:
     """Memory rows of one layer: `keys` and `values` [kv_heads, n, d] (keys un-rotated), where they stand
     (`frames` int64 [n], `places` int64 [axes, n]), and `weights` [n], the log of how many tokens a row
-    stands for, or None where each is one token. `parts` are the sizes of contiguous slabs among the rows."""
+    stands for, or None where each counts once. The first `tokens` rows are tokens, the others stand for
+    several."""
 
     keys: torch.Tensor
     values: torch.Tensor
     frames: Ints
     places: Ints
+    tokens: int
     weights: torch.Tensor | None = None
-    parts: tuple[int, ...] = ()
 
 
 Observer = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor, float], None]
@@ -141,33 +142,27 @@ def context_of(  # noqa: PLR0917
     stands = found.representatives
     if not data and not len(stands):
         return None
-    axes = snapshot.token_place.shape[0]
-    tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
-    frames, places = snapshot.lookup(tokens)
-    rows = torch.cat(list(data)) if data else None
-    parts = tuple(cluster.count for cluster in found.clusters)
-    if rows is not None and not span.whole:
-        inside = np.flatnonzero(span.holds(frames))
-        rows, frames, places = (
-            rows[torch.from_numpy(inside).to(rows.device)],
-            frames[inside],
-            places[:, inside],
-        )
-        parts = (len(inside),)
     heads, size = snapshot.prefix.keys.shape[1], snapshot.prefix.keys.shape[3]
     dtype = snapshot.prefix.keys.dtype
-    shaped = [x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values)]
-    if rows is not None:
-        shaped = [torch.cat([rows[:, half], shaped[half]]) for half in (0, 1)]
-    weights = None
-    if len(stands) and weighted:
-        weights = torch.zeros(shaped[0].shape[0], dtype=dtype, device=device)
-        weights[len(tokens) if span.whole else len(frames) :] = stands.counts.to(device).log().to(dtype)
+    tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
+    frames, places = snapshot.lookup(tokens)
+    rows = torch.cat(list(data)) if data else torch.zeros(0, 2, heads, size, dtype=dtype, device=device)
+    if not span.whole:
+        inside = np.flatnonzero(span.holds(frames))
+        rows = rows[torch.from_numpy(inside).to(rows.device)]
+        frames, places = frames[inside], places[:, inside]
+    keys, values, weights = rows[:, 0], rows[:, 1], None
+    if len(stands):
+        means = [x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values)]
+        keys, values = torch.cat([keys, means[0]]), torch.cat([values, means[1]])
+        if weighted:
+            weights = torch.zeros(len(keys), dtype=dtype, device=device)
+            weights[len(frames) :] = stands.counts.to(device).log().to(dtype)
     return LayerContext(
-        keys=shaped[0].transpose(0, 1),
-        values=shaped[1].transpose(0, 1),
+        keys=keys.transpose(0, 1),
+        values=values.transpose(0, 1),
         frames=np.concatenate([frames, stands.frames]),
-        places=np.concatenate([places.reshape(axes, -1), stands.places], 1),
+        places=np.concatenate([places, stands.places], 1),
+        tokens=len(frames),
         weights=weights,
-        parts=parts,
     )

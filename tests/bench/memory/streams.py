@@ -7,7 +7,7 @@ every two seconds, as in the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,19 +34,17 @@ SHARES = (0.08, 0.04, 0.05, 0.03, 0.03)
 
 @dataclass(frozen=True)
 class Spec:
-    """A stream: its kind of scene, seed and hours; `cut` minutes after which the scene changes (0: never);
-    `first` is the number of its first episode, for parts of a longer stream."""
+    """A stream: its kind of scene, seed and hours; `cut` minutes after which the scene changes (0: never)."""
 
     kind: str
     seed: int
     hours: float
     cut: int = 0
-    first: int = 0
 
     @property
     def name(self) -> str:
         cuts = f"-cut{self.cut}" if self.cut else ""
-        return f"{self.kind}-{self.seed}-{self.hours:g}h{cuts}" + (f"-from{self.first}" if self.first else "")
+        return f"{self.kind}-{self.seed}-{self.hours:g}h{cuts}"
 
     @property
     def episodes(self) -> int:
@@ -113,7 +111,7 @@ def episodes(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Per episode pixels uint8 [frames, 112, 112, 3] and truth bool [frames, questions]."""
     times = torch.arange(PER_EPISODE) * STEP_S
     backs: dict[str, torch.Tensor] = {}
-    for episode in range(spec.first, spec.first + spec.episodes):
+    for episode in range(spec.episodes):
         told, _ = script(spec, episode)
         scene = cameras.scripted(told)
         # The same room hour after hour; noise and the clock go on.
@@ -122,6 +120,12 @@ def episodes(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         noisy = replace(scene, seed=spec.seed * 7919 + episode)
         drawn = drawing.render(noisy, times, 112, backdrop=back)[0]
         yield drawn.mul(255).add(0.5).byte().numpy(), truth_of(scene, times)
+
+
+QUALITY = [Spec(tuple(KINDS)[i % 3], i + 1, 1.0) for i in range(4)] + [Spec("room", 20, 1.0, 10)]
+"""What is reported."""
+TUNING = [Spec(tuple(KINDS)[i % 3], 101 + i, 1.0, 10 if i == 5 else 0) for i in range(6)]
+"""What settings were chosen on; used again only to make long histories, for times."""
 
 
 @dataclass
@@ -196,25 +200,23 @@ def play(spec: Spec, tower: Tower, engine: TransformersEngine, folder: Path) -> 
     return out
 
 
-def play_long(spec: Spec, tower: Tower, engine: TransformersEngine, folder: Path) -> Played:
-    """A stream of many hours, played hour by hour (each begins with a key window), so that a run that ends
-    goes on with the next hour."""
-    hours = [
-        play(replace(spec, hours=1.0, first=hour * 3600 // SECONDS), tower, engine, folder)
-        for hour in range(round(spec.hours))
-    ]
-    blocks = [
-        replace(
-            block,
-            stream=f"{spec.name}/0",
-            index=block.index + hour * len(one.blocks),
-            times_us=block.times_us + hour * round(one.frames * STEP_S * 1e6),
-        )
-        for hour, one in enumerate(hours)
-        for block in one.blocks
-    ]
+def joined(hours: Sequence[Played], name: str) -> Played:
+    """One stream of several that were played apart, one after the other: a camera that is turned to another
+    scene every hour. Each part begins with a key window, as after a cut."""
+    blocks, first_us, first = [], 0, 0
+    for one in hours:
+        blocks += [
+            replace(
+                block,
+                stream=f"{name}/0",
+                index=block.index + first,
+                times_us=block.times_us + first_us,
+            )
+            for block in one.blocks
+        ]
+        first, first_us = first + len(one.blocks), first_us + round(one.frames * STEP_S * 1e6)
     return Played(
-        spec,
+        replace(hours[0].spec, hours=float(len(hours))),
         blocks,
         hours[0].prefix,
         torch.cat([one.tokens for one in hours]),

@@ -14,37 +14,47 @@ from lookout.memory import BornBlock, CameraMemory, Transfer
 
 @dataclass
 class Flat:
-    """The visible history in order of time: per layer keys and values [kv_heads, tokens, d] (un-rotated), and
-    the frame and place of every token."""
+    """The visible history in order of time: per layer keys and values [tokens, width] (un-rotated; a row is
+    contiguous, so that scoring is one product of a matrix and a vector), and each token's frame and place."""
 
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
     frames: np.ndarray
     places: np.ndarray
-    count: int = 0
+    heads: int
 
     @classmethod
     def of(cls, blocks: Sequence[BornBlock]) -> Flat:
-        layers = blocks[0].keys.shape[0]
+        layers, heads = blocks[0].keys.shape[:2]
         first = np.cumsum([0, *(block.frames for block in blocks)])
         frames = np.concatenate([b.frame + start for b, start in zip(blocks, first[:-1], strict=True)])
-        keys = [torch.cat([b.keys[layer] for b in blocks], 1) for layer in range(layers)]
-        values = [torch.cat([b.values[layer] for b in blocks], 1) for layer in range(layers)]
-        return cls(keys, values, frames, np.concatenate([b.places for b in blocks], 1), len(frames))
+
+        def rows(name: str, layer: int) -> torch.Tensor:
+            return torch.cat([getattr(b, name)[layer].transpose(0, 1).flatten(1) for b in blocks])
+
+        keys, values = ([rows(name, layer) for layer in range(layers)] for name in ("keys", "values"))
+        return cls(keys, values, frames, np.concatenate([b.places for b in blocks], 1), heads)
+
+    @property
+    def count(self) -> int:
+        return len(self.frames)
 
     def until(self, tokens: int) -> Flat:
         """The first tokens only; shares memory."""
         return Flat(
-            [k[:, :tokens] for k in self.keys],
-            [v[:, :tokens] for v in self.values],
+            [k[:tokens] for k in self.keys],
+            [v[:tokens] for v in self.values],
             self.frames[:tokens],
             self.places[:, :tokens],
-            tokens,
+            self.heads,
         )
 
-    @property
-    def width(self) -> int:
-        return self.keys[0].shape[0] * self.keys[0].shape[2]
+    def rows(self, layer: int, chosen: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [kv_heads, n, d] of some tokens."""
+        index = torch.from_numpy(chosen)
+        told = (x.index_select(0, index) for x in (self.keys[layer], self.values[layer]))
+        keys, values = (x.view(len(chosen), self.heads, -1).transpose(0, 1) for x in told)
+        return keys, values
 
 
 Choice = Callable[[int, torch.Tensor], np.ndarray]
@@ -70,13 +80,12 @@ class FlatReader:
         self.read_tokens.append(rows)
         if not len(rows):
             return None
-        index = torch.from_numpy(rows)
-        keys, values = self.flat.keys[layer][:, index], self.flat.values[layer][:, index]
+        keys, values = self.flat.rows(layer, rows)
         trace.retrieve_s, trace.move_s, trace.tokens = chosen - begun, clock() - chosen, len(rows)
         size = 2 * keys.numel() * keys.element_size()
         copies = 1 + int((np.diff(rows) != 1).sum())
         trace.transfer = Transfer(late_bytes=size, late_copies=copies)
-        return LayerContext(keys, values, self.flat.frames[rows], self.flat.places[:, rows])
+        return LayerContext(keys, values, self.flat.frames[rows], self.flat.places[:, rows], len(rows))
 
 
 def top(scores: torch.Tensor, budget: int) -> np.ndarray:
@@ -113,8 +122,7 @@ def random_frames(flat: Flat, frames: int, budget: int, seed: int) -> Choice:
 
 
 def _scores(flat: Flat, layer: int, query: torch.Tensor) -> torch.Tensor:
-    heads, _, size = flat.keys[layer].shape
-    return torch.einsum("hnd,hd->n", flat.keys[layer], query.view(heads, size).to(flat.keys[layer].dtype))
+    return flat.keys[layer] @ query.to(flat.keys[layer].dtype)
 
 
 def token_level(flat: Flat, budget: int) -> Choice:
@@ -129,8 +137,7 @@ def frame_level(flat: Flat, frames: int, budget: int) -> Choice:
     where = torch.from_numpy(flat.frames)
     means = []
     for keys in flat.keys:
-        flatkeys = keys.transpose(0, 1).reshape(flat.count, -1)
-        total = torch.zeros(number, flatkeys.shape[1]).index_add_(0, where, flatkeys)
+        total = torch.zeros(number, keys.shape[1]).index_add_(0, where, keys)
         means.append(total / sizes[:, None])
 
     def choose(layer: int, query: torch.Tensor) -> np.ndarray:
@@ -159,12 +166,10 @@ def compressed(flat: Flat, proxy: Sequence[torch.Tensor], budget: int, keep: flo
             for start in range(0, flat.count, step)
         ]
         held.append(np.concatenate(parts))
-    keys = [flat.keys[layer][:, torch.from_numpy(rows)] for layer, rows in enumerate(held)]
+    keys = [flat.keys[layer][torch.from_numpy(rows)] for layer, rows in enumerate(held)]
 
     def choose(layer: int, query: torch.Tensor) -> np.ndarray:
-        heads, _, size = keys[layer].shape
-        scores = torch.einsum("hnd,hd->n", keys[layer], query.view(heads, size))
-        return held[layer][top(scores, budget)]
+        return held[layer][top(keys[layer] @ query, budget)]
 
     return choose
 

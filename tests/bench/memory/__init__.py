@@ -1,0 +1,1 @@
+"""The memory bench; `__main__` says what it measures."""

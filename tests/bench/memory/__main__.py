@@ -1,0 +1,107 @@
+"""Mosaic's figures, side by side with what it has to beat, in one resumable run.
+
+`make bench-memory` or `python -m tests.bench.memory`. Every unit of work (a stream, a length) writes a file
+under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one goes on; `--only`
+picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
+(`lookout.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
+
+Streams are rendered cameras (`streams.py`) at one sample every two seconds, seen by the trained tiny model.
+At equal budget, 64 frames of tokens in every layer, each policy reads an hour of history:
+
+- none: the window alone
+- newest, uniform, random frames: born KV of those frames; recompute: uniform frames computed again
+- token, frame: ReKV's two levels; exact: what attention over everything weighs most
+- agnostic: StreamMem-style, kept whatever is asked; compressed: LiveVLM's scheme
+- visual, semantic: one level of clusters only; random clusters: ours, drawn
+- mosaic: the preset of that name; ours: the default preset
+
+`recall` is the share of the exact top-k that a policy read, `mass` the attention it caught of what the exact
+top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget),
+all means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are
+bootstrap 95 % over streams and questions. `right` is the chance that a question whose answer is yes gets a
+higher p(yes) than one whose answer is no (0.5: chance); weights trained for history come later.
+
+Settings were chosen on the streams `TUNING`, which are not reported. Ten hours are ten of all streams one
+after the other: times only.
+
+The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall": {policy: x}, "evidence":
+{policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from lookout.engines.transformers.memory import Clock
+from tests.bench.memory.budgets import budgets
+from tests.bench.memory.executors import executors
+from tests.bench.memory.quality import quality
+from tests.bench.memory.report import report
+from tests.bench.memory.streams import QUALITY, TUNING
+from tests.bench.memory.timing import lengths
+from tests.bench.memory.world import World
+
+REPEATED = 3
+"""Streams that the smaller units are measured on."""
+
+
+def units() -> dict[str, Callable[[World], dict[str, Any]]]:
+    """Every unit of work by its name."""
+    out: dict[str, Callable[[World], dict[str, Any]]] = {}
+    for spec in QUALITY:
+        out[f"quality {spec.name}"] = lambda world, spec=spec: quality(world, spec)  # type: ignore[misc]
+    for spec in QUALITY[:REPEATED]:
+        out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
+        out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
+    hours = [*QUALITY, *TUNING]
+    for number in range(REPEATED):
+        turned = [*hours[number * 3 :], *hours[: number * 3]][:10]
+        name = f"times by length {number + 1}"
+        out[name] = lambda world, turned=turned, name=name: lengths(world, turned, name)  # type: ignore[misc]
+    return out
+
+
+def main() -> None:
+    """Run what is not done yet, then report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("out/bench-memory"), help="where results are kept")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no unit after so many minutes")
+    parser.add_argument("--only", default="", help="only units whose name begins with this")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    Clock.now = staticmethod(time.thread_time)
+    begun = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    told: dict[str, Any] = {}
+    world: World | None = None
+    for name, run in tqdm(units().items(), desc="units"):
+        path = options.out / f"{name.replace(' ', '-')}.json"
+        wanted = name.startswith(options.only) and time.monotonic() - begun < options.minutes * 60
+        if not path.is_file() and wanted:
+            world = world or World(options.out)
+            result = json.dumps(run(world))
+            path.with_suffix(".part").write_text(result)
+            path.with_suffix(".part").replace(path)
+        if path.is_file():
+            told[name] = json.loads(path.read_text())
+
+    def done(prefix: str) -> list[dict[str, Any]]:
+        return [row for name, row in told.items() if name.startswith(prefix)]
+
+    parts = [done(prefix) for prefix in ("quality", "budgets", "times of executors", "times by length")]
+    line = report(*parts, options.out)
+    print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(units())}", **line}))
+
+
+if __name__ == "__main__":
+    main()

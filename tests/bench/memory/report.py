@@ -1,0 +1,280 @@
+"""What the bench prints and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lookout.memory import LINKS, Predictor
+from tests.bench.memory.budgets import FRAMES
+from tests.bench.memory.streams import STEP_S
+from tests.bench.memory.timing import POINTS
+from tests.bench.plots import Lines, line_chart
+from watchbench.questions import PRODUCT
+
+Interval = tuple[float, float, float]
+METRICS = ("recall", "mass", "evidence", "dp")
+RIVALS = ("token", "frame", "visual", "semantic", "mosaic", "formula", "random clusters", "uniform", "newest")
+WAYS = ("none", "token", "frame", "ours", "ours, no representatives", "ours, 256 representatives",
+        "ours, all representatives", "mosaic")  # fmt: skip
+DRAWN = ("token", "frame", "ours", "ours, all representatives", "mosaic", "none")
+STAGES = ("retrieve_s", "move_s", "attend_s")
+GROWING = ("visual", "clusters", "index_share", "upkeep_share", "kv_bytes", "build_s", "recompute_s")
+BOUNDED = "ours"
+
+
+def interval(values: Sequence[float], seed: int = 0) -> Interval:
+    """Mean and bootstrap 95 % interval."""
+    told = np.array(values, dtype=np.float64)
+    draw = np.random.default_rng(seed)
+    means = told[draw.integers(0, len(told), (2000, len(told)))].mean(1)
+    return float(told.mean()), float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+
+
+def shown(told: Interval, digits: int = 3) -> str:
+    """A mean with its interval."""
+    mean, low, high = (f"{x:.{digits}f}" for x in told)
+    return f"{mean} [{low}, {high}]"
+
+
+def rows_of(units: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All questions of all streams."""
+    return [row for unit in units for row in unit["questions"]]
+
+
+def values(rows: Sequence[dict[str, Any]], policy: str, metric: str) -> list[float] | None:
+    """One policy's metric over questions (evidence: of those with something to find)."""
+    if metric == "dp":
+        return [abs(row["policies"][policy]["p"] - row["p_all"]) for row in rows]
+    rows = [row for row in rows if metric != "evidence" or row["shown"] > 0]
+    told = [row["policies"][policy].get(metric) for row in rows]
+    return None if None in told or not told else [float(x) for x in told]
+
+
+def table(units: Sequence[dict[str, Any]]) -> dict[str, dict[str, Interval]]:
+    """Per policy: recall, mass, evidence and |dp| with intervals."""
+    rows = rows_of(units)
+    out: dict[str, dict[str, Interval]] = {}
+    for policy in rows[0]["policies"]:
+        told = {metric: values(rows, policy, metric) for metric in METRICS}
+        out[policy] = {metric: interval(found) for metric, found in told.items() if found}
+    return out
+
+
+def show(title: str, told: dict[str, dict[str, Interval]]) -> None:
+    """Print a table of policies."""
+    print(f"\n{title}")
+    print(f"{'policy':32}" + "".join(f"{metric:>24}" for metric in METRICS))
+    for name, row in sorted(told.items(), key=lambda item: -item[1].get("evidence", (0,))[0]):
+        print(f"{name:32}" + "".join(f"{shown(row[m]) if m in row else '':>24}" for m in METRICS))
+
+
+def against(units: Sequence[dict[str, Any]]) -> None:
+    """Print ours minus each rival, question by question, with intervals."""
+    print("\nours minus each, question by question (an interval that leaves out 0 is a difference)")
+    rows = rows_of(units)
+    for rival in RIVALS:
+        cells = []
+        for metric in ("recall", "mass", "evidence"):
+            mine, theirs = values(rows, "ours", metric), values(rows, rival, metric)
+            told = [a - b for a, b in zip(mine or [], theirs or [], strict=True)]
+            cells.append(f"{metric} {shown(interval(told)) if told else '-'}")
+        print(f"{rival:32}" + "   ".join(cells))
+
+
+def by_layer(units: Sequence[dict[str, Any]]) -> None:
+    """Print evidence per layer and per question of some policies."""
+    rows = [row for row in rows_of(units) if row["shown"] > 0]
+    print("\nevidence by layer, then by question")
+    for policy in ("ours", "mosaic", "visual", "semantic", "frame", "token", "exact"):
+        layers = np.mean([row["policies"][policy]["layers"] for row in rows], 0)
+        asked = {
+            name: np.mean([r["policies"][policy]["evidence"] for r in rows if r["question"] == name])
+            for name in PRODUCT
+            if any(r["question"] == name for r in rows)
+        }
+        print(
+            f"{policy:12}",
+            " ".join(f"{x:.2f}" for x in layers),
+            {name: round(float(x), 2) for name, x in asked.items()},
+        )
+
+
+def rights(units: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Per policy the chance that a true question gets a higher p(yes) than a false one of the same kind."""
+    out: dict[str, float] = {}
+    rows = rows_of(units)
+    for policy in [*rows[0]["policies"], "everything"]:
+        wins = []
+        for name in PRODUCT:
+            told = [
+                (row["true"], row["p_all"] if policy == "everything" else row["policies"][policy]["p"])
+                for row in rows
+                if row["question"] == name
+            ]
+            yes, no = [p for t, p in told if t], [p for t, p in told if not t]
+            wins += [float(a > b) + 0.5 * float(a == b) for a in yes for b in no]
+        out[policy] = round(float(np.mean(wins)), 3) if wins else float("nan")
+    return out
+
+
+def maintenance(units: Sequence[dict[str, Any]]) -> None:
+    """Print what upkeep did, means over streams."""
+    print("\nmaintenance, means over streams")
+    for name, keys in units[0]["counts"].items():
+        means = {key: round(float(np.mean([u["counts"][name][key] for u in units])), 4) for key in keys}
+        print(f"{name:12}", means)
+    for lazy, eager in (("ours", "eager"), ("mosaic", "mosaic, eager")):
+        print(f"splits of {lazy} against eager: {-fewer_splits(units, lazy, eager):+.1%}")
+
+
+def fewer_splits(units: Sequence[dict[str, Any]], lazy: str, eager: str) -> float:
+    """The share of eager splits that deferring saves."""
+    splits = {name: sum(unit["counts"][name]["splits"] for unit in units) for name in (lazy, eager)}
+    return float(1 - splits[lazy] / max(1, splits[eager]))
+
+
+def prefetching(units: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Print hits, chance and waste of every predictor; returns the hits."""
+    print("\nprefetching: hits, chance, bytes moved for nothing, each with its interval")
+    hits: dict[str, float] = {}
+    for predictor in (Predictor.QUERY, Predictor.PROJECTED, Predictor.RESIDUAL):
+        rows = [unit["prefetch"][predictor.value] for unit in units]
+        print(f"{predictor.value:12}", {key: shown(interval([r[key] for r in rows])) for key in rows[0]})
+        hits[predictor.value] = float(np.mean([row["hits"] for row in rows]))
+    kinds = {key: shown(interval([u["together"][key] for u in units])) for key in units[0]["together"]}
+    print("\nclusters fetched together (Jaccard):", kinds)
+    return hits
+
+
+def mean_of(longs: Sequence[dict[str, Any]], point: str, way: str, key: str = "first_token_s") -> float:
+    """Mean over the long streams."""
+    return float(np.mean([long[point][way][key] for long in longs]))
+
+
+def ratio(longs: Sequence[dict[str, Any]], above: tuple[str, str], below: tuple[str, str]) -> list[float]:
+    """Per long stream the time at one (length, way) by that at another."""
+    return [
+        long[above[0]][above[1]]["first_token_s"] / long[below[0]][below[1]]["first_token_s"]
+        for long in longs
+    ]
+
+
+def lengths_report(longs: Sequence[dict[str, Any]]) -> None:
+    """Print the times by length and, at an hour, by budget, over links and by stage."""
+    print(f"\ntime to the first token (CPU ms), means over {len(longs)} streams, by length")
+    for point in POINTS:
+        row = {way: round(mean_of(longs, point, way) * 1000, 1) for way in WAYS}
+        more = {
+            key: round(float(np.mean([long[point][key] for long in longs])), 4)
+            for key in (
+                "visual",
+                "clusters",
+                "index_share",
+                "upkeep_share",
+                "kv_bytes",
+                "build_s",
+                "recompute_s",
+            )
+        }
+        more["all representatives"] = mean_of(longs, point, "ours, all representatives", "representatives")
+        print(f"{point:5}", row, more)
+    for way in WAYS:
+        print(f"10 h by 10 min, {way}:", [round(x, 2) for x in ratio(longs, ("10h", way), ("10m", way))])
+    for way in WAYS[1:]:
+        print(
+            f"token level by {way}, 1 h:", [round(x, 2) for x in ratio(longs, ("1h", "token"), ("1h", way))]
+        )
+    told = [long["1h"]["by_budget"] for long in longs]
+    for policy in ("ours", "token"):
+        row = {n: round(float(np.mean([t[f"{policy} {n}"] for t in told])) * 1000, 1) for n in FRAMES}
+        print(f"1 h by frame budget, {policy} (ms):", row)
+    print("\nan hour over a link (ms): token level gathered on the host, ours without and with prefetching")
+    for link in LINKS:
+        row = {}
+        for name, way, how in (
+            ("token, row by row", "token", "serial"),
+            ("token, gathered", "token", "gathered"),
+            ("ours", "ours", "serial"),
+            ("ours, gathered", "ours", "gathered"),
+            ("ours, prefetched", "ours, prefetched", "overlapped"),
+        ):
+            told = [long["1h"][way]["links"][link.name][how] for long in longs]
+            row[name] = round(float(np.mean(told)) * 1000, 1)
+        print(f"{link.name:14}", row)
+    shares = {key: mean_of(longs, "1h", "ours", key) / mean_of(longs, "1h", "ours") for key in STAGES}
+    print("\nshares of an answer at an hour:", {key: round(share, 3) for key, share in shares.items()})
+
+
+def budgets_report(told: Sequence[dict[str, Any]]) -> None:
+    """Print recall and evidence by frame budget, over all streams and questions."""
+    print(f"\nby frame budget, {len(told)} streams")
+    for frames in FRAMES:
+        for policy in told[0][str(frames)]:
+            rows = [row for one in told for row in one[str(frames)][policy]]
+            seen = [row for row in rows if row["shown"]]
+            cells = {
+                "recall": shown(interval([row["recall"] for row in rows])),
+                "evidence": shown(interval([row["evidence"] for row in seen])),
+                "of what 64 frames may hold": shown(interval([row["evidence_64"] for row in seen])),
+                "dp": shown(interval([row["dp"] for row in rows])),
+            }
+            print(f"{frames:4} {policy:8}", cells)
+
+
+def executors_report(told: Sequence[dict[str, Any]]) -> None:
+    """Print encoding and attention, means and extremes over streams."""
+    print(f"\nencoding (ms a frame) and attention (ms), {len(told)} streams: mean [least, largest]")
+    for part in told[0]:
+        for name in told[0][part]:
+            found = [one[part][name] * 1000 for one in told]
+            print(f"{name:32} {np.mean(found):.2f} [{min(found):.2f}, {max(found):.2f}]")
+
+
+def plots(longs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Time to the first token by length of history, as SVG."""
+    lines = [
+        Lines(way, [(POINTS[p] * STEP_S / 3600, mean_of(longs, p, way) * 1000) for p in POINTS])
+        for way in DRAWN
+    ]
+    title = "Time to the first token by length of history"
+    (folder / "memory-length.svg").write_text(line_chart(title, "hours of history", "CPU ms", lines))
+
+
+def report(
+    units: Sequence[dict[str, Any]],
+    budgets: Sequence[dict[str, Any]],
+    executors: Sequence[dict[str, Any]],
+    longs: Sequence[dict[str, Any]],
+    folder: Path,
+) -> dict[str, Any]:
+    """Print everything that is there; returns what the last line says."""
+    out: dict[str, Any] = {}
+    if longs:
+        lengths_report(longs)
+        plots(longs, folder)
+        out["ttft_vs_token"] = round(float(np.mean(ratio(longs, ("1h", "token"), ("1h", "ours")))), 2)
+        out["flat_10m_10h"] = round(float(np.mean(ratio(longs, ("10h", BOUNDED), ("10m", BOUNDED)))), 2)
+    if units:
+        show("an hour: all streams", table(units))
+        show("an hour with a scene cut every ten minutes", table([u for u in units if "cut" in u["stream"]]))
+        against(units)
+        by_layer(units)
+        print("\nright:", rights(units))
+        maintenance(units)
+        hits = prefetching(units)
+        every = table(units)
+        for metric in ("recall", "evidence"):
+            out[metric] = {name: round(row[metric][0], 3) for name, row in every.items() if metric in row}
+        out["splits_deferred"] = round(fewer_splits(units, "ours", "eager"), 3)
+        out["prefetch_hits"] = round(max(hits.values()), 3)
+    if budgets:
+        budgets_report(budgets)
+    if executors:
+        executors_report(executors)
+    if longs:
+        out["index_share"] = round(float(np.mean([long["10h"]["index_share"] for long in longs])), 4)
+    return out

@@ -21,8 +21,8 @@ all means over layers; `dp` the mean |difference| of p(yes) to attention over ev
 bootstrap 95 % over streams and questions. `right` is the chance that a question whose answer is yes gets a
 higher p(yes) than one whose answer is no (0.5: chance); weights trained for history come later.
 
-Settings were chosen on the streams `TUNING`, which are not reported. Ten hours are ten of all streams one
-after the other: times only.
+Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported. Ten
+hours are ten of all streams one after the other: times only.
 
 The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall": {policy: x}, "evidence":
 {policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}.
@@ -53,11 +53,13 @@ REPEATED = 3
 """Streams that the smaller units are measured on."""
 
 
-def units() -> dict[str, Callable[[World], dict[str, Any]]]:
-    """Every unit of work by its name."""
+def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
+    """Every unit of work by its name; those of tuning are of other streams."""
     out: dict[str, Callable[[World], dict[str, Any]]] = {}
-    for spec in QUALITY:
+    for spec in TUNING if tuning else QUALITY:
         out[f"quality {spec.name}"] = lambda world, spec=spec: quality(world, spec)  # type: ignore[misc]
+    if tuning:
+        return out
     for spec in QUALITY[:REPEATED]:
         out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
         out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
@@ -77,14 +79,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench-memory"), help="where results are kept")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no unit after so many minutes")
     parser.add_argument("--only", default="", help="only units whose name begins with this")
+    parser.add_argument(
+        "--tuning", action="store_true", help="what is read of the streams for tuning instead"
+    )
     options = parser.parse_args()
+    work = units(options.tuning)
     torch.set_num_threads(1)
     Clock.now = staticmethod(time.thread_time)
     begun = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     told: dict[str, Any] = {}
     world: World | None = None
-    for name, run in tqdm(units().items(), desc="units"):
+    for name, run in tqdm(work.items(), desc="units"):
         path = options.out / f"{name.replace(' ', '-')}.json"
         wanted = name.startswith(options.only) and time.monotonic() - begun < options.minutes * 60
         if not path.is_file() and wanted:
@@ -100,7 +106,7 @@ def main() -> None:
 
     parts = [done(prefix) for prefix in ("quality", "budgets", "times of executors", "times by length")]
     line = report(*parts, options.out)
-    print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(units())}", **line}))
+    print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))
 
 
 if __name__ == "__main__":

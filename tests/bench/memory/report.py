@@ -23,7 +23,7 @@ WAYS = ("none", "token", "frame", "ours", "ours, no representatives", "ours, 256
 DRAWN = ("token", "frame", "ours", "ours, all representatives", "mosaic", "none")
 STAGES = ("retrieve_s", "move_s", "attend_s")
 GROWING = ("visual", "clusters", "index_share", "upkeep_share", "kv_bytes", "build_s", "recompute_s")
-BOUNDED = "ours"
+BOUNDED = "ours, 256 representatives"
 
 
 def interval(values: Sequence[float], seed: int = 0) -> Interval:

@@ -362,8 +362,7 @@ class MemoryFolder:
         if header["scale"] is not None:
             memory.visual = VisualLevel(arrays["visual.sums"], arrays["visual.counts"], header["scale"])
         memory.frame_visual = dict(arrays["frame_visual"].tolist())
-        for cluster, size in arrays["residency"].tolist():
-            memory.residency.touch(cluster, size)
+        memory.residency.restore((cluster, size) for cluster, size in arrays["residency"].tolist())
         memory.open = [
             OpenBlock(_block(block, arrays, f"open{number}."), block["first_frame"], block["first_token"])
             for number, block in enumerate(header["open"])

@@ -112,6 +112,12 @@ class Residency:
         """Clusters and their bytes, least recently used first."""
         return list(self._held.items())
 
+    def restore(self, order: Iterable[tuple[int, int]]) -> None:
+        """Be as another was when it gave this `order`. Clusters that grew in place may be over the budget
+        until the next one is touched, so nothing is dropped here."""
+        self._held = OrderedDict(order)
+        self._bytes = sum(self._held.values())
+
     def touch(self, cluster: int, size: int) -> None:
         """A cluster of `size` bytes was made on the device or fetched to it."""
         self._bytes += size - self._held.pop(cluster, 0)

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from lookout.memory import CameraMemory, HistoryError, Keep, MemoryFolder
+from lookout.memory.slabs import Residency
 from tests.unit.memory.records import SHAPE, SMALL, block, memory, prefix, scene_of, state
 
 # A process that is killed closes no file, and these tests stand for one.
@@ -75,6 +76,15 @@ def test_a_memory_opens_as_it_was_closed(tmp_path: Path) -> None:
     for step in steps(18)[len(steps(14)) :]:
         step(found, found.memory)
     assert state(found.memory) == state(whole)
+
+
+def test_clusters_that_outgrew_the_device_are_there_after_opening() -> None:
+    one, other = Residency(10), Residency(10)
+    for cluster in (1, 2):
+        one.touch(cluster, 4)
+    one.resize(1, 9)
+    other.restore(one.order())
+    assert (other.order(), other.bytes) == (one.order(), one.bytes) == ([(1, 9), (2, 4)], 13)
 
 
 class Killed(BaseException):

@@ -85,7 +85,7 @@ def read(bootstrap: str) -> Committed:
 def compare(one: Committed, other: Committed) -> list[str]:
     """A line for each difference between two undisturbed runs."""
     differences = []
-    first, second = _by_place(one), _by_place(other)
+    first, second = by_place(one), by_place(other)
     for key in {*first, *second}:
         before, after = first.get(key), second.get(key)
         if before is None or after is None or not _same(before[0], after[0]):
@@ -99,7 +99,7 @@ def compare(one: Committed, other: Committed) -> list[str]:
     return differences
 
 
-def _by_place(committed: Committed) -> dict[Place, list[Verdict]]:
+def by_place(committed: Committed) -> dict[Place, list[Verdict]]:
     """Verdicts by what two runs have in common: epochs are numbered by the time of the run."""
     order = _epoch_order((each[0].camera, each[0].epoch) for each in committed.verdicts.values())
     places: dict[Place, list[Verdict]] = {}

@@ -234,7 +234,10 @@ class TestTrouble:
         [found] = World(batcher, FALL).tell(block_record("cam", 0, model="m0"))
         assert (found.outcome, "m0" in found.reason) == (Verdict.OUTCOME_DEGRADED, True)
 
-    def test_a_window_too_long_for_the_model(self, batcher: Batcher) -> None:
+    def test_a_window_too_long_for_the_model(self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            "lookout.services.prefill.watches.MAX_QUESTION", 50_000
+        )  # as a smaller model would
         world = World(batcher, Watch(id="w", version=1, question="x" * 40_000))
         [found] = world.tell(block_record("cam", 0))
         assert found.outcome == Verdict.OUTCOME_DEGRADED

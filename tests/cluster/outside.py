@@ -1,4 +1,4 @@
-"""What a stranger does from outside the cluster with plain kcat: publish, ask, read what was committed."""
+"""What a client does from outside the cluster with plain kcat: publish, ask, read what was committed."""
 
 import json
 from collections import Counter
@@ -52,7 +52,7 @@ class Outcomes:
         return found
 
 
-class Stranger:
+class ExternalClient:
     """Someone with a bootstrap address and kcat."""
 
     def __init__(self, cluster: Cluster, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
@@ -114,13 +114,15 @@ def films(folder: Path) -> list[Film]:
     return made
 
 
-def differences(calm: Outcomes, calm_prefix: str, stormy: Outcomes, stormy_prefix: str) -> list[str]:
+def differences(
+    undisturbed: Outcomes, undisturbed_prefix: str, disturbed: Outcomes, disturbed_prefix: str
+) -> list[str]:
     """Return a line for each window whose outcome is missing, new or of another kind in the disturbed run.
 
     Answers may differ a little: a window after a takeover is computed whole, others reuse KV. Tests of the
     fleet on one machine compare the answers.
     """
-    before, after = calm.answers(calm_prefix), stormy.answers(stormy_prefix)
+    before, after = undisturbed.answers(undisturbed_prefix), disturbed.answers(disturbed_prefix)
     lines = []
     for key in sorted({*before, *after}):
         one, other = before.get(key), after.get(key)
@@ -129,11 +131,11 @@ def differences(calm: Outcomes, calm_prefix: str, stormy: Outcomes, stormy_prefi
     return lines
 
 
-def await_topics(stranger: Stranger, names: Sequence[str]) -> None:
+def await_topics(client: ExternalClient, names: Sequence[str]) -> None:
     """Check that topics exist.
 
     Raises:
         ToolError: One is missing.
     """
-    if missing := sorted(set(names) - set(stranger.topics())):
+    if missing := sorted(set(names) - set(client.topics())):
         raise ToolError(f"topics are missing: {', '.join(missing)}")

@@ -20,7 +20,7 @@ from typing import Any
 from lookout.wire import all_topics
 from tests.cluster import workshop
 from tests.cluster.cluster import API, Cluster
-from tests.cluster.outside import QUESTIONS, Film, Outcomes, Stranger, await_topics, differences, films
+from tests.cluster.outside import QUESTIONS, ExternalClient, Film, Outcomes, await_topics, differences, films
 from tests.cluster.tools import CACHE, ToolError, say
 
 CHART = workshop.ROOT / "charts" / "lookout"
@@ -127,7 +127,7 @@ class World:
     def install(
         self, *options: str, name: str = RELEASE, namespace: str = NAMESPACE, outside_port: int = 30094
     ) -> None:
-        """Install the chart as a stranger would, and wait until every pod is ready."""
+        """Install the chart with its default values, and wait until every pod is ready."""
         self.tell("helm install")
         values = [] if "tryout.enabled=false" in options else ["--set", f"tryout.kafka.outside.host={API}"]
         values += ["--set", f"tryout.kafka.outside.port={outside_port}"] if values else []
@@ -157,20 +157,20 @@ class World:
 
     # ---- films in, outcomes out
 
-    def stranger(self, port: int = 30094) -> Stranger:
+    def client(self, port: int = 30094) -> ExternalClient:
         """Return someone outside with the try-out broker's address."""
-        return Stranger(self.cluster, f"{API}:{port}")
+        return ExternalClient(self.cluster, f"{API}:{port}")
 
-    def ask(self, stranger: Stranger) -> None:
+    def ask(self, client: ExternalClient) -> None:
         """Publish the questions of every camera."""
-        await_topics(stranger, [topic.name for topic in all_topics()])
+        await_topics(client, [topic.name for topic in all_topics()])
         for watch, question in QUESTIONS.items():
-            stranger.ask(watch, question, "*")
+            client.ask(watch, question, "*")
         time.sleep(2.0)
 
     def play(
         self,
-        stranger: Callable[[], Stranger],
+        client: Callable[[], ExternalClient],
         prefix: str,
         events: Mapping[int, Callable[[], object]] | None = None,
         pause_s: float = 0.3,
@@ -180,13 +180,13 @@ class World:
         for index in range(pieces):
             for film in self.cast:
                 if index < len(film.segments):
-                    stranger().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
+                    client().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
             if event := (events or {}).get(index):
                 self.tell(str(event()))
             time.sleep(pause_s)
 
     def play_during(
-        self, stranger: Callable[[], Stranger], prefix: str, events: Sequence[Callable[[], object]]
+        self, client: Callable[[], ExternalClient], prefix: str, events: Sequence[Callable[[], object]]
     ) -> None:
         """Publish every film slowly while one event after the other happens, the rest at once afterwards.
 
@@ -213,7 +213,7 @@ class World:
         for index in range(self.pieces):
             for film in self.cast:
                 if index < len(film.segments):
-                    stranger().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
+                    client().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
             over.wait(_SLOWLY_S)
         self.tell(f"{prefix}: everything is published")
         over.wait(_PATIENCE_S)
@@ -226,42 +226,46 @@ class World:
         return max(len(film.segments) for film in self.cast)
 
     def count(
-        self, stranger: Stranger, prefix: str, silence_s: float = SILENCE_S, calm: Outcomes | None = None
+        self,
+        client: ExternalClient,
+        prefix: str,
+        silence_s: float = SILENCE_S,
+        reference: Outcomes | None = None,
     ) -> Outcomes:
         """Wait for the outcomes of a disturbed run, compare them with the undisturbed one, count them."""
-        calm = calm or self.reference()
-        found = settle(stranger, prefix, calm.committed, silence_s + _SETTLED_S)
+        reference = reference or self.reference()
+        found = settle(client, prefix, reference.committed, silence_s + _SETTLED_S)
         self.tell(f"{prefix}: {found.committed} verdicts, {len(found.alerts)} alerts")
-        self.wrong += differences(calm, "calm-", found, prefix)
-        self.score.expected += calm.committed
+        self.wrong += differences(reference, "undisturbed-", found, prefix)
+        self.score.expected += reference.committed
         self.score.committed += found.committed
         self.score.doubled += found.doubled
         return found
 
-    def one_film(self, stranger: Stranger, prefix: str) -> None:
+    def one_film(self, client: ExternalClient, prefix: str) -> None:
         """Publish the first film only, and compare with what it gave undisturbed."""
         film = self.cast[0]
-        stranger.publish(f"{prefix}{film.name}", film.segments)
-        calm = self.reference()
-        verdicts = [each for each in calm.verdicts if each["camera"] == f"calm-{film.name}"]
-        alerts = [each for each in calm.alerts if each["camera"] == f"calm-{film.name}"]
-        self.count(stranger, prefix, calm=Outcomes(verdicts, alerts))
+        client.publish(f"{prefix}{film.name}", film.segments)
+        reference = self.reference()
+        verdicts = [each for each in reference.verdicts if each["camera"] == f"undisturbed-{film.name}"]
+        alerts = [each for each in reference.alerts if each["camera"] == f"undisturbed-{film.name}"]
+        self.count(client, prefix, reference=Outcomes(verdicts, alerts))
 
-    def undisturbed(self, stranger: Stranger, silence_s: float = SILENCE_S) -> Outcomes:
-        """Publish every film under ``calm-`` ids; keep what was committed once nothing more comes."""
+    def undisturbed(self, client: ExternalClient, silence_s: float = SILENCE_S) -> Outcomes:
+        """Publish every film under ``undisturbed-`` ids; keep what was committed once nothing more comes."""
         begun = time.monotonic()
         for film in self.cast:
-            stranger.publish(f"calm-{film.name}", film.segments)
+            client.publish(f"undisturbed-{film.name}", film.segments)
         self.tell(
             f"published {len(self.cast)} cameras, {sum(len(each.segments) for each in self.cast)} segments"
         )
-        while not (found := stranger.read("calm-")).alerts:
+        while not (found := client.read("undisturbed-")).alerts:
             if time.monotonic() - begun > _PATIENCE_S:
                 raise ToolError(f"no alert came within {_PATIENCE_S:.0f} s; {found.committed} verdicts")
             time.sleep(0.5)
         self.score.alert_s = round(time.monotonic() - begun, 1)
         self.tell(f"the first alert after {self.score.alert_s} s")
-        found = settle(stranger, "calm-", 1, silence_s + _SETTLED_S)
+        found = settle(client, "undisturbed-", 1, silence_s + _SETTLED_S)
         self.tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
         self.score.doubled += found.doubled
         _reference().write_text(json.dumps([list(found.verdicts), list(found.alerts)]))
@@ -275,10 +279,10 @@ class World:
         """Return the undisturbed run of these very images."""
         return Outcomes(*json.loads(_reference().read_text()))
 
-    def ensure_reference(self, stranger: Stranger, silence_s: float = SILENCE_S) -> None:
+    def ensure_reference(self, client: ExternalClient, silence_s: float = SILENCE_S) -> None:
         """Play the films undisturbed unless that is on record."""
         if not self.has_reference():
-            self.undisturbed(stranger, silence_s)
+            self.undisturbed(client, silence_s)
 
 
 class Progress:
@@ -337,12 +341,12 @@ def _reference() -> Path:
     return CACHE / f"undisturbed-{digest.hexdigest()[:16]}.json"
 
 
-def settle(stranger: Stranger, prefix: str, least: int, quiet_s: float) -> Outcomes:
+def settle(client: ExternalClient, prefix: str, least: int, quiet_s: float) -> Outcomes:
     """Wait until nothing more is committed for a while and at least ``least`` verdicts are there."""
     deadline = time.monotonic() + _PATIENCE_S
     seen, since = -1, time.monotonic()
     while True:
-        found = stranger.read(prefix)
+        found = client.read(prefix)
         now = time.monotonic()
         if (size := len(found.verdicts) + len(found.alerts)) != seen:
             seen, since = size, now

@@ -1,4 +1,4 @@
-"""What a stranger does first: install, test, publish, read alerts; then pods die, and it is uninstalled."""
+"""What a client does first: install, test, publish, read alerts; then pods die, and it is uninstalled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def run(world: World) -> None:
     with world.release():
         world.cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s")
         world.tell("helm test passed")
-        stranger = world.stranger()
-        world.ask(stranger)
-        world.undisturbed(stranger)
+        client = world.client()
+        world.ask(client)
+        world.undisturbed(client)
         kills = {index: lambda: kill_pod(world) for index in range(3, world.pieces, 4)}
-        world.play(lambda: stranger, "storm-", kills, pause_s=0.8)
-        world.count(stranger, "storm-")
+        world.play(lambda: client, "storm-", kills, pause_s=0.8)
+        world.count(client, "storm-")
         watches.wrong_resources(world)
         watches.accepted_resources(world)

@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from tests.cluster import storage, three_brokers
-from tests.cluster.outside import Stranger
+from tests.cluster.outside import ExternalClient
 from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name, tag
 
 #: longer than a publisher waits while a broker is away
@@ -40,11 +40,11 @@ def run(world: World) -> None:
 
 
 def _play(world: World) -> None:
-    def stranger() -> Stranger:
-        return Stranger(world.cluster, three_brokers.outside_addresses(world.cluster, NAMESPACE))
+    def client() -> ExternalClient:
+        return ExternalClient(world.cluster, three_brokers.outside_addresses(world.cluster, NAMESPACE))
 
-    world.ask(stranger())
-    world.ensure_reference(stranger(), _SILENCE_S)
+    world.ask(client())
+    world.ensure_reference(client(), _SILENCE_S)
 
     def kill(number: int) -> str:
         said = three_brokers.kill_one(world.cluster, NAMESPACE, number)
@@ -53,8 +53,8 @@ def _play(world: World) -> None:
         time.sleep(_CATCH_UP_S)
         return said
 
-    world.play_during(stranger, "three-", [partial(kill, number) for number in range(three_brokers.COUNT)])
-    world.count(stranger(), "three-", _SILENCE_S)
+    world.play_during(client, "three-", [partial(kill, number) for number in range(three_brokers.COUNT)])
+    world.count(client(), "three-", _SILENCE_S)
 
 
 def refuse_wrong_password(world: World, values: list[str]) -> None:

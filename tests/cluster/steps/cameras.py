@@ -49,7 +49,7 @@ def run(world: World) -> None:
         for name in cameras:
             found = until(
                 f"three verdicts of {name}",
-                lambda name=name: world.stranger().read(name).committed,  # type: ignore[misc]
+                lambda name=name: world.client().read(name).committed,  # type: ignore[misc]
                 lambda count: count >= 3,
             )
             world.tell(f"{name}: {found} verdicts")

@@ -34,13 +34,13 @@ def run(world: World) -> None:
 
 
 def _changes(world: World) -> None:
-    stranger = world.stranger()
-    world.ask(stranger)
-    world.ensure_reference(stranger, LONG_SILENCE_S)
+    client = world.client()
+    world.ask(client)
+    world.ensure_reference(client, LONG_SILENCE_S)
     before = serial(world)
     steps = (scale_out, restart_redis, upgrade, restart_kafka, drain, roll_back, scale_in)
-    world.play_during(lambda: stranger, "changes-", [partial(step, world) for step in steps])
-    world.count(stranger, "changes-", LONG_SILENCE_S)
+    world.play_during(lambda: client, "changes-", [partial(step, world) for step in steps])
+    world.count(client, "changes-", LONG_SILENCE_S)
     deadline = time.monotonic() + _CERTIFICATE_S
     while serial(world) == before:
         if time.monotonic() > deadline:

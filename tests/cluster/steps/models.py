@@ -38,8 +38,8 @@ def run(world: World) -> None:
             world.kubectl("apply", "-f", "-", stdin=storage.claim("model"))
             archive = serve(world)
             world.install("--set", "model.source=volume", *_set("volume", claim="model", path="tiny"))
-            stranger = world.stranger()
-            world.ask(stranger)
+            client = world.client()
+            world.ask(client)
             _play(world, "volume")
             world.upgrade("--set", "model.source=image", *_set("image", reference=IMAGE, path="tiny"))
             _play(world, "image")
@@ -69,8 +69,8 @@ def _play(world: World, source: str) -> None:
         *("get", f"statefulset/{RELEASE}-prefill", "-o"),
         "jsonpath={.spec.template.spec.containers[0].env[?(@.name=='LOOKOUT_MODEL_DIR')].value}",
     )
-    world.ensure_reference(world.stranger())
-    world.one_film(world.stranger(), f"{source}-")
+    world.ensure_reference(world.client())
+    world.one_film(world.client(), f"{source}-")
     world.tell(f"the model came from the {source}: {folder.strip()}")
 
 

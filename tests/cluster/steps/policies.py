@@ -7,7 +7,7 @@ from functools import partial
 from tests.cluster.enforce import Enforcer
 from tests.cluster.world import RELEASE, World, image_name, kill_pod
 
-_STRANGER = "stranger"
+_STRANGER = "client"
 _CONNECT = (
     "import socket,sys\n"
     "try:\n socket.create_connection((sys.argv[1], int(sys.argv[2])), 4).close(); print('open')\n"
@@ -19,9 +19,7 @@ def run(world: World) -> None:
     """Play the films under enforcement; connections that no policy allows are tried before and after."""
     with world.release("--set", "controller.replicas=1"), world.namespace(_STRANGER):
         world.cluster.kubectl(*("-n", _STRANGER, "apply", "-f", "-"), stdin=_pod(image_name("controller")))
-        world.cluster.kubectl(
-            "-n", _STRANGER, "wait", "--for=condition=Ready", "pod/stranger", "--timeout=60s"
-        )
+        world.cluster.kubectl("-n", _STRANGER, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
         before = {place: reach(world, *place) for place in forbidden(world)}
         world.wrong += [
             f"{place} is not even open without enforcement" for place, found in before.items() if not found
@@ -35,9 +33,9 @@ def run(world: World) -> None:
 
 
 def _under_enforcement(world: World, enforcer: Enforcer) -> None:
-    stranger = world.stranger()
-    world.ask(stranger)
-    world.ensure_reference(stranger)
+    client = world.client()
+    world.ask(client)
+    world.ensure_reference(client)
     world.apply("Watch", "policed", {"question": "Is anyone there?", "cameras": ["none"]})
     world.check(
         world.kubectl("wait", "--for=condition=Accepted", "watch/policed", "--timeout=90s", check=False),
@@ -45,11 +43,11 @@ def _under_enforcement(world: World, enforcer: Enforcer) -> None:
     )
 
     kill = partial(kill_pod, world, ("prune-encode", "prefill"))
-    world.play(lambda: stranger, "policed-", {world.pieces // 2: kill})
-    world.count(stranger, "policed-")
+    world.play(lambda: client, "policed-", {world.pieces // 2: kill})
+    world.count(client, "policed-")
     # The new pod may have tried in vain until it had its rules: from here nothing needed may be dropped.
     enforcer.reset()
-    world.one_film(stranger, "allowed-")
+    world.one_film(client, "allowed-")
     if dropped := enforcer.dropped():
         world.wrong.append(f"packets of the release itself were dropped: {dropped}")
     for place in forbidden(world):
@@ -60,7 +58,7 @@ def _under_enforcement(world: World, enforcer: Enforcer) -> None:
 
 
 def forbidden(world: World) -> list[tuple[str, str, int]]:
-    """Return connections that no policy allows: from (a component, or the stranger), to, port."""
+    """Return connections that no policy allows: from (a component, or the client), to, port."""
     redis = address(world, "tryout-redis")
     return [
         ("alerts", address(world, "decode"), 50051),
@@ -80,10 +78,8 @@ def address(world: World, component: str) -> str:
 
 
 def reach(world: World, component: str, host: str, port: int) -> bool:
-    """Return whether a component's pod, or the stranger, can open a connection."""
-    space, pod = (
-        (_STRANGER, "stranger") if component == _STRANGER else ("cameras", f"{RELEASE}-{component}-0")
-    )
+    """Return whether a component's pod, or the client, can open a connection."""
+    space, pod = (_STRANGER, "client") if component == _STRANGER else ("cameras", f"{RELEASE}-{component}-0")
     said = world.cluster.kubectl(
         *("-n", space, "exec", pod, "--", "python", "-c", _CONNECT, host, str(port)), check=False
     )
@@ -95,12 +91,12 @@ def reach(world: World, component: str, host: str, port: int) -> bool:
 def _pod(image: str) -> str:
     return f"""apiVersion: v1
 kind: Pod
-metadata: {{name: stranger}}
+metadata: {{name: client}}
 spec:
   terminationGracePeriodSeconds: 1
   securityContext: {{runAsNonRoot: true, runAsUser: 10001, seccompProfile: {{type: RuntimeDefault}}}}
   containers:
-    - name: stranger
+    - name: client
       image: {image}
       imagePullPolicy: Never
       command: [python, -c, "import time; time.sleep(3600)"]

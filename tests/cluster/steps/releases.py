@@ -13,7 +13,7 @@ def run(world: World) -> None:
     with world.namespace(_SECOND):
         world.install(*small, name="other", namespace=_SECOND, outside_port=_PORT)
         with world.release(*small):
-            first, second = world.stranger(), world.stranger(_PORT)
+            first, second = world.client(), world.client(_PORT)
             world.ask(first)
             world.ask(second)
             world.ensure_reference(first)

@@ -28,14 +28,14 @@ def run(world: World) -> None:
     """Two controllers; a Watch is followed, the leader dies, the other one goes on."""
     with world.release("--set", "controller.replicas=2"):
         wrong_resources(world)
-        stranger = world.stranger()
+        client = world.client()
         world.check(
             world.apply("Watch", "person", {"question": QUESTIONS["person"], "threshold": 0.5}), "created"
         )
         world.kubectl("wait", "--for=condition=Accepted", "watch/person", "--timeout=60s")
         time.sleep(2.0)
         film = world.cast[0]
-        stranger.publish(f"followed-{film.name}", film.segments)
+        client.publish(f"followed-{film.name}", film.segments)
         shown = until(
             "a Watch shows verdict and coverage",
             lambda: status(world, "watch/person"),
@@ -107,7 +107,7 @@ def wrong_resources(world: World) -> None:
 
 def accepted_resources(world: World) -> None:
     """Apply right ones and leave them to the uninstallation."""
-    world.apply("Watch", "resource", {"question": QUESTIONS["person"], "cameras": ["calm-*"]})
+    world.apply("Watch", "resource", {"question": QUESTIONS["person"], "cameras": ["undisturbed-*"]})
     world.apply("Camera", "resource", {"url": "rtsp://192.0.2.1/stream", "paused": True})
     for kind in ("watch", "camera"):
         said = world.kubectl(

@@ -91,7 +91,7 @@ class RtspCamera:
         """Vanish without a word."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
             self._process = None
 
 
@@ -158,6 +158,7 @@ class BadLine:
             pass
         finally:
             client.close()
+            server.close()
 
     def _shifted(self, packet: bytes) -> bytes:
         if not self.jump_s:

@@ -57,7 +57,7 @@ test-unit: lint  ## style, types and unit tests: the inner loop
 
 test: lint  ## everything that proves Lookout in minutes
 	$(UNIT) -m "not long"
-	$(BIN)/python -m pytest --ignore tests/unit -m "not long"
+	$(BIN)/python -m pytest --ignore tests/unit -m "not long" --durations 20
 
 test-all: lint  ## the heavier checks as well
 	$(UNIT)

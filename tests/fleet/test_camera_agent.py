@@ -222,6 +222,7 @@ def test_a_camera_whose_clock_jumps_goes_on(
         assert 0 <= end - begin < 30, "no segment spans the jump"
 
 
+@pytest.mark.long
 def test_lost_packets_cost_pictures_and_nothing_else(
     agents: Agents, rtsp: Callable[..., RtspCamera], line: Callable[..., BadLine], broker: str
 ) -> None:

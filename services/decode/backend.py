@@ -19,7 +19,9 @@ class Decoder(Protocol):
     """What decodes a segment (`lookout.codec.SandboxPool`, `lookout.codec.nvdec.NvdecDecoder`)."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Errors: CodecError."""
+        """Raises:
+        CodecError: The bytes cannot be decoded.
+        """
         ...
 
 
@@ -30,7 +32,9 @@ class NvdecOrSoftware:
         self._nvdec, self._software = nvdec, software
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
-        """Errors: CodecError."""
+        """Raises:
+        CodecError: The bytes cannot be decoded.
+        """
         try:
             return self._nvdec.decode(segment, request)
         except CodecError as error:

@@ -31,7 +31,11 @@ def stream_name(record: tokens_pb2.TokensRecord) -> str:
 
 
 def check_block(block: tokens_pb2.StrideBlock) -> None:
-    """Raises BadRecordError where the block contradicts itself."""
+    """Check that a block does not contradict itself.
+
+    Raises:
+        BadRecordError: It does.
+    """
     kept = 0
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):

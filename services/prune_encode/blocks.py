@@ -58,8 +58,11 @@ class Member:
 
 
 def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool = False) -> None:
-    """Raises BadRecordError where a record contradicts itself or was made for another model input; with
-    `residual` also where it has none.
+    """Check a record of a decoded segment.
+
+    Raises:
+        BadRecordError: It contradicts itself or was made for another model input; with `residual`
+            also where it has none.
     """
     body, made, wanted = record.segment, input_of(record), input_needed(grid)
     if body.frames and made != wanted:
@@ -109,7 +112,11 @@ def closed_before(end_us: int, step_us: int, samples: int) -> int:
 
 
 def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
-    """Raises BadRecordError where a record ends before it starts, or has a frame after its end."""
+    """Check the times of a record.
+
+    Raises:
+        BadRecordError: It ends before it starts, or has a frame after its end.
+    """
     body = record.segment
     last = max((frame.sample for frame in body.frames), default=0)
     if body.end_us < body.start_us or last * step_us > max(0, body.end_us) + step_us:

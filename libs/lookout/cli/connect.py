@@ -104,7 +104,11 @@ def grpc_security(bootstrap: str) -> GrpcSecurity:
 
 
 def check_reachable(bootstrap: str, topic: str | None = None) -> None:
-    """Raises CliError if no broker answers, or `topic` does not exist."""
+    """Check that a broker answers.
+
+    Raises:
+        CliError: No broker answers, or `topic` does not exist.
+    """
     complaints = Quiet()
     admin = AdminClient(client_options(bootstrap, complaints))
     try:

@@ -189,8 +189,12 @@ def store_result(fd: int, result: object) -> Reply:
 
 
 def load_result(fd: int, reply: Reply, limit: int | None = None) -> object:
-    """Take an object out of the shared file; its arrays are the caller's own. Errors:
-    pickle.UnpicklingError; ValueError where it has more than `limit` bytes."""
+    """Take an object out of the shared file; its arrays are the caller's own.
+
+    Raises:
+        pickle.UnpicklingError: It cannot be read.
+        ValueError: It has more than `limit` bytes.
+    """
     if limit is not None and reply.size + sum(reply.buffers) > limit:
         raise ValueError(f"{reply.size + sum(reply.buffers)} bytes; {limit} are allowed")
     body = read_all(fd, reply.size)

@@ -127,7 +127,11 @@ def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, heigh
 
 
 def load_library() -> Any:
-    """The PyNvVideoCodec module. Errors: `CodecError` UNAVAILABLE, saying what is missing and what to do."""
+    """The PyNvVideoCodec module.
+
+    Raises:
+        CodecError: UNAVAILABLE: what is missing and what to do.
+    """
     try:
         module = importlib.import_module(PACKAGE)
     except ImportError:

@@ -19,9 +19,15 @@ def check_request(
     deepstack: int,
     limit: int,
 ) -> None:
-    """Raise `PlanError` or `PositionError` for a request that no engine with this layout could run.
+    """Check that an engine with this layout can run a request.
 
-    `suffixes` are the lengths of the questions, `limit` is the first position the model was not made for.
+    Args:
+        suffixes: Lengths of the questions in tokens.
+        limit: First position the model was not made for.
+
+    Raises:
+        PlanError: The plan does not fit the layout.
+        PositionError: A position reaches `limit`.
     """
     check_plan(request.plan, layout)
     check_positions(request, max(suffixes, default=0), layout.family, limit)

@@ -160,7 +160,11 @@ def release(path: Path) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether the process that holds `path` still runs. OSError if there is no such file."""
+    """Whether the process that holds `path` still runs.
+
+    Raises:
+        OSError: There is no such file.
+    """
     with path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

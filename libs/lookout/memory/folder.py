@@ -145,7 +145,11 @@ class MemoryFolder:
 
     @classmethod
     def about_of(cls, folder: Path | str) -> dict[str, Any]:
-        """What a folder's memory is of, without reading it; raises HistoryError where there is none."""
+        """What a folder's memory is of, without reading it.
+
+        Raises:
+            HistoryError: There is no memory in it.
+        """
         path = Path(folder) / META
         if not path.is_file():
             raise HistoryError(f"{folder} holds no memory: {META} is missing")

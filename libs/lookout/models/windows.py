@@ -52,7 +52,11 @@ class SamplingNumbers:
         return self.window_blocks * self.stride_us
 
     def check(self, named: Mapping[str, str] | None = None) -> None:
-        """Raise SamplingError where the three do not fit together; `named` says how each is called."""
+        """Check that the three fit together; `named` says how each is called.
+
+        Raises:
+            SamplingError: They do not.
+        """
         values = {name: getattr(self, name) for name in ("fps", "stride_s", "window_s")}
         shown = {name: f"{name}={value:g}" for name, value in values.items()} | dict(named or {})
         for name, value in values.items():

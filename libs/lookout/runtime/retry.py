@@ -22,7 +22,11 @@ class NotReadyError(Exception):
 
 
 def retry_until(ask: Callable[[], R], settings: ServiceSettings, what: str) -> R:
-    """The answer of `ask` as soon as it has one; StartupError "`what`: why" when it has none in time."""
+    """The answer of `ask` as soon as it has one.
+
+    Raises:
+        StartupError: "`what`: why" when it has none in time.
+    """
     try:
         for attempt in Retrying(
             stop=stop_after_delay(settings.start_timeout_s),

@@ -30,7 +30,11 @@ class Supervisor:
         return thread
 
     def check(self) -> None:
-        """Raise ThreadDiedError if a thread has died."""
+        """Check that all threads live.
+
+        Raises:
+            ThreadDiedError: A thread has died.
+        """
         if self._fault is not None:
             raise self._fault
 

@@ -44,8 +44,11 @@ class Spool:
             raise
 
     def read(self, label: Label) -> Array:
-        """The tensor of `label`, checked against its checksum. Raises
-        TensorCorruptError, also where the file is gone."""
+        """The tensor of `label`, checked against its checksum.
+
+        Raises:
+            TensorCorruptError: Its bytes are others, or the file is gone.
+        """
         try:
             with open(self._path(label.key), "rb") as file:
                 if _read_label(file.read(_HEAD.size), file) != label:

@@ -64,7 +64,11 @@ def crc_of(data: memoryview) -> int:
 
 
 def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) -> Array:
-    """A read-only array over received bytes; TensorCorruptError where their number does not fit."""
+    """A read-only array over received bytes.
+
+    Raises:
+        TensorCorruptError: Their number does not fit.
+    """
     kind = numpy_dtype(dtype)
     flat = np.frombuffer(data, dtype=np.uint8)
     if any(n < 0 for n in shape) or flat.nbytes != math.prod(shape) * kind.itemsize:
@@ -75,7 +79,11 @@ def tensor(data: bytearray | bytes | Array, dtype: str, shape: Sequence[int]) ->
 
 
 def shape_of_rows(shape: Sequence[int], rows: Rows | None) -> tuple[int, ...]:
-    """The shape that `rows` of a tensor of `shape` have; IndexError where a range leaves the tensor."""
+    """The shape that `rows` of a tensor of `shape` have.
+
+    Raises:
+        IndexError: A range leaves the tensor.
+    """
     if not rows:
         return tuple(shape)
     length = shape[0] if shape else 0

@@ -70,7 +70,11 @@ class BaseTower(ABC):
         return self.grid_for(*self._size)
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of an input size in pixels; raises `VisionError` when the family cannot take it."""
+        """The grid of an input size in pixels.
+
+        Raises:
+            VisionError: The family cannot take the size.
+        """
         if (height, width) not in self._grids:
             self._grids[height, width] = self._make_grid(height, width)
         return self._grids[height, width]

@@ -123,8 +123,11 @@ class Tower(Protocol):
         ...
 
     def grid_for(self, height: int, width: int) -> Grid:
-        """The grid of another input size in pixels; raises `VisionError` for
-        a size the family cannot take."""
+        """The grid of another input size in pixels.
+
+        Raises:
+            VisionError: The family cannot take the size.
+        """
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:

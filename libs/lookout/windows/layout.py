@@ -55,10 +55,13 @@ def load_layout(checkpoint: Path | str) -> Layout:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's `config.json`; raises `WindowError` where there is none or no known family.
+    """The checkpoint's `config.json`.
 
-    Its language model stands under `text_config`, also where the folder has it at the top
-    level (Qwen2.5-VL as published).
+    Its language model stands under `text_config`, also where the folder has it at the top level (Qwen2.5-VL
+    as published).
+
+    Raises:
+        WindowError: There is no such file, or its family is not known.
     """
     path = folder / "config.json"
     if not path.is_file():

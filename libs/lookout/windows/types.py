@@ -259,7 +259,11 @@ class LabelStyle:
         return len(self.head) + self.width + point + len(self.tail)
 
     def ids(self, number: int) -> tuple[int, ...]:
-        """The tokens of one label; raises `WindowError` for a number too wide for the style."""
+        """The tokens of one label.
+
+        Raises:
+            WindowError: The number is too wide for the style.
+        """
         decimals = 1 if self.point else 0
         text = f"{number:0{self.width + decimals}d}"
         if number < 0 or len(text) > self.width + decimals:

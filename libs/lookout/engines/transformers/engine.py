@@ -148,7 +148,11 @@ class TransformersEngine:
             yield
 
     def kv(self, stream: str) -> StreamKV:
-        """The KV of a stream, for tests and measurements; raises `StreamLostError`."""
+        """The KV of a stream, for tests and measurements.
+
+        Raises:
+            StreamLostError: The stream is not kept.
+        """
         if stream not in self._streams:
             raise StreamLostError(f"{stream}: the engine holds no KV of this stream")
         return self._streams[stream]

@@ -32,7 +32,11 @@ class ModelShape(DecoderShape):
 
 
 def read_shape(folder: Path, dtype: str) -> ModelShape:
-    """The shape of a checkpoint; raises `UnsupportedModelError` for what window plans do not cover."""
+    """The shape of a checkpoint.
+
+    Raises:
+        UnsupportedModelError: Window plans do not cover it.
+    """
     from transformers import AutoConfig
 
     try:

@@ -88,7 +88,23 @@ class Samples:
         return len(self.times_us)
 
 
-class RecordingReader(ABC):
+class _Closable(ABC):
+    """What is closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RecordingReader(_Closable):
     """Random access to the frames of a recording, however they are decoded.
 
     Args:
@@ -249,14 +265,6 @@ class RecordingReader(ABC):
     def close(self) -> None:
         """Let go of what is held."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _shown(self, times_us: Sequence[int]) -> np.ndarray:
         """Presentation index of the frame shown at each time."""
         asked = np.asarray(times_us, np.int64)
@@ -274,7 +282,7 @@ class RecordingReader(ABC):
         return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
 
 
-class Sampling(ABC):
+class Sampling(_Closable):
     """Sampled frames in order; iterate once, or leave early by `close` or a `with` block."""
 
     @abstractmethod
@@ -301,14 +309,6 @@ class Sampling(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop decoding."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 UNDECODABLE = "damaged: no frame could be decoded"

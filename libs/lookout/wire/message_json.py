@@ -16,6 +16,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
+from lookout.wire.numbers import NumberError, check_numbers
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
@@ -41,16 +42,24 @@ def from_json(data: bytes, kind: type[M]) -> M:
     Unknown fields are ignored.
 
     Raises:
-        WireError: The bytes are not JSON, or a value does not fit its field.
+        WireError: The bytes are not JSON, a value does not fit its field, or an integer is outside the range
+            of the wire.
     """
     name = kind.DESCRIPTOR.full_name
     try:
         fields = json.loads(data)
         if not isinstance(fields, dict):
             raise WireError(f"not a {name} in JSON: an object is expected, not {type(fields).__name__}")
-        return json_format.ParseDict(_standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True)
+        message = json_format.ParseDict(
+            _standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True
+        )
     except (json_format.ParseError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a {name} in JSON: {error}") from error
+    try:
+        check_numbers(message)
+    except NumberError as error:
+        raise WireError(str(error)) from error
+    return message
 
 
 def enum_prefix(enum: str) -> str:

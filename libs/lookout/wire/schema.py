@@ -26,7 +26,7 @@ PUBLISHED: Final = {
 }
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _Field = FieldDescriptorProto
-#: the other scalar types are integers
+#: the other scalar types are integers that a JSON number holds exactly
 _SCALARS: Final[Mapping[int, dict[str, Any]]] = {
     _Field.TYPE_STRING: {"type": "string"},
     _Field.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},

@@ -295,11 +295,11 @@ def test_qwen_takes_pairs_of_frames_and_stores_deepstack_beside() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_record_that_covers_thousands_of_years_takes_no_time() -> None:
+def test_a_record_that_covers_hundreds_of_years_takes_no_time() -> None:
     """The hole is told by a window of empty blocks, as any other."""
     world = World()
     record = world.frames([0, 1, 2, 3], 0, 2)
-    record.segment.end_us = 1 << 60
+    record.segment.end_us = 1 << 53
     blocks = [each.block for each in world.send(record)]
     assert [(block.index, len(block.frames)) for block in blocks] == [(0, 4), (1, 0), (2, 0), (3, 0)]
 
@@ -311,7 +311,7 @@ def test_a_record_whose_times_contradict_is_refused(spoil: str) -> None:
     if spoil == "ends before it starts":
         record.segment.end_us = -1
     else:
-        record.segment.frames[3].sample = 1 << 62
+        record.segment.frames[3].sample = 1 << 52
     with pytest.raises(BadRecordError, match="bad-frames"):
         world.send(record)
     assert len(world.send(world.frames([0, 1, 2, 3], 0, 2))) == 1

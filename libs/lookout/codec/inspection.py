@@ -84,6 +84,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
     from lookout.codec.container import Video, ticks_to_us
     from lookout.codec.decoded_frame import DecodedFrame
     from lookout.codec.decoder import Counts, mean_step
+    from lookout.codec.side_data import side_data
     from lookout.codec.timeline import Timeline
 
     with Video(file, limits=INSPECT_LIMITS) as video:
@@ -112,7 +113,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             timeline.add(ticks_to_us(stamp, video.time_base) if timed and stamp is not None else None)
             if not facts.get("width"):
                 facts |= {"width": frame.width, "height": frame.height, "rotation": shot.turn()[0]}
-            side = frame.side_data.get("MOTION_VECTORS") if video.has_vectors else None
+            side = side_data(frame, "MOTION_VECTORS") if video.has_vectors else None
             with_vectors += side is not None
             blocks += len(side) if side is not None else 0
         facts |= {

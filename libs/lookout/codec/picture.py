@@ -10,6 +10,7 @@ import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from lookout.codec.geometry import Fit, Geometry
+from lookout.codec.side_data import side_data
 
 U8 = npt.NDArray[np.uint8]
 
@@ -17,7 +18,7 @@ U8 = npt.NDArray[np.uint8]
 def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
     """(degrees clockwise, mirrored first) that turn the frame upright, from its
     display matrix; rounded to 90."""
-    side = frame.side_data.get("DISPLAYMATRIX")
+    side = side_data(frame, "DISPLAYMATRIX")
     if side is None:
         return 0, False
     a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import av
 
+from lookout.codec.side_data import side_data
 from lookout.codec.types import PredictionBlocks
 from lookout.codec.vectors import ExportedVectors
 
 
 def exported_vectors(frame: av.VideoFrame) -> ExportedVectors | None:
     """The vectors of a frame, None where there are none (intra pictures, codecs without)."""
-    side = frame.side_data.get("MOTION_VECTORS")
+    side = side_data(frame, "MOTION_VECTORS")
     if side is None or len(side) == 0:
         return None
     return ExportedVectors(bytes(side), bool(frame.interlaced_frame))

@@ -67,6 +67,11 @@ class Partition:
         return torch.tensor([cluster.count for cluster in self.clusters])
 
     @cached_property
+    def sizes(self) -> Ints:
+        """Members per cluster on the host, int64 [clusters]."""
+        return np.array([cluster.count for cluster in self.clusters], dtype=np.int64)
+
+    @cached_property
     def units(self) -> torch.Tensor:
         """Sums of unit keys [clusters, width]."""
         return torch.stack([cluster.unit for cluster in self.clusters])

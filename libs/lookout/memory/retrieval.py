@@ -157,7 +157,7 @@ def retrieve(  # noqa: PLR0917
     if parts:
         scores = (torch.cat([part.keys for part in parts]) @ q).numpy()
         ids = np.concatenate([part.ids for part in parts])
-        counts = np.concatenate([part.counts.numpy() for part in parts])
+        counts = np.concatenate([part.sizes for part in parts])
         rank = np.repeat(np.arange(len(parts)), [len(part.clusters) for part in parts])
         open_ones = np.ones(len(ids), dtype=bool)
         if not span.whole:
@@ -167,8 +167,11 @@ def retrieve(  # noqa: PLR0917
         order = np.lexsort((ids, -scores))
         taken = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
         order = order[open_ones[order]]
-        rest = order[~np.isin(order, taken)]
-        taken += _fill(rest, counts, budget - int(counts[taken].sum()))
+        left = budget - int(counts[taken].sum())
+        if left >= counts.min():
+            untaken = np.ones(len(ids), dtype=bool)
+            untaken[taken] = False
+            taken += _fill(order[untaken[order]], counts, left)
     # In temporal order, ties by id, so that fetching in another order changes nothing.
     found = tuple(sorted((clusters[i] for i in taken), key=lambda cluster: (cluster.first, cluster.id)))
     stands = _stand_ins(index, parts, chosen, order, taken, settings.representatives, span)
@@ -326,19 +329,17 @@ class Slots:
     step: Ints
     span: int
 
-    def of(self, frames: Ints) -> tuple[Ints, Ints]:
-        """Distinct frames ascending, and the slot of each."""
-        distinct = np.unique(frames)
-        rank, count = np.arange(len(distinct)), len(distinct)
-        if count <= self.span:
-            return distinct, rank + (self.span - count)
-        return distinct, rank * self.span // count
-
     def positions(self, frames: Ints, places: Ints) -> Ints:
         """Positions int64 [axes, n] of tokens or representatives by their frame and place in it."""
-        distinct, slots = self.of(frames)
-        slot = slots[np.searchsorted(distinct, frames)]
-        out: Ints = (self.origin + slot[:, None] * self.step).T + places
+        if not len(frames):
+            return places
+        first = int(frames.min())
+        held = np.zeros(int(frames.max()) - first + 1, dtype=bool)
+        held[frames - first] = True
+        rank: Ints = np.cumsum(held) - 1
+        count = int(rank[-1]) + 1
+        slot: Ints = rank + (self.span - count) if count <= self.span else rank * self.span // count
+        out: Ints = (self.origin + slot[frames - first][:, None] * self.step).T + places
         return out
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -20,6 +21,10 @@ class _Buffer:
     tokens: Ints
     filled: int
     on_disk: bool = False
+    token_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token_bytes = math.prod(self.data.shape[1:]) * self.data.element_size()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +37,10 @@ class Slab:
 
     buffer: _Buffer
     size: int
+    data: torch.Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", self.buffer.data[: self.size])
 
     @classmethod
     def of(cls, data: torch.Tensor, tokens: Ints) -> Slab:
@@ -49,11 +58,6 @@ class Slab:
         return self.buffer.on_disk
 
     @property
-    def data(self) -> torch.Tensor:
-        """[size, 2, kv_heads, head_dim]."""
-        return self.buffer.data[: self.size]
-
-    @property
     def tokens(self) -> Ints:
         """int64 [size]."""
         return self.buffer.tokens[: self.size]
@@ -61,7 +65,7 @@ class Slab:
     @property
     def bytes(self) -> int:
         """KV bytes of the members."""
-        return self.size * self.buffer.data[0].numel() * self.buffer.data.element_size()
+        return self.size * self.buffer.token_bytes
 
     def appended(self, data: torch.Tensor, tokens: Ints) -> Slab:
         """This slab with more tokens at its end; older views keep what they show."""

@@ -1,4 +1,4 @@
-"""Recall and evidence at an hour by frame budget."""
+"""Recall and evidence at an hour by frame budget, and splits by what is on the device."""
 
 from __future__ import annotations
 
@@ -7,19 +7,38 @@ from typing import Any
 
 import numpy as np
 
+from lookout.memory import SplitMode
 from tests.bench.memory import policies
 from tests.bench.memory.policies import Flat
 from tests.bench.memory.quality import Weights, score, tokens_of
-from tests.bench.memory.streams import Spec
-from tests.bench.memory.world import BUDGET, RETRIEVAL, TEXTS, World, feed
+from tests.bench.memory.streams import Played, Spec
+from tests.bench.memory.world import BUDGET, MOSAIC, OURS, RETRIEVAL, TEXTS, World, feed
 from watchbench.questions import PRODUCT
 
-FRAMES = (8, 16, 32, 64, 128)
+FRAMES = (8, 16, 32, 40, 48, 64, 128)
+
+
+RESIDENT = (4 << 20, 2 << 20, 1 << 20)
+"""Bytes of clusters on the device; an hour has 60 MB."""
+
+
+def splits(world: World, played: Played) -> dict[str, dict[str, int]]:
+    """Splits carried out, eager and deferred by resident bytes, with a question every five minutes."""
+    out: dict[str, dict[str, int]] = {}
+    for name, settings in {"ours": OURS, "mosaic": MOSAIC}.items():
+        ways = {str(size): replace(settings, resident_bytes=size) for size in RESIDENT}
+        out[name] = {}
+        for way, chosen in {"eager": replace(settings, split=SplitMode.EAGER), **ways}.items():
+            memory = world.memory(played, chosen)
+            feed(memory, played.blocks, world)
+            out[name][way] = memory.count.splits
+    return out
 
 
 def budgets(world: World, spec: Spec) -> dict[str, Any]:
-    """Per frame budget and policy one row per question. `evidence_64` is evidence with the whole budget's
-    denominator, to compare answers that read less."""
+    """`frames`: per frame budget and policy one row per question; `evidence_64` is evidence with the whole
+    budget's denominator, to compare answers that read less. `splits`: those carried out, per preset and share
+    of the KV that is on the device."""
     played = world.stream(spec)
     memory = world.memory(played)
     feed(memory, played.blocks, world)
@@ -54,4 +73,4 @@ def budgets(world: World, spec: Spec) -> dict[str, Any]:
                         "shown": bool(evidence.any()),
                     }
                 )
-    return out
+    return {"frames": out, "splits": splits(world, played)}

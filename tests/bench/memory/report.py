@@ -12,6 +12,7 @@ from lookout.memory import LINKS, Predictor
 from tests.bench.memory.budgets import FRAMES
 from tests.bench.memory.streams import STEP_S
 from tests.bench.memory.timing import POINTS
+from tests.bench.memory.world import BUDGET
 from tests.bench.plots import Lines, line_chart
 from watchbench.questions import PRODUCT
 
@@ -188,6 +189,15 @@ def lengths_report(longs: Sequence[dict[str, Any]]) -> None:
         print(
             f"token level by {way}, 1 h:", [round(x, 2) for x in ratio(longs, ("1h", "token"), ("1h", way))]
         )
+    for point in POINTS:
+        added = {
+            way: [long[point][way]["first_token_s"] - long[point]["none"]["first_token_s"] for long in longs]
+            for way in ("token", "ours")
+        }
+        told = [a / b for a, b in zip(added["token"], added["ours"], strict=True)]
+        print(
+            f"what the memory adds to an answer, token level by ours, {point}:", [round(x, 2) for x in told]
+        )
     told = [long["1h"]["by_budget"] for long in longs]
     for policy in ("ours", "token"):
         row = {n: round(float(np.mean([t[f"{policy} {n}"] for t in told])) * 1000, 1) for n in FRAMES}
@@ -213,8 +223,8 @@ def budgets_report(told: Sequence[dict[str, Any]]) -> None:
     """Print recall and evidence by frame budget, over all streams and questions."""
     print(f"\nby frame budget, {len(told)} streams")
     for frames in FRAMES:
-        for policy in told[0][str(frames)]:
-            rows = [row for one in told for row in one[str(frames)][policy]]
+        for policy in told[0]["frames"][str(frames)]:
+            rows = rows_by_budget(told, frames, policy)
             seen = [row for row in rows if row["shown"]]
             cells = {
                 "recall": shown(interval([row["recall"] for row in rows])),
@@ -223,6 +233,29 @@ def budgets_report(told: Sequence[dict[str, Any]]) -> None:
                 "dp": shown(interval([row["dp"] for row in rows])),
             }
             print(f"{frames:4} {policy:8}", cells)
+    print("\nsplits carried out, less than eager ones, by bytes of clusters on the device")
+    for name, ways in told[0]["splits"].items():
+        eager = sum(one["splits"][name]["eager"] for one in told)
+        saved = {way: 1 - sum(one["splits"][name][way] for one in told) / max(1, eager) for way in ways}
+        print(
+            f"{name:8} eager {eager}",
+            {f"{int(w) >> 20} MB": f"{-x:+.1%}" for w, x in saved.items() if w != "eager"},
+        )
+
+
+def rows_by_budget(told: Sequence[dict[str, Any]], frames: int, policy: str) -> list[dict[str, Any]]:
+    """One policy's rows at a frame budget, of all streams."""
+    return [row for one in told for row in one["frames"][str(frames)][policy]]
+
+
+def fewest_frames(told: Sequence[dict[str, Any]]) -> int:
+    """The smallest frame budget at which ours finds as much evidence as token level does with 64 frames."""
+
+    def found(frames: int, policy: str) -> float:
+        rows = rows_by_budget(told, frames, policy)
+        return float(np.mean([row["evidence_64"] for row in rows if row["shown"]]))
+
+    return next((n for n in FRAMES if found(n, "ours") >= found(BUDGET, "token")), FRAMES[-1])
 
 
 def executors_report(told: Sequence[dict[str, Any]]) -> None:
@@ -257,6 +290,13 @@ def report(
         lengths_report(longs)
         plots(longs, folder)
         out["ttft_vs_token"] = round(float(np.mean(ratio(longs, ("1h", "token"), ("1h", "ours")))), 2)
+        if budgets:
+            few = fewest_frames(budgets)
+            by = [long["1h"]["by_budget"] for long in longs]
+            out["ttft_vs_token_equal_evidence"] = round(
+                float(np.mean([t[f"token {BUDGET}"] / t[f"ours {few}"] for t in by])), 2
+            )
+            out["frames_equal_evidence"] = few
         out["flat_10m_10h"] = round(float(np.mean(ratio(longs, ("10h", BOUNDED), ("10m", BOUNDED)))), 2)
     if units:
         show("an hour: all streams", table(units))

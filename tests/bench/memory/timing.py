@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -84,11 +85,13 @@ POINTS = {"10m": 300, "30m": 900, "1h": 1800, "2h": 3600, "5h": 9000, "10h": 180
 
 
 def lengths(world: World, hours: Sequence[Spec], name: str) -> dict[str, Any]:
-    """Time to the first token from ten minutes to ten hours of one camera."""
+    """Time to the first token from ten minutes to ten hours of one camera. Each length is kept when it is
+    done: a run that was stopped feeds its memories again and measures the rest."""
+    kept = world.out / f"{name.replace(' ', '-')}.points"
+    out: dict[str, Any] = json.loads(kept.read_text()) if kept.is_file() else {}
     played = joined([world.stream(spec) for spec in hours], name)
     memory, paper = world.memory(played), world.memory(played, MOSAIC)
     whole = Flat.of(played.blocks)
-    out: dict[str, Any] = {}
     done, build = 0, 0.0
     for point, frames in tqdm(POINTS.items(), desc=name):
         fresh = played.blocks[done : frames // FRAMES]
@@ -97,6 +100,8 @@ def lengths(world: World, hours: Sequence[Spec], name: str) -> dict[str, Any]:
         build += clock() - begun
         feed(paper, fresh, world, every=600)
         done = frames // FRAMES
+        if point in out:
+            continue
         shot = memory.snapshot()
         visible = shot.window[0].first_frame
         rows = times(world, shot, paper.snapshot(), whole.until(shot.window[0].first_token))
@@ -109,6 +114,8 @@ def lengths(world: World, hours: Sequence[Spec], name: str) -> dict[str, Any]:
             rows["by_budget"] = by_budget(world, shot, whole.until(shot.window[0].first_token))
         rows["recompute_s"] = recomputed(world, played, visible, TEXTS["vehicle"])[1]
         out[point] = rows
+        kept.write_text(json.dumps(out))
+    kept.unlink()
     return out
 
 

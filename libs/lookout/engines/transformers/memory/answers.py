@@ -153,13 +153,14 @@ def ask(
         text = None
         if describe:
             text = "".join(_write(engine, state, last, layout.question + len(ids), describe, on_text))
+        evidence = _evidence(state, snapshot)
     return MemoryAnswer(
         question=question,
         p_yes=float(pair.double().softmax(-1)[0]),
         yes_logit=float(pair[0]),
         no_logit=float(pair[1]),
         text=text,
-        evidence=_evidence(state, snapshot),
+        evidence=evidence,
         covered_from_us=snapshot.covered_from_us,
         covered_to_us=int(snapshot.times_us[-1]),
         cost=_cost(model, state, len(ids), spent),
@@ -207,8 +208,8 @@ def _seconds(time_us: int | None) -> str:
 
 
 def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
-    total = float(state.weight_of_frame.sum()) or 1.0
-    weights = state.weight_of_frame[:-1].cpu()
+    found = state.weight_of_frames().cpu()
+    weights, total = found[:-1], float(found.sum()) or 1.0
     best = torch.sort(weights, descending=True, stable=True).indices[:EVIDENCE].tolist()
     return tuple(
         Evidence(int(snapshot.times_us[frame]), round(float(weights[frame]) / total, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,7 @@ class AngleTable:
         """Angles [n, head_dim / 2] of positions int64 [axes, n]; equal to computing them."""
         rows = torch.from_numpy(np.ascontiguousarray(positions)).to(self._cos.device)
         if len(rows) == 1:
-            return self._cos[rows[0]], self._sin[rows[0]]
+            return self._cos.index_select(0, rows[0]), self._sin.index_select(0, rows[0])
         own = rows[self._axis].T
         return self._cos.gather(0, own), self._sin.gather(0, own)
 
@@ -47,19 +48,22 @@ class AngleTable:
 class _LayerState:
     """What a layer keeps for the rows to come: placed K and V [kv_heads, room, d], of which `size` rows are
     filled; the bias of the memory's rows; and the frame of each row before the question (that of the prefix
-    and of representatives is one behind the last)."""
+    and of representatives is one behind the last). `last` is the question's last row, rotated and scaled
+    [heads, 1, d], with its mask [1, keys]."""
 
     keys: torch.Tensor
     values: torch.Tensor
-    bias: torch.Tensor | None
-    frames: torch.Tensor
-    size: int
+    frames: Ints
+    bias: torch.Tensor | None = None
+    size: int = 0
+    last: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def append(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Add rows at the end."""
-        stop = self.size + keys.shape[1]
-        self.keys[:, self.size : stop], self.values[:, self.size : stop] = keys, values
-        self.size = stop
+    def append(self, keys: torch.Tensor, values: torch.Tensor, angles: Angles) -> None:
+        """Add rows at the end, un-rotated; keys are rotated into their places."""
+        rows = slice(self.size, self.size + keys.shape[1])
+        Rotary.rotate(keys, angles, out=self.keys[:, rows])
+        self.values[:, rows] = values
+        self.size = rows.stop
 
 
 @dataclass(slots=True, eq=False)
@@ -77,17 +81,20 @@ class AskPass:
     gathered: bool = True
     observer: Observer | None = None
     angles: Angles | None = None
+    answering: bool = False
     states: list[_LayerState | None] = field(init=False)
     table: AngleTable = field(init=False)
-    fixed: tuple[Angles, Angles] = field(init=False)
-    weight_of_frame: torch.Tensor = field(init=False)
+    fixed: Angles = field(init=False)
+    fixed_frames: Ints = field(init=False)
+    _mask: torch.Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         layout, model = self.layout, self.model
         self.states = [None] * len(model.layers)
         self.table = AngleTable(model, layout.question + 1)
-        self.fixed = (self.table.of(layout.prefix_positions), self.table.of(layout.window_positions))
-        self.weight_of_frame = torch.zeros(len(self.snapshot.times_us) + 1, device=model.device)
+        self.fixed = self.table.of(np.concatenate([layout.prefix_positions, layout.window_positions], 1))
+        prefix = np.full(layout.prefix_positions.shape[1], len(self.snapshot.times_us), np.int64)
+        self.fixed_frames = np.concatenate([prefix, layout.window_frames])
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -108,40 +115,62 @@ class AskPass:
         if self.predictor is Predictor.QUERY and layer + 1 < len(self.states):
             self.reader.foresee(layer + 1, mean)
         memory = self.reader.read(layer, mean)
-        prefix = self.snapshot.prefix
-        before = prefix.keys.shape[2] + len(self.layout.window_rows)
+        before, frames = len(self.fixed_frames), self.fixed_frames
         rows = before + (0 if memory is None else memory.keys.shape[1])
-        last = len(self.snapshot.times_us)
-        frames = [np.full(prefix.keys.shape[2], last, np.int64), self.layout.window_frames]
+        if memory is not None:
+            nobody = np.full(rows - before - memory.tokens, len(self.snapshot.times_us), np.int64)
+            frames = np.concatenate([frames, memory.frames[: memory.tokens], nobody])
         size = (self.model.kv_heads, rows + self.room, self.model.head_dim)
         keys, values = (torch.empty(size, dtype=query.dtype, device=query.device) for _ in range(2))
-        state = _LayerState(keys, values, None, torch.zeros(0), 0)
-        self._place_fixed(state, layer)
+        state = _LayerState(keys, values, frames)
+        state.append(*self._fixed(layer), self.fixed)
         if memory is not None:
             positions = self.layout.slots.positions(memory.frames, memory.places)
-            state.append(Rotary.rotate(memory.keys, self.table.of(positions)), memory.values)
-            token = np.arange(len(memory.frames)) < memory.tokens
-            frames.append(np.where(token, memory.frames, last))
+            state.append(memory.keys, memory.values, self.table.of(positions))
             if memory.weights is not None:
                 state.bias = torch.cat([memory.weights.new_zeros(before), memory.weights])
-        state.frames = torch.from_numpy(np.concatenate(frames)).to(query.device)
         self.states[layer] = state
         return state
 
-    def _place_fixed(self, state: _LayerState, layer: int) -> None:
-        """Prefix and window of a layer, rotated to their places."""
-        device, snapshot, layout = self.model.device, self.snapshot, self.layout
-        prefix = snapshot.prefix
-        state.append(
-            Rotary.rotate(prefix.keys[layer].to(device), self.fixed[0]), prefix.values[layer].to(device)
-        )
-        window = [torch.cat([one.block.keys[layer] for one in snapshot.window], 1)]
-        window.append(torch.cat([one.block.values[layer] for one in snapshot.window], 1))
-        if len(layout.window_rows) < window[0].shape[1]:
-            rows = torch.from_numpy(layout.window_rows)
-            window = [part.index_select(1, rows) for part in window]
-        key, value = (part.to(device) for part in window)
-        state.append(Rotary.rotate(key, self.fixed[1]), value)
+    def _fixed(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V of a layer's prefix and window [kv_heads, rows, d]."""
+        prefix, blocks = self.snapshot.prefix, [one.block for one in self.snapshot.window]
+        rows = self.layout.window_rows
+        some = None if len(rows) == sum(block.rows for block in blocks) else torch.from_numpy(rows)
+        out = []
+        for before, window in (
+            (prefix.keys[layer], [block.keys[layer] for block in blocks]),
+            (prefix.values[layer], [block.values[layer] for block in blocks]),
+        ):
+            chosen = window if some is None else [torch.cat(window, 1).index_select(1, some)]
+            out.append(torch.cat([before, *chosen], 1).to(self.model.device))
+        return out[0], out[1]
+
+    def mask(self, state: _LayerState, rows: int) -> torch.Tensor:
+        """The additive mask [rows, keys] of a layer's last rows. Without a bias it is zero before the
+        question, so one serves all layers."""
+        if state.bias is not None:
+            return causal_bias(state.size, rows, state.bias, state.keys.dtype, state.keys.device)
+        held = self._mask
+        if held is None or held.shape[0] != rows or held.shape[1] < state.size:
+            room = state.size + state.size // 8
+            held = self._mask = causal_bias(room, rows, None, state.keys.dtype, state.keys.device)
+        return held[:, held.shape[1] - state.size :]
+
+    def weight_of_frames(self) -> torch.Tensor:
+        """What the question's last row looked at, summed over layers: [frames + 1], by frame, and at the end
+        what names no frame: prefix and representatives."""
+        out = torch.zeros(len(self.snapshot.times_us) + 1, device=self.model.device)
+        for state in self.states:
+            if state is None or state.last is None:
+                continue
+            query, bias = state.last
+            keys = state.keys[:, : bias.shape[1]]
+            heads, groups = query.shape[0], query.shape[0] // keys.shape[0]
+            score = torch.matmul(query.view(keys.shape[0], groups, -1), keys.transpose(1, 2))
+            weight = (score + bias).float().softmax(-1).sum((0, 1))[: len(state.frames)] / heads
+            out.index_add_(0, torch.from_numpy(state.frames).to(out.device), weight)
+        return out
 
 
 @dataclass(slots=True, eq=False)
@@ -155,12 +184,18 @@ class AskHandle(Handle):
         first = owner.states[self.layer] is None
         state: _LayerState = owner.place(self.layer, query)
         begun = clock()
-        turned = Rotary.rotate(query, owner.angles)
-        cut = state.size
+        cut, rows = state.size, query.shape[1]
         # Later rows of the same answer see these.
-        state.append(Rotary.rotate(self.key, owner.angles), value[0])
+        state.append(self.key, value[0], owner.angles)
         keys, values = state.keys[:, : state.size], state.values[:, : state.size]
-        bias = causal_bias(state.size, query.shape[1], state.bias, keys.dtype, keys.device)
+        bias = owner.mask(state, rows)
+        turned = Rotary.rotate(query, owner.angles)
+        if first:
+            state.last = turned[:, -1:] * scaling, bias[-1:]
+        if first and owner.observer is not None:
+            owner.observer(self.layer, turned, keys, bias, scaling)
+        if owner.answering:
+            turned, bias = turned[:, -1:], bias[-1:]
         if owner.gathered:
             out = sdpa(turned, keys, values, bias, scaling)
         else:
@@ -169,22 +204,10 @@ class AskHandle(Handle):
                 for part in (slice(0, cut), slice(cut, state.size))
             ]
             out = merged(parts).transpose(0, 1)
-        if first and owner.observer is not None:
-            owner.observer(self.layer, turned, keys, bias, scaling)
-        if first:
-            self._weigh(turned[:, -1:], keys, bias[-1:], scaling, state)
+        if len(out) < rows:
+            out = torch.cat([out.new_zeros(rows - len(out), *out.shape[1:]), out])
         trace.attend_s += clock() - begun
         return out
-
-    def _weigh(
-        self, query: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor, scaling: float, state: _LayerState
-    ) -> None:
-        """Add up what the question's last row looks at, by frame. Representatives name no frame."""
-        owner: Any = self.owner
-        heads, groups = query.shape[0], query.shape[0] // keys.shape[0]
-        score = torch.matmul(query.view(keys.shape[0], groups, -1), keys.transpose(1, 2)) * scaling + bias
-        weight = score.float().softmax(-1).sum((0, 1))[: len(state.frames)] / heads
-        owner.weight_of_frame.index_add_(0, state.frames, weight)
 
 
 def causal_bias(
@@ -234,25 +257,44 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
     first = ask.states[0] is None
     model.config._attn_implementation = NAME
     hooks = _residual_hooks(model, ask) if first and ask.predictor is Predictor.RESIDUAL else []
-    for index, layer in enumerate(model.layers):
-        begun = clock()
-        trace = ask.traces[index]
-        if first and ask.predictor is Predictor.PROJECTED and index + 1 < len(model.layers):
-            ask.reader.foresee(index + 1, foreseen_query(model, index + 1, hidden))
-        hidden = layer(
-            hidden,
-            attention_mask=None,
-            position_ids=None,
-            past_key_values=ask,
-            use_cache=True,
-            position_embeddings=(ones, zeros),
-        )
-        if first:
-            trace.compute_s = clock() - begun - trace.retrieve_s - trace.move_s
-    for hook in hooks:
-        hook.remove()
+    last = len(model.layers) - 1
+    try:
+        for index, layer in enumerate(model.layers):
+            begun = clock()
+            trace = ask.traces[index]
+            if first and ask.predictor is Predictor.PROJECTED and index + 1 < len(model.layers):
+                ask.reader.foresee(index + 1, foreseen_query(model, index + 1, hidden))
+            run = (
+                layer
+                if index < last or ask.observer is not None
+                else functools.partial(_answer_row, layer, ask)
+            )
+            hidden = run(
+                hidden,
+                attention_mask=None,
+                position_ids=None,
+                past_key_values=ask,
+                use_cache=True,
+                position_embeddings=(ones, zeros),
+            )
+            if first:
+                trace.compute_s = clock() - begun - trace.retrieve_s - trace.move_s
+    finally:
+        for hook in hooks:
+            hook.remove()
     out: torch.Tensor = model.norm(hidden[0, -1])
     return out
+
+
+def _answer_row(layer: Any, ask: AskPass, hidden: torch.Tensor, **options: Any) -> torch.Tensor:
+    """The state [1, 1, hidden] of the last row after the last layer: nothing reads that of the others. Keys
+    and values of all rows are kept for the text that may follow."""
+    ask.answering = True
+    out = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **options)[0]
+    ask.answering = False
+    hidden = hidden[:, -1:] + out[:, -1:]
+    told: torch.Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return told
 
 
 def _residual_hooks(model: LanguageModel, ask: AskPass) -> list[Any]:

@@ -32,8 +32,9 @@ lock: ## resolve the dependencies again (names no host)
 LOCK_IMAGE = $(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
 lock-images:
-	for each in alerts decode prefill controller camera-agent; do \
+	for each in alerts decode controller camera-agent; do \
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --extra $$each -o docker/requirements/$$each.txt || exit 1; done
+	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra prefill --extra prune-encode -o docker/requirements/prefill.txt
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra local --extra wire -o docker/requirements/tryout.txt
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra decode --extra nvdec -o docker/requirements/decode-gpu.txt
 	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt

@@ -109,7 +109,7 @@ class Activity:
         consumer = Consumer(
             self._settings.kafka(
                 **{
-                    "group.id": f"{self._settings.instance}-activity",
+                    "group.id": f"activity-{self._settings.instance}",
                     "isolation.level": "read_committed",
                     "enable.auto.commit": False,
                 }

@@ -18,6 +18,8 @@ from lookout.runtime import StartupError, load_settings
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import Topic, all_topics
 
+#: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
+FAILED, MISCONFIGURED = 1, 2
 _CALL_S = 10.0
 _PAUSE_S = 2.0
 #: a broker that has just started may not know its users yet
@@ -25,8 +27,12 @@ _REFUSALS = 3
 HOUR_MS = 3_600_000
 
 
+class NoAnswerError(StartupError):
+    """Kafka does not answer now; it may later."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Bring the topics about; returns 0, or 1 after one line a problem on the error stream."""
+    """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
     given = _parser().parse_args(arguments)
     try:
         retention = dict(given.retention_hours)
@@ -39,13 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _refuse_missing(existing)
         created = _create(admin, existing, given.partitions, given.replication, retention)
         problems = _problems(admin, existing, given.partitions)
+    except NoAnswerError as error:
+        return _say([str(error)], FAILED)
     except StartupError as error:
-        problems, created = [str(error)], []
+        return _say([str(error)], MISCONFIGURED)
     for name in created:
         print(f"created {name}", flush=True)
+    return _say(problems, MISCONFIGURED)
+
+
+def _say(problems: Sequence[str], code: int) -> int:
     for problem in problems:
         sys.stderr.write(f"lookout topics: {problem}\n")
-    return 1 if problems else 0
+    return code if problems else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,7 +99,7 @@ def _wait_for_brokers(
             if len(refused) >= _REFUSALS:
                 raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
             if time.monotonic() > deadline:
-                raise StartupError(f"Kafka does not answer: {error.args[0].str()}") from error
+                raise NoAnswerError(f"Kafka does not answer: {error.args[0].str()}") from error
             time.sleep(_PAUSE_S)
 
 
@@ -122,8 +134,13 @@ def _create(
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise StartupError(f"cannot create {name}: {error.args[0].str()}") from error
+                raise _failure(f"cannot create {name}", error) from error
     return created
+
+
+def _failure(what: str, error: KafkaException) -> StartupError:
+    kind = NoAnswerError if error.args[0].retriable() else StartupError
+    return kind(f"{what}: {error.args[0].str()}")
 
 
 def configuration(topic: Topic, replication: int, retention_hours: float | None = None) -> dict[str, str]:
@@ -158,9 +175,7 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], partiti
         try:
             actual = {name: entry.value for name, entry in done.result().items()}
         except KafkaException as error:
-            raise StartupError(
-                f"cannot read the settings of {resource.name}: {error.args[0].str()}"
-            ) from error
+            raise _failure(f"cannot read the settings of {resource.name}", error) from error
         found += by_name[resource.name].complaints(actual)
     return found
 

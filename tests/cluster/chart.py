@@ -36,7 +36,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "cameraAgent.cameraNetworks[0]": "10.0.0.0/8",
         "cameraAgent.credentialSecrets[0]": "yard",
         "model.source": "url",
-        "model.url.address": "https://models.example/model.tar.gz",
+        "model.url.address": "https://models.example:8443/model.tar.gz",
         "model.url.sha256": "0" * 64,
         "monitoring.dashboard": "true",
         "prefill.gpus": "1",

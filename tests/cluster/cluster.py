@@ -34,6 +34,8 @@ _DNS = "10.96.0.10"
 _PODS = "10.244.0.0/16"
 _CGROUPS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _READY_S = 180.0
+#: a node is dozens of programs and would get the processor time of one
+_CPU_SHARES = 6 * 1024
 
 
 class Cluster:
@@ -472,6 +474,8 @@ def _make_cgroups(name: str) -> list[Path]:
             Path(f"/sys/fs/cgroup/{controller}") / own.get(controller, "/").lstrip("/") / f"lookout-{name}"
         )
         folder.mkdir(exist_ok=True)
+        if controller == "cpu":
+            (folder / "cpu.shares").write_text(str(_CPU_SHARES))
         if controller == "cpuset":
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (folder / file).write_text((folder.parent / file).read_text())

@@ -17,6 +17,7 @@ from lookout.cli.connect import CliError, Position, Reader, check_reachable, sen
 from lookout.local import KafkaServer, create_topics, free_ports
 from lookout.runtime import ServiceSettings, StartupError, load_settings
 from lookout.runtime.startup import check_kafka
+from lookout.services.controller import topics
 from lookout.wire import SEGMENTS, WATCHES
 from tests.certificates import Authority
 
@@ -89,3 +90,18 @@ def test_commands_reach_it_with_the_same_settings(
     reader = Reader(address, [WATCHES.name], Position(oldest=True))
     assert [message.value() for message in reader.until_now()] == [b"{}"]
     reader.close()
+
+
+def test_the_topics_job_gives_up_on_a_wrong_password(
+    secured: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not-the-password")
+    for name, value in {**secured, "mode": "local", "kafka_password_file": str(wrong)}.items():
+        monkeypatch.setenv(f"LOOKOUT_{name.upper()}", value)
+    monkeypatch.setattr(topics, "_CALL_S", 2.0)
+    assert topics.main(["--partitions=2", "--replication=1"]) == topics.MISCONFIGURED
+    assert "Kafka refuses the connection" in capsys.readouterr().err

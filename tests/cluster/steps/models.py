@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.cluster import storage, workshop
 from tests.cluster.cluster import STATE
 from tests.cluster.pki import Authority, Subject
+from tests.cluster.steps.watches import until
 from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name
 
 MODEL = workshop.ROOT / "libs/lookout/models/tiny"
@@ -75,12 +76,16 @@ def _play(world: World, source: str) -> None:
 
 
 def _refused(world: World, *options: str) -> None:
-    """An archive with another digest is never used; the pod says so and the old ones go on."""
+    """An archive with another digest is never used; the pod says so and does not start."""
     values = ("--reuse-values", *options, "--wait", "--timeout", "45s")
     said = world.cluster.helm("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, *values, check=False)
-    log = world.kubectl("logs", f"{RELEASE}-prefill-0", "-c", "model", "--tail=5", check=False)
-    world.check(log, "the file has SHA-256", "not used")
     world.check(said, "ailed")
+    log = until(
+        "an archive with another digest is refused",
+        lambda: world.kubectl("logs", f"{RELEASE}-prefill-0", "-c", "model", "--tail=5", check=False),
+        lambda text: "the file has SHA-256" in text,
+    )
+    world.check(log, "not used")
     world.tell(f"a wrong digest is refused: {log.strip().splitlines()[-1][:250]}")
 
 

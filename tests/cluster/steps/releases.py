@@ -5,11 +5,15 @@ from __future__ import annotations
 from tests.cluster.world import World
 
 _SECOND, _PORT = "second", 30095
+#: so that two releases fit into a node of two cores
+_REQUESTS = {"decode": "100m", "pruneEncode": "100m", "prefill": "100m", "tryout.kafka": "100m"}
 
 
 def run(world: World) -> None:
     """Both get the films of their own; uninstalling one leaves the other alone."""
-    small = ("--set", "controller.enabled=true")
+    small = [
+        word for part, cpu in _REQUESTS.items() for word in ("--set", f"{part}.resources.requests.cpu={cpu}")
+    ]
     with world.namespace(_SECOND):
         world.install(*small, name="other", namespace=_SECOND, outside_port=_PORT)
         with world.release(*small):

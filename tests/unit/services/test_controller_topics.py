@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.services.controller.topics import configuration
+from lookout.services.controller import topics
+from lookout.services.controller.topics import FAILED, MISCONFIGURED, configuration
 from lookout.wire import SEGMENTS, WATCHES
 
 
@@ -14,3 +15,17 @@ def test_new_topics_follow_the_table_and_the_owner() -> None:
     assert configuration(SEGMENTS, 3)["min.insync.replicas"] == "2"
     with pytest.raises(Exception, match="compacted"):
         configuration(WATCHES, 1, 2.0)
+
+
+def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job is not tried again with code 2."""
+    monkeypatch.setenv("LOOKOUT_MODE", "local")
+    monkeypatch.setenv("LOOKOUT_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(topics, "_CALL_S", 0.1)
+    options = ["--partitions=1", "--replication=1", "--wait-s=0"]
+    assert topics.main(options) == FAILED
+    assert "Kafka does not answer" in capsys.readouterr().err
+    assert topics.main([*options, "--retention-hours=verdict=5"]) == MISCONFIGURED
+    assert "no topic verdict" in capsys.readouterr().err

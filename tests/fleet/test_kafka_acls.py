@@ -1,0 +1,285 @@
+"""A broker that checks rights: each service as a principal with the rights of docs/kubernetes.md only."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from lookout.cli.connect import Position, reading
+from lookout.codec import cut
+from lookout.local import Fleet, KafkaServer, free_ports
+from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.runtime import ServiceSettings, Table, load_settings
+from lookout.runtime.startup import check_kafka
+from lookout.services.controller import topics as topics_job
+from lookout.services.controller.activity import Activity
+from lookout.services.controller.settings import ControllerSettings
+from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import ALERTS, CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS, VERDICTS, WATCHES, Stage, to_json
+from tests.eventually import eventually
+
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]
+
+DOCS = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+PASSWORD = "a-long-password"
+OF_THE_JOB = (AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+SECONDS = 12
+LOGGING = """
+appender.denied.type = File
+appender.denied.name = denied
+appender.denied.fileName = {file}
+appender.denied.layout.type = PatternLayout
+appender.denied.layout.pattern = %m%n
+logger.authorizer.name = kafka.authorizer.logger
+logger.authorizer.level = INFO
+logger.authorizer.appenderRef.denied.ref = denied
+rootLogger.level = WARN
+appender.console.type = Console
+appender.console.name = console
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """One row of the table in docs/kubernetes.md."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    groups: tuple[str, ...]
+    described: tuple[str, ...]
+    transactions: tuple[str, ...]
+
+
+def table() -> dict[str, Rights]:
+    """The rows of services; a name that ends with a star is a prefix."""
+    rows = {}
+    for line in DOCS.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[0] not in ("service", "---"):
+            groups, _, described = cells[3].partition("; describes ")
+            named = (_names(cell) for cell in (cells[1], cells[2], groups, described, cells[4]))
+            rows[cells[0]] = Rights(*named)
+    return rows
+
+
+def _names(cell: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"`([^`]+)`", cell))
+
+
+def bindings(user: str, rights: Rights) -> Iterator[AclBinding]:
+    """What Kafka is told for one principal."""
+    topics = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    for names, kind, operations in (
+        (rights.reads, ResourceType.TOPIC, (AclOperation.READ, *topics)),
+        (rights.writes, ResourceType.TOPIC, (AclOperation.WRITE, *topics)),
+        (rights.groups, ResourceType.GROUP, (AclOperation.READ, AclOperation.DESCRIBE)),
+        (rights.described, ResourceType.GROUP, (AclOperation.DESCRIBE,)),
+        (
+            rights.transactions,
+            ResourceType.TRANSACTIONAL_ID,
+            (AclOperation.WRITE, AclOperation.DESCRIBE),
+        ),
+    ):
+        for name in names:
+            for operation in operations:
+                yield binding(user, kind, name, operation)
+
+
+def binding(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    prefixed = name.endswith("*") and name != "*"
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    name = name.removesuffix("*") or "*"
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A broker that checks rights.
+
+    Attributes:
+        folder: With one file `password`.
+        open: Address at which everything is allowed.
+        checked: Address that asks for SCRAM and checks rights.
+        denied: What the broker refused, one line each.
+    """
+
+    folder: Path
+    open: str
+    checked: str
+    denied: Path
+
+    def settings(self, user: str) -> dict[str, str]:
+        """Settings of a principal, without the LOOKOUT_ prefix."""
+        return {
+            "bootstrap": self.checked,
+            "kafka_protocol": "sasl_plaintext",
+            "kafka_username": user,
+            "kafka_password_file": str(self.folder / "password"),
+        }
+
+    def environment(self, user: str) -> dict[str, str]:
+        """The same as environment variables of a service of this machine."""
+        return {f"LOOKOUT_{key.upper()}": value for key, value in self.settings(user).items()} | {
+            "LOOKOUT_MODE": "local",
+            "LOOKOUT_INSTANCE": f"{user}-0",
+        }
+
+    def kafka(self, user: str) -> dict[str, object]:
+        """librdkafka options of a principal."""
+        return load_settings(ServiceSettings, self.environment(user)).kafka()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Users and rights as the table has them; the try-out listener may do everything."""
+    folder = tmp_path_factory.mktemp("acls")
+    (folder / "password").write_text(PASSWORD)
+    denied = folder / "denied.log"
+    (folder / "log4j2.properties").write_text(LOGGING.format(file=denied))
+    (port,) = free_ports(1)
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CHECKED:SASL_PLAINTEXT",
+        "listener.name.checked.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.checked.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}")
+        with KafkaServer(properties=properties, listeners={"CHECKED": port}) as server:
+            found = Guarded(folder, server.bootstrap, f"127.0.0.1:{port}", denied)
+            _introduce(AdminClient({"bootstrap.servers": server.bootstrap}))
+            yield found
+
+
+def _introduce(admin: AdminClient) -> None:
+    rows = table()
+    users = [
+        UserScramCredentialUpsertion(
+            user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        for user in (*rows, "topics")
+    ]
+    for done in admin.alter_user_scram_credentials(users).values():
+        done.result(60)
+    rights = {each for user, row in rows.items() for each in bindings(user, row)}
+    rights |= {binding("topics", ResourceType.TOPIC, "*", operation) for operation in OF_THE_JOB}
+    for done in admin.create_acls(list(rights)).values():
+        done.result(60)
+
+
+def produce(options: Mapping[str, object], topic: str, key: str, values: list[bytes]) -> None:
+    """Send records and raise what Kafka says against them."""
+    failed = []
+    producer = Producer(
+        {**options, "enable.idempotence": True, "message.max.bytes": MAX_MESSAGE_BYTES, "log_level": 0}
+    )
+    for value in values:
+        producer.produce(topic, value, key=key, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(60.0) == 0
+    if errors := [error for error in failed if error is not None]:
+        raise KafkaException(errors[0])
+
+
+@contextmanager
+def acting_as(guarded: Guarded, user: str) -> Iterator[None]:
+    """This process's environment is that of a principal."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in guarded.environment(user).items():
+            patch.setenv(name, value)
+        yield
+
+
+@contextmanager
+def fleet(guarded: Guarded) -> Iterator[Fleet]:
+    """The four services, each with its own principal."""
+    own = {stage: guarded.settings(stage.value) for stage in Stage}
+    running = Fleet(kafka=guarded.checked, settings={"model_dir": str(TINY)}, stage_settings=own)
+    try:
+        with acting_as(guarded, "topics"):
+            running.start()
+        yield running
+    finally:
+        running.close()
+
+
+def segments() -> list[bytes]:
+    (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
+    return [each.data for each in cut(film) if each.start_us < SECONDS * 1e6]
+
+
+def verdicts(guarded: Guarded, least: int) -> list[Mapping[str, object]]:
+    """So many verdicts at least, as the broker's owner reads them."""
+    found: list[Mapping[str, object]] = []
+    deadline = time.monotonic() + 240
+    with reading(guarded.open, [VERDICTS.name], Position(oldest=True)) as reader:
+        while len(found) < least:
+            assert time.monotonic() < deadline, found
+            if (message := reader.poll(0.5)) is not None:
+                found.append(json.loads(message.value()))
+    return found
+
+
+def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) -> None:
+    with acting_as(guarded, "topics"):
+        for _ in range(2):  # makes them, then compares them
+            assert topics_job.main(["--partitions=2", "--replication=1"]) == 0
+    agent = load_settings(ServiceSettings, guarded.environment("camera-agent"))
+    controller = load_settings(ControllerSettings, guarded.environment("controller"))
+    with fleet(guarded):
+        watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS)]
+        for each in watches:
+            each.start(60.0)
+        activity = Activity(controller, lambda: None)
+        activity.start()
+        rule = Rule(threshold=0.5, k=2, n=3)
+        watch = Watch(id="person", version=1, question=DEMO_QUESTIONS["person"], rule=rule)
+        produce(guarded.kafka("controller"), WATCHES.name, watch.id, [to_json(watch)])
+        eventually(lambda: watches[0].view().newest("person") is not None)
+
+        assert check_kafka(agent, (CAMERAS, SEGMENTS)) == 2
+        cameras = Table(agent, CAMERAS.name)
+        cameras.start(60.0)
+        produce(guarded.kafka("camera-agent"), SEGMENTS.name, "room", segments())
+
+        found = verdicts(guarded, 3)
+        assert {each["outcome"] for each in found} == {"answered"}
+        with reading(guarded.open, [ALERTS.name], Position(oldest=True)) as reader:
+            eventually(lambda: reader.poll(0.5) is not None)
+        eventually(lambda: "lastVerdict" in activity.status("person"))
+        activity.stop()
+        for each in (*watches, cameras):
+            each.stop()
+    assert guarded.denied.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("user", "topic"), [("alerts", SEGMENTS.name), ("camera-agent", WATCHES.name), ("decode", VERDICTS.name)]
+)
+def test_what_the_table_does_not_name_is_refused(guarded: Guarded, user: str, topic: str) -> None:
+    with pytest.raises(KafkaException, match=r"TOPIC_AUTHORIZATION_FAILED|not authorized|Authorization"):
+        produce(guarded.kafka(user), topic, "x", [b"x"])
+    assert f"User:{user}" in guarded.denied.read_text()

@@ -96,6 +96,7 @@ def _wait_for_brokers(
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
         except KafkaException as error:
+            admin.poll(0)  # `_note` is called here only
             if len(refused) >= _REFUSALS:
                 raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
             if time.monotonic() > deadline:

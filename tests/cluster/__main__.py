@@ -82,7 +82,7 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
 
 
 def _prepare(cluster: Cluster, steps: list[str], tell: Progress) -> None:
-    if cluster.running:
+    if cluster.join():
         tell("a cluster is running and is used")
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
         cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s")

@@ -49,12 +49,14 @@ class Cluster:
         """The administrator's kubeconfig; it works inside `outside` only."""
         return STATE / "pki" / "admin.kubeconfig"
 
-    @property
-    def running(self) -> bool:
-        """Whether a cluster of so many nodes runs and every node is ready."""
+    def join(self) -> bool:
+        """Use the cluster that runs, if one of at least so many nodes does and all of them are ready."""
         ready = STATE / "ready"
-        same = ready.exists() and ready.read_text() == str(self.nodes)
-        return same and _alive(STATE / "control" / "pid") and self._ready_nodes() == self.nodes
+        count = int(ready.read_text()) if ready.exists() else 0
+        if count < self.nodes or not _alive(STATE / "control" / "pid") or self._ready_nodes() != count:
+            return False
+        self.nodes = count
+        return True
 
     def up(self) -> None:
         """Start everything and wait until every node is ready.

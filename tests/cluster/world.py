@@ -34,7 +34,7 @@ _SETTLED_S = 12.0
 #: between two pieces of a film while something happens
 _SLOWLY_S = 12.0
 #: silence after which a camera's last window closes: decode's default, and a longer one among disturbances
-SILENCE_S, LONG_SILENCE_S = 30.0, 150.0
+SILENCE_S, LONG_SILENCE_S = 30.0, 240.0
 
 
 @dataclass
@@ -186,7 +186,11 @@ class World:
             time.sleep(pause_s)
 
     def play_during(
-        self, client: Callable[[], ExternalClient], prefix: str, events: Sequence[Callable[[], object]]
+        self,
+        client: Callable[[], ExternalClient],
+        prefix: str,
+        events: Sequence[Callable[[], object]],
+        pause_s: float = _SLOWLY_S,
     ) -> None:
         """Publish every film slowly while one event after the other happens, the rest at once afterwards.
 
@@ -214,9 +218,10 @@ class World:
             for film in self.cast:
                 if index < len(film.segments):
                     client().publish(f"{prefix}{film.name}", film.segments[index : index + 1])
-            over.wait(_SLOWLY_S)
+            over.wait(pause_s)
         self.tell(f"{prefix}: everything is published")
-        over.wait(_PATIENCE_S)
+        if not over.wait(_PATIENCE_S):
+            raise ToolError(f"the events are not over {_PATIENCE_S:.0f} s after the last piece")
         if failed:
             raise ToolError(f"an event failed: {failed[0]}") from failed[0]
 

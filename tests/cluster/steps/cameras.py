@@ -61,7 +61,8 @@ def run(world: World) -> None:
 def lose_agent(world: World, name: str) -> None:
     """The agent that pulls a camera dies and does not come back: the other one goes on."""
     before = status(world, f"camera/{name}")
-    world.cluster.kubectl("cordon", "node1")
+    nodes = world.cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    world.cluster.kubectl("cordon", *nodes)
     try:
         begun = time.monotonic()
         world.kubectl("delete", f"pod/{before['agent']}", "--grace-period=0", "--force")
@@ -73,7 +74,7 @@ def lose_agent(world: World, name: str) -> None:
         seconds = time.monotonic() - begun
         world.tell(f"{before['agent']} died: {name} streams from {after['agent']} after {seconds:.0f} s")
     finally:
-        world.cluster.kubectl("uncordon", "node1")
+        world.cluster.kubectl("uncordon", *nodes)
     world.kubectl("rollout", "status", f"statefulset/{RELEASE}-camera-agent", "--timeout=120s")
 
 

@@ -15,6 +15,8 @@ from tests.cluster.world import LONG_SILENCE_S, NAMESPACE, NEXT, RELEASE, World,
 #: certificates live about six minutes, so that some are replaced meanwhile
 _SHORT_DAYS = 0.004
 _CERTIFICATE_S = 360.0
+#: between two pieces of a film, so that each change meets some: 26 pieces, seven changes of up to minutes
+_PAUSE_S = 40.0
 
 
 def run(world: World) -> None:
@@ -39,7 +41,7 @@ def _changes(world: World) -> None:
     world.ensure_reference(client, LONG_SILENCE_S)
     before = serial(world)
     steps = (scale_out, restart_redis, upgrade, restart_kafka, drain, roll_back, scale_in)
-    world.play_during(lambda: client, "changes-", [partial(step, world) for step in steps])
+    world.play_during(lambda: client, "changes-", [partial(step, world) for step in steps], _PAUSE_S)
     world.count(client, "changes-", LONG_SILENCE_S)
     deadline = time.monotonic() + _CERTIFICATE_S
     while serial(world) == before:
@@ -99,7 +101,7 @@ def roll_back(world: World) -> str:
 
 def drain(world: World) -> str:
     """Empty the second node and let it back in."""
-    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s")
     said = world.cluster.kubectl("drain", "node2", *options)
     time.sleep(5.0)
     world.cluster.kubectl("uncordon", "node2")

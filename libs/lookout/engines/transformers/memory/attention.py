@@ -293,8 +293,8 @@ def _answer_row(layer: Any, ask: AskPass, hidden: torch.Tensor, **options: Any) 
     out = layer.self_attn(hidden_states=layer.input_layernorm(hidden), **options)[0]
     ask.answering = False
     hidden = hidden[:, -1:] + out[:, -1:]
-    told: torch.Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-    return told
+    state: torch.Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return state
 
 
 def _residual_hooks(model: LanguageModel, ask: AskPass) -> list[Any]:

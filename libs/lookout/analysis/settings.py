@@ -59,8 +59,9 @@ class AnalysisSettings:
             raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             raise AnalysisError(f"the range from {self.start_s:g} s to {self.end_s} s is empty")
-        if min(self.part_frames or 1, self.stride_frames, self.waiting) < 1:
-            raise AnalysisError("part_frames, stride_frames and waiting must be at least 1")
+        counts = (self.part_frames, self.threads, self.stride_frames, self.waiting)
+        if any(count is not None and count < 1 for count in counts):
+            raise AnalysisError("part_frames, threads, stride_frames and waiting must be at least 1")
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:

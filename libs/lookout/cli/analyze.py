@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -78,25 +79,31 @@ def analyze(
     command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
     Progress goes to standard error.
     """
+    names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
+    start_s, end_s = 0.0 if begin is None else seconds(begin), None if end is None else seconds(end)
+    if page is not None:
+        _writable(page)
+
     from transformers.utils import logging as transformers_logging
 
     from lookout.analysis import AnalysisSettings, Analyzer
+    from lookout.codec import CodecError
     from lookout.recordings import PrefillSettings
 
     transformers_logging.disable_progress_bar()
     settings = AnalysisSettings(
         fps=fps,
-        start_s=0.0 if begin is None else seconds(begin),
-        end_s=None if end is None else seconds(end),
+        start_s=start_s,
+        end_s=end_s,
         prefill=PrefillSettings(group_frames=group, rho=rho),
         part_frames=part,
         prune=prune,
         threads=threads,
         describe=describe,
     )
-    names = recordings(source)
     opened: dict[str, str | Source] = {}
     found: list[Analysis] = []
+    refused: list[str] = []
     analyzer = Analyzer(model, device=device)
     with ExitStack() as files:
         try:
@@ -105,8 +112,17 @@ def analyze(
                     journal = journal_of(name, question, settings, analyzer)
                     if fresh:
                         journal.unlink(missing_ok=True)
-                    opened[name] = _fetched(name, files) if sandbox else name
-                    found.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
+                    try:
+                        opened[name] = _fetched(name, files) if sandbox else name
+                        found.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
+                    except CodecError as error:
+                        if len(names) == 1:
+                            raise
+                        refused.append(name)
+                        Console(stderr=True).print(
+                            f"[yellow]left out[/] {name}: {escape(str(error))}", highlight=False
+                        )
+                        continue
                     if as_json:
                         typer.echo(json.dumps(found[-1].to_dict()))
                     else:
@@ -121,6 +137,8 @@ def analyze(
 
                 write_recording_page(page, found, opened, sandbox=sandbox)
                 Console(stderr=True).print(f"page: {page}")
+    if refused:
+        raise CliError(f"{len(refused)} of {len(names)} recordings could not be read")
 
 
 def recordings(source: str) -> list[str]:
@@ -132,6 +150,13 @@ def recordings(source: str) -> list[str]:
     if source.lower().startswith(("http://", "https://")):
         return [source]
     return [str(path) for path in footage_files(Path(source))]
+
+
+def _writable(page: Path) -> None:
+    """Refuse a page that could not be written in the end."""
+    if page.is_dir():
+        raise CliError(f"--page names the folder {page}; name a file in it")
+    page.parent.mkdir(parents=True, exist_ok=True)
 
 
 def seconds(text: str) -> float:

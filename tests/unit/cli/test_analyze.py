@@ -19,6 +19,7 @@ from lookout.cli.analyze import recordings, seconds
 from lookout.cli.app import app
 from lookout.cli.connect import CliError
 from lookout.cli.report.recording_text import clock
+from lookout.errors import LookoutError
 from tests.eventually import eventually
 from tests.unit.codec.clips import encode
 
@@ -81,6 +82,34 @@ def test_a_url_a_file_and_a_folder_are_recordings(clip: Path) -> None:
     assert recordings(str(clip)) == [str(clip)] == recordings(str(clip.parent))
     with pytest.raises(CliError, match="no file or folder"):
         recordings("nowhere.mp4")
+
+
+def refusal(*words: str) -> str:
+    """The one error that a command ends with."""
+    error = CliRunner().invoke(app, ["analyze", *words]).exception
+    assert isinstance(error, LookoutError)
+    return str(error)
+
+
+def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
+    name = str(clip)
+    assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
+    assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
+    assert "at least 1" in refusal(name, "-q", QUESTION, "--part", "0")
+    assert "at least 1" in refusal(name, "-q", QUESTION, "--threads", "-1")
+    assert "is empty" in refusal(name, "-q", QUESTION, "--from", "5", "--to", "3")
+    assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--from", "20")
+    assert "none that is empty" in refusal(name, "-q", " ")
+    clip.write_bytes(b"no video")
+    assert "not a video" in refusal(name, "-q", QUESTION)
+
+
+def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Path) -> None:
+    clip.with_name("a-bad.mp4").write_bytes(b"no video")
+    result = CliRunner().invoke(app, ["analyze", str(clip.parent), "-q", QUESTION, "--json"])
+    assert json.loads(result.stdout)["source"] == str(clip)
+    assert "a-bad.mp4" in result.stderr
+    assert str(result.exception) == "1 of 2 recordings could not be read"
 
 
 @pytest.mark.long

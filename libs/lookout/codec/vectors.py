@@ -67,7 +67,7 @@ def _converted(vectors: Any, interlaced: bool) -> PredictionBlocks:
     """
     w, h = vectors["w"].astype(np.int16), vectors["h"].astype(np.int16)
     scale = np.maximum(vectors["motion_scale"], 1).astype(np.float32)
-    dx, dy = vectors["motion_x"] / scale, vectors["motion_y"] / scale
+    dx, dy = (np.divide(vectors[name], scale, dtype=np.float32) for name in ("motion_x", "motion_y"))
     if interlaced:
         dy[(w == h) & (scale == H264_SCALE)] *= 2
     return PredictionBlocks(
@@ -75,8 +75,8 @@ def _converted(vectors: Any, interlaced: bool) -> PredictionBlocks:
         y=vectors["dst_y"] - (h >> 1),
         w=w,
         h=h,
-        dx=dx.astype(np.float32),
-        dy=dy.astype(np.float32),
+        dx=dx,
+        dy=dy,
         kind=np.full(len(w), PredictionKind.INTER, np.uint8),
         source=vectors["source"].astype(np.int8),
     )

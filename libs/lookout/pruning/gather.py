@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from lookout.codec import (
     Basis,
@@ -142,8 +142,7 @@ class SignedSumChain:
         self._own = np.zeros((2, size), np.float32)
         self._intra = np.zeros(size, np.int64)
         self._links = 0
-        _, _, w, h = cells.boxes()
-        self._half = 0.5 * w * h  # a cell covered less is new content
+        self._half = half_areas(cells)  # a cell covered less is new content
 
     def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
         """Take the blocks of inter frames, in order; all at once, as each step over arrays has its price."""
@@ -176,15 +175,57 @@ class SignedSumChain:
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The summed displacement after the median, and where content is persistently intra."""
         shape = (self.cells.rows, self.cells.cols)
-        dx, dy = (_median((a + b).reshape(shape)) for a, b in zip(self._sum, self._own, strict=True))
+        dx, dy = median3x3((self._sum + self._own).reshape(2, *shape))
         least = min(max(2, int(np.ceil(self.intra_share * self._links))), max(1, self._links))
         intra = (self._intra >= least).reshape(shape).astype(np.uint8)
-        return dx, dy, _median(intra).astype(np.bool_)
+        return dx, dy, median3x3(intra).astype(np.bool_)
 
 
-def _median(values: Values) -> Values:
-    """3x3 median; a picture in which nothing moves is common, and stays as it is."""
-    return ndimage.median_filter(values, size=3, mode="nearest") if values.any() else values
+def median3x3(values: Values) -> Values:
+    """Median of every 3x3 neighbourhood, the border repeated: [..., rows, cols] -> the same shape.
+
+    Columns of three are sorted; the median of nine is that of their largest least, middle middle and least
+    largest value.
+    """
+    if not values.any():  # a picture in which nothing moves is common, and stays as it is
+        return values
+    least, middle, most = _sorted3(*_shifted(values, axis=-2))
+    low = _sorted3(*_shifted(least, axis=-1))[2]
+    mid = _sorted3(*_shifted(middle, axis=-1))[1]
+    high = _sorted3(*_shifted(most, axis=-1))[0]
+    return _sorted3(low, mid, high)[1]
+
+
+def largest3x3(values: Values) -> Values:
+    """Largest value of every 3x3 neighbourhood: [rows, cols] -> the same shape."""
+    rows = _sorted3(*_shifted(values, axis=-2))[2]
+    return _sorted3(*_shifted(rows, axis=-1))[2]
+
+
+def _shifted(values: Values, axis: int) -> tuple[Values, Values, Values]:
+    """The neighbours before, the values, the neighbours behind; the border is its own neighbour."""
+    wide = np.concatenate([values.take([0], axis), values, values.take([-1], axis)], axis=axis)
+    count = values.shape[axis]
+    before, at, behind = (
+        wide[..., n : n + count, :] if axis == -2 else wide[..., n : n + count] for n in range(3)
+    )
+    return before, at, behind
+
+
+def _sorted3(a: Values, b: Values, c: Values) -> tuple[Values, Values, Values]:
+    """Least, middle and largest, element by element."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    middle = np.maximum(low, np.minimum(high, c))
+    return np.minimum(low, c), middle, np.maximum(high, c)
+
+
+@lru_cache(maxsize=16)
+def half_areas(cells: Cells) -> F32:
+    """Half of what each cell has inside the picture, in pixels: float32 [rows * cols]."""
+    _, _, w, h = cells.boxes()
+    half = 0.5 * w * h
+    half.setflags(write=False)
+    return half
 
 
 def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
@@ -194,8 +235,7 @@ def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
     """
     if picture is Picture.B:
         return np.zeros(cells.rows * cells.cols, np.bool_)
-    _, _, w, h = cells.boxes()
-    return np.asarray(np.bincount(cell, area, cells.rows * cells.cols) < 0.5 * w * h, np.bool_)
+    return np.asarray(np.bincount(cell, area, cells.rows * cells.cols) < half_areas(cells), np.bool_)
 
 
 @dataclass
@@ -208,6 +248,7 @@ class MotionGather:
     _map: PatchMap | None = field(default=None, repr=False)
     _broken: bool = True
     _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
+    _waiting_blocks: int = 0
     _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
     _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
 
@@ -227,7 +268,7 @@ class MotionGather:
             s = self.settings
             self._map = PatchMap.of(geometry, s.cells(geometry), s.rows, s.cols, s.patch)
         self._geometry, self._broken = geometry, True
-        self._waiting.clear()
+        self._forget_waiting()
         self._luma = self._sampled = None
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: npt.NDArray[np.uint8] | None) -> None:
@@ -237,25 +278,30 @@ class MotionGather:
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
-            self._waiting.clear()
+            self._forget_waiting()
             return
         # What waits costs little; whether the chain holds is known at the next sample.
         self._waiting.append((blocks, frame.picture))
-        if sum(len(source) for source, _ in self._waiting) > MOST_WAITING:
+        self._waiting_blocks += len(blocks)
+        if self._waiting_blocks > MOST_WAITING:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
         if self._waiting:
             self._chain = self._chain or self._new_chain()
             self._chain.add(self._waiting)
-            self._waiting = []
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_blocks = 0
 
     def sample(self, frame: FrameInfo) -> Motion:
         """Motion since the previous sample, in model-input pixels; begins anew."""
         del frame  # the frame last pushed
         if not self._broken:
             self._add_waiting()
-        self._waiting.clear()
+        self._forget_waiting()
         broken, chain, before = self._broken, self._chain, self._sampled
         self._broken, self._chain, self._sampled = False, None, self._luma
         if broken or (chain is not None and chain.redrawn > self.settings.intra_limit):
@@ -269,7 +315,7 @@ class MotionGather:
         size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
         size[new] = np.inf
         if s.rule is GatherMethod.SIGNED_SUM:
-            size = ndimage.maximum_filter(size, size=3, mode="nearest")
+            size = largest3x3(size)
         v = patches.largest(size).astype(np.float16)
         if not s.residual or self._luma is None or before is None:
             return Motion(Basis.VECTORS, v)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from lookout.codec import Basis, Geometry, Motion, Picture, PredictionKind
 from lookout.pruning import GatherMethod, GatherSettings, MotionGather
+from lookout.pruning.gather import largest3x3, median3x3
 from tests.unit.pruning.samples import Block, frame, prediction_blocks, tiling
 
 WIDTH, HEIGHT = 64, 48
@@ -194,3 +196,16 @@ def test_settings_and_order_are_checked() -> None:
     made._broken = False
     with pytest.raises(RuntimeError, match="start"):
         made.sample(frame(0))
+
+
+@given(rows=st.integers(1, 9), cols=st.integers(1, 9), seed=st.integers(0, 1000), new=st.floats(0, 0.5))
+@settings(max_examples=40, deadline=None)
+def test_median_and_largest_of_nine_are_those_of_scipy(rows: int, cols: int, seed: int, new: float) -> None:
+    draw = np.random.default_rng(seed)
+    field = draw.integers(-3, 4, (2, rows, cols)).astype(np.float32)
+    field[draw.random(field.shape) < new] = np.inf
+    for plane, got in zip(field, median3x3(field), strict=True):
+        assert np.array_equal(got, ndimage.median_filter(plane, size=3, mode="nearest"))
+        assert np.array_equal(largest3x3(plane), ndimage.maximum_filter(plane, size=3, mode="nearest"))
+    flags = (draw.random((rows, cols)) < new).astype(np.uint8)
+    assert np.array_equal(median3x3(flags), ndimage.median_filter(flags, size=3, mode="nearest"))

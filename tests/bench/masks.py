@@ -20,8 +20,9 @@ Per policy, with 95 % intervals over clips:
 
 `random` keeps as many tokens of every frame as another policy does, anywhere (the floor); `oracle` keeps as
 many where the pixels changed most (the ceiling). `less default` is a policy's figure minus the default's on
-the same clips. Every clip's result is kept under --results and is not measured again, so that the command can
-be stopped and goes on. The last line is JSON.
+the same clips. `--part colour` says what luma does not see: the share left stale of patches that changed by
+8, 12, 16 and 24 levels in some colour, and in which. Every clip's result of the other parts is kept under
+--results and is not measured again, so that the command can be stopped and goes on. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
-from tests.bench.motion import MOVING, SMALLEST, Both, clips_of, footage
+from tests.bench.motion import ENOUGH, MOVING, SMALLEST, Both, clips_of, footage
 from watchbench import cameras, drawing, encode, scenes, sight
 from watchbench import model as vlm
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
@@ -67,6 +68,7 @@ U8 = npt.NDArray[np.uint8]
 
 CHANGED = 8.0  # grey levels, any colour
 CHANGED_LUMA = 6.0  # grey levels
+LEVELS = (8.0, 12.0, 16.0, 24.0)  # grey levels of --part colour
 CONTRASTS = (4.0, 8.0, 16.0, 32.0)  # grey levels of the figure of a slow clip
 SPEEDS = (0.0, 2.0, 8.0, 32.0)  # its pixels a second; 0: it appears within a second
 SLOW_SECONDS, NOISE = 16.0, 1.8
@@ -490,7 +492,10 @@ def report_slow(clips: Sequence[tuple[str, Scores]], size: int) -> dict[str, obj
     }
     for length in map(str, STRIDES):
         print(f"\nslow, {size} pixels: share left stale, an anchor every {int(length) / 2:g} s")
-        print(f"{'policy':30}{'kept':>7}{'all':>21}" + "".join(f"{name:>11}" for name in groups))
+        print(
+            f"{'policy':30}{'kept':>7}{'all':>21}{'less default':>24}"
+            + "".join(f"{name:>11}" for name in groups)
+        )
         rows: dict[str, object] = {}
         for policy in clips[0][1][length]:
             mine = [(name, scores[length][policy]) for name, scores in clips]
@@ -501,13 +506,57 @@ def report_slow(clips: Sequence[tuple[str, Scores]], size: int) -> dict[str, obj
                 )
                 for title, heads in groups.items()
             }
-            rows[policy] = {"kept": kept, "stale": stale, "by": by}
+            less = interval(
+                [
+                    s.stale - scores[length][DEFAULT].stale
+                    for (_, s), (_, scores) in zip(mine, clips, strict=True)
+                ]
+            )
+            rows[policy] = {"kept": kept, "stale": stale, "less_default": less, "by": by}
             print(
-                f"{policy:30}{kept['mean']:>7.3f}{_text(stale):>21}"
+                f"{policy:30}{kept['mean']:>7.3f}{_text(stale):>21}{_text(less):>24}"
                 + "".join(f"{value:>11.3f}" for value in by.values()),
                 flush=True,
             )
         out[length] = rows
+    return out
+
+
+def unseen(film: Film, policy: PrunePolicy, length: int, grid: PatchGrid) -> npt.NDArray[np.int64]:
+    """What a policy leaves stale by how much it changed: int64 [levels, 4], patches that changed by more than
+    each of LEVELS in some colour, and those of them left stale because of red, green and blue.
+    """
+    seen, out = film.pixels[0].copy(), np.zeros((len(LEVELS), 4), np.int64)
+    for picture, keep in zip(film.pixels, masks_of(film, policy, length, grid), strict=True):
+        gaps = np.stack([patch_difference(picture[..., c], seen[..., c], grid) for c in range(3)])
+        gap, most = gaps.max(axis=0), gaps.argmax(axis=0)
+        fresh = show(seen, picture, keep, grid)
+        for row, level in zip(out, LEVELS, strict=True):
+            row[0] += (gap > level).sum()
+            row[1:] += np.bincount(most[(gap > level) & ~fresh], minlength=3)
+    return out
+
+
+def report_colour(films: Sequence[Callable[[], Film | None]], size: int) -> dict[str, object]:
+    """Print what policies of luma leave stale of changes in colour, small and large ones."""
+    names, length, grid = ("luma, 4", DEFAULT), STRIDES[-1], grid_of(size)
+    found: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in names}
+    for make in tqdm(films, desc=f"colour at {size}", unit="clip", disable=None):
+        film = make()
+        for name in names if film is not None else ():
+            assert film is not None
+            found[name].append(unseen(film, POLICIES[name], length, grid))
+    print(f"\ncolour, {size} pixels, {len(found[DEFAULT])} clips, an anchor every {length / 2:g} s")
+    print(f"{'policy':16}{'levels':>8}{'stale':>24}   of these red, green, blue")
+    out: dict[str, object] = {}
+    for name, clips in found.items():
+        rows: dict[str, object] = {}
+        for at, level in enumerate(LEVELS):
+            shares = [clip[at, 1:].sum() / clip[at, 0] for clip in clips if clip[at, 0] >= ENOUGH]
+            by = np.sum([clip[at, 1:] for clip in clips], axis=0)
+            rows[f"{level:g}"] = {"stale": interval(shares), "clips": len(shares), "colours": by.tolist()}
+            print(f"{name:16}{level:8g}{_text(interval(shares)):>24}   {by.tolist()}", flush=True)
+        out[name] = rows
     return out
 
 
@@ -517,7 +566,7 @@ def _text(value: object) -> str:
     return f"{value['mean']:.3f} ({value['low']:.3f}-{value['high']:.3f})"
 
 
-PARTS = ("slow", "rendered", "real")
+PARTS = ("slow", "rendered", "real", "colour")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -558,17 +607,20 @@ def main(arguments: list[str] | None = None) -> int:
             **report(f"rendered, {vlm.SIZE} pixels", [s for _, s in found]),
         }
     where = footage()
-    if "real" in parts and where is None:
+    if where is None:
         print("\nreal clips: left out, there is no footage (set LOOKOUT_FOOTAGE)")
-    elif "real" in parts and where is not None:
+    else:
         paths = [p for p in clips_of(where) if p.stem not in MOVING][: options.real]
-        for size in (vlm.SIZE, options.size):
+        for size in (vlm.SIZE, options.size) if "real" in parts else ():
             real = [(p.stem, lambda p=p, s=size: real_film(p, s)) for p in paths]
             found = scores_of(f"real at {size}", real, size, model if size == vlm.SIZE else None, kept)
             line[f"real_{size}"] = {
                 "clips": len(found),
                 **report(f"real, {size} pixels", [scores for _, scores in found]),
             }
+        if "colour" in parts:
+            looks = [lambda p=p: real_film(p, options.size) for p in paths]
+            line[f"colour_{options.size}"] = report_colour(looks, options.size)
     print(json.dumps(line))
     return 0
 

@@ -33,7 +33,7 @@ def options_of() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS), help="some of the parts")
-    parser.add_argument("--clips", type=int, default=64, help="answers: rendered clips")
+    parser.add_argument("--clips", type=int, default=36, help="answers: rendered clips")
     parser.add_argument("--first", type=int, default=HELD_BACK, help="answers: seed of the first clip")
     parser.add_argument(
         "--cells",

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from lookout import models
 from lookout.analysis.results import Part, PartResult, Progress
 from lookout.analysis.run import Model, PartsRun
@@ -32,10 +34,11 @@ class Analyzer:
         device: Where it runs.
 
     Raises:
-        LookoutError: The model does not load.
+        LookoutError: The model does not load, or there is no such device.
     """
 
     def __init__(self, model: Path | str | None = None, *, device: str = "cpu") -> None:
+        _check_device(device)
         self.folder = models.find_model(model)
         self.tower: Tower = load_tower(self.folder, device=device)
         self.engine: TransformersEngine = load_engine(self.folder, device)
@@ -155,6 +158,14 @@ class Analyzer:
                 busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0].partition(". ")[0]
+        raise AnalysisError(f"a model cannot run on {device!r}: {why}") from None
 
 
 def trained_frames(folder: Path) -> int | None:

@@ -32,6 +32,10 @@ from lookout.codec.table import FrameTable, PacketRange, Pick, intervals_of, pla
 from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
 
 FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
+AT_ONCE = 0.85
+"""Speed of a thread that shares pictures of one interval with others; alone it is 1."""
+WORTH = 0.95
+"""Fewer workers must take at most this share of the time of more, which need less CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,26 @@ class _Interval:
     runs: tuple[tuple[PacketRange, tuple[av.Packet, ...]], ...]
 
 
+def crew(loads: Sequence[int], threads: int) -> list[int]:
+    """Threads of each worker, so that intervals of these loads, taken in order, are done soonest."""
+    chosen, least = [1], float("inf")
+    for workers in range(min(threads, len(loads)), 0, -1):
+        counts = [threads // workers + (i < threads % workers) for i in range(workers)]
+        speeds = [1.0 if count == 1 else AT_ONCE * count for count in counts]
+        done = [0.0] * workers
+        for load in loads:
+            first = done.index(min(done))
+            done[first] += load / speeds[first]
+        if max(done) < WORTH * least:
+            chosen, least = counts, max(done)
+    return chosen
+
+
 class FileDecoder:
     """Samples a recording on a grid, decoding between keyframes in parallel.
 
     Iterate it once, in order; `work` counts what was done. Recordings without usable time stamps are decoded
-    in order on one thread. Where keyframes are too few for all threads, the spare ones decode several
+    in order on one thread. Where keyframes are too few to keep all threads busy, several threads decode the
     pictures of one interval at once.
 
     Args:
@@ -260,8 +279,8 @@ class FileDecoder:
         if self.parallel:
             ranges = plan_ranges(self.table, [pick.pts for pick in self.picks])
             plan = share_out(ranges, self._intervals)
-            workers = self._workers = min(self.threads, len(plan))
-            spare = [self.threads // workers + (i < self.threads % workers) for i in range(workers)]
+            spare = crew([sum(run.last - run.first + 1 for run in runs) for runs in plan], self.threads)
+            workers = self._workers = len(spare)
             jobs = [partial(self._feed, plan, workers)]
             jobs += [partial(self._decode, count, i == 0) for i, count in enumerate(spare)]
         for job in jobs:

@@ -160,8 +160,8 @@ class RecordingReader(_Closable):
                 raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
             return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
         assert times_us is not None
-        shown = np.unique(self._shown(times_us))
-        found = [self._pick(int(index), slot) for slot, index in enumerate(shown)]
+        shown = sorted(set(self._shown(times_us).tolist()))
+        found = [self._pick(index, slot) for slot, index in enumerate(shown)]
         return [p for p in found if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
 
     def sample(

@@ -100,6 +100,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "is empty" in refusal(name, "-q", QUESTION, "--from", "5", "--to", "3")
     assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--from", "20")
     assert "none that is empty" in refusal(name, "-q", " ")
+    assert "cannot run on 'nowhere'" in refusal(name, "-q", QUESTION, "--device", "nowhere")
     clip.write_bytes(b"no video")
     assert "not a video" in refusal(name, "-q", QUESTION)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lookout.codec import CodecError, FileDecoder, Fit, SamplingGrid
 from lookout.codec.container import Video
 from lookout.codec.packets import Kept
+from lookout.codec.parallel import crew
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import FrameTable, plan_ranges, share_out
 from lookout.codec.types import U8
@@ -55,6 +56,23 @@ def check(path: Path, step: int, **options: int) -> FileDecoder:
     assert got.keys() == truth.keys()
     assert all((got[i] == truth[i]).all() for i in truth)
     return decoder
+
+
+@pytest.mark.parametrize(
+    ("loads", "threads", "expected"),
+    [
+        ([10] * 8, 2, [1, 1]),
+        ([10], 3, [3]),  # one interval: all threads share its pictures
+        ([241, 21], 2, [2]),  # alone, the second thread would wait for the first
+        ([10] * 8, 16, [2] * 8),
+        ([10] * 3, 4, [4]),
+        ([10] * 4, 1, [1]),
+    ],
+)
+def test_threads_share_pictures_where_intervals_are_uneven(
+    loads: list[int], threads: int, expected: list[int]
+) -> None:
+    assert crew(loads, threads) == expected
 
 
 @pytest.fixture

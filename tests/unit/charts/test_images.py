@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,17 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FILES = {"Dockerfile": "CPU", "gpu.Dockerfile": "GPU"}
+#: the extras of pyproject.toml that an image's locked list must hold
+EXTRAS = {
+    "alerts": ("alerts",),
+    "camera-agent": ("camera-agent",),
+    "controller": ("controller",),
+    "decode": ("decode",),
+    "decode-gpu": ("decode", "nvdec"),
+    "prefill": ("prefill", "prune-encode"),
+    "prefill-gpu": ("prefill", "prune-encode", "vllm-gpu"),
+    "tryout": ("local", "wire"),
+}
 
 
 @dataclass
@@ -92,3 +104,23 @@ def test_every_locked_list_belongs_to_an_image() -> None:
     text = "".join((ROOT / "docker" / file).read_text() for file in FILES)
     unused = [path.name for path in (ROOT / "docker/requirements").glob("*.txt") if path.name not in text]
     assert not unused
+
+
+def direct(extras: tuple[str, ...]) -> set[str]:
+    """Names that the project asks for with some extras, those of extras inside extras too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted, left = list(project["dependencies"]), list(extras)
+    while left:
+        for each in project["optional-dependencies"][left.pop()]:
+            if inner := re.fullmatch(r"lookout-fleet\[(.+)\]", each):
+                left += inner.group(1).split(",")
+            else:
+                wanted.append(each)
+    return {re.split(r"[<>=\[ ;]", each)[0].lower() for each in wanted}
+
+
+@pytest.mark.parametrize("image", EXTRAS)
+def test_a_locked_list_holds_what_its_image_needs(image: str) -> None:
+    text = (ROOT / f"docker/requirements/{image}.txt").read_text()
+    locked = set(re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE))
+    assert direct(EXTRAS[image]) <= {name.lower() for name in locked}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lookout.services.controller import topics
@@ -29,3 +31,8 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert "Kafka does not answer" in capsys.readouterr().err
     assert topics.main([*options, "--retention-hours=verdict=5"]) == MISCONFIGURED
     assert "no topic verdict" in capsys.readouterr().err
+
+
+def test_the_chart_does_not_try_again_what_is_in_vain() -> None:
+    job = Path(__file__).parents[3] / "charts/lookout/templates/topics.yaml"
+    assert f"operator: In, values: [{MISCONFIGURED}]" in job.read_text()

@@ -111,20 +111,20 @@ class Best:
         self.cpu = min(self.cpu, run["cpu"])
 
 
-def base_clip(source: Path, folder: Path, name: str) -> Path:
-    """The source at 1080p in one of the encodings; made once."""
-    path = folder / f"{name}.mp4"
+def base_clip(source: Path, folder: Path, name: str, size: tuple[int, int] = (1920, 1080)) -> Path:
+    """The source at a size (width, height) in one of the encodings; made once."""
+    path = folder / (f"{name}.mp4" if size == (1920, 1080) else f"{name}-{size[1]}p.mp4")
     if path.exists():
         return path
     codec, options = ENCODINGS[name]
     with av.open(str(source)) as read, av.open(str(path) + ".part", "w", format="mp4") as out:
         stream = out.add_stream(codec, rate=Fraction(FPS))
-        stream.width, stream.height, stream.pix_fmt = 1920, 1080, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         stream.options = options
         for number, frame in enumerate(read.decode(video=0)):
             if number == 250:
                 break
-            scaled = frame.reformat(1920, 1080, "yuv420p")
+            scaled = frame.reformat(*size, "yuv420p")
             scaled.pts, scaled.time_base = number, Fraction(1, FPS)
             for packet in stream.encode(scaled):
                 out.mux(packet)

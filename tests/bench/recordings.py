@@ -43,7 +43,7 @@ def options_of() -> argparse.Namespace:
         help="answers: parts of the grid",
     )
     parser.add_argument("--minutes", type=int, default=60, help="memory: the longest recording")
-    parser.add_argument("--recording", type=Path, help="overlap: a file (default: 1080p of real footage)")
+    parser.add_argument("--recording", type=Path, help="overlap: a file (default: 720p of real footage)")
     parser.add_argument("--seconds", type=int, default=1800, help="overlap: length, one sample a second")
     parser.add_argument("--group", type=int, default=32, help="overlap: frames of a group")
     parser.add_argument("--rho", type=float, default=0.2, help="overlap: share of entries kept")
@@ -91,7 +91,7 @@ def main() -> int:
         path = options.recording
         if path is None and footage is not None:
             options.keep.mkdir(parents=True, exist_ok=True)
-            path = repeated(base_clip(footage / SOURCE, options.keep, "b250"), options.seconds)
+            path = repeated(base_clip(footage / SOURCE, options.keep, "b250", (1280, 720)), options.seconds)
         how = PrefillSettings(options.group, options.rho)
         bench = Overlap(path, options.seconds, how, options.threads, options.share)
         bench.measure(results, within)

@@ -7,38 +7,34 @@ from typing import Any
 
 import numpy as np
 
-from lookout.memory import SplitMode
 from tests.bench.memory import policies
 from tests.bench.memory.policies import Flat
 from tests.bench.memory.quality import Weights, score, tokens_of
 from tests.bench.memory.streams import Played, Spec
-from tests.bench.memory.world import BUDGET, MOSAIC, OURS, RETRIEVAL, TEXTS, World, feed
+from tests.bench.memory.world import BUDGET, OURS, RETRIEVAL, TEXTS, World, feed
 from watchbench.questions import PRODUCT
 
 FRAMES = (8, 16, 32, 40, 48, 64, 128)
 
 
-RESIDENT = (4 << 20, 2 << 20, 1 << 20)
-"""Bytes of clusters on the device; an hour has 60 MB."""
+LESS = (2 << 20, 1 << 20)
+"""Fewer bytes of clusters on the device than elsewhere in this bench (4 MB of the 60 MB of an hour)."""
 
 
-def splits(world: World, played: Played) -> dict[str, dict[str, int]]:
-    """Splits carried out, eager and deferred by resident bytes, with a question every five minutes."""
-    out: dict[str, dict[str, int]] = {}
-    for name, settings in {"ours": OURS, "mosaic": MOSAIC}.items():
-        ways = {str(size): replace(settings, resident_bytes=size) for size in RESIDENT}
-        out[name] = {}
-        for way, chosen in {"eager": replace(settings, split=SplitMode.EAGER), **ways}.items():
-            memory = world.memory(played, chosen)
-            feed(memory, played.blocks, world)
-            out[name][way] = memory.count.splits
+def splits(world: World, played: Played) -> dict[str, int]:
+    """Splits carried out with fewer clusters on the device, by bytes."""
+    out: dict[str, int] = {}
+    for size in LESS:
+        memory = world.memory(played, replace(OURS, resident_bytes=size))
+        feed(memory, played.blocks, world)
+        out[str(size)] = memory.count.splits
     return out
 
 
 def budgets(world: World, spec: Spec) -> dict[str, Any]:
     """`frames`: per frame budget and policy one row per question; `evidence_64` is evidence with the whole
-    budget's denominator, to compare answers that read less. `splits`: those carried out, per preset and share
-    of the KV that is on the device."""
+    budget's denominator, to compare answers that read less. `splits`: those carried out with less on the
+    device."""
     played = world.stream(spec)
     memory = world.memory(played)
     feed(memory, played.blocks, world)

@@ -132,6 +132,14 @@ def maintenance(units: Sequence[dict[str, Any]]) -> None:
         print(f"splits of {lazy} against eager: {-fewer_splits(units, lazy, eager):+.1%}")
 
 
+def splits_by_residency(units: Sequence[dict[str, Any]], budgets: Sequence[dict[str, Any]]) -> None:
+    """Print how many splits deferring saves where less is on the device."""
+    eager = sum(unit["counts"]["eager"]["splits"] for unit in units)
+    for size in budgets[0]["splits"]:
+        share = 1 - sum(one["splits"][size] for one in budgets) / max(1, eager)
+        print(f"splits of ours with {int(size) >> 20} MB on the device: {-share:+.1%}")
+
+
 def fewer_splits(units: Sequence[dict[str, Any]], lazy: str, eager: str) -> float:
     """The share of eager splits that deferring saves."""
     splits = {name: sum(unit["counts"][name]["splits"] for unit in units) for name in (lazy, eager)}
@@ -233,14 +241,6 @@ def budgets_report(told: Sequence[dict[str, Any]]) -> None:
                 "dp": shown(interval([row["dp"] for row in rows])),
             }
             print(f"{frames:4} {policy:8}", cells)
-    print("\nsplits carried out, less than eager ones, by bytes of clusters on the device")
-    for name, ways in told[0]["splits"].items():
-        eager = sum(one["splits"][name]["eager"] for one in told)
-        saved = {way: 1 - sum(one["splits"][name][way] for one in told) / max(1, eager) for way in ways}
-        print(
-            f"{name:8} eager {eager}",
-            {f"{int(w) >> 20} MB": f"{-x:+.1%}" for w, x in saved.items() if w != "eager"},
-        )
 
 
 def rows_by_budget(told: Sequence[dict[str, Any]], frames: int, policy: str) -> list[dict[str, Any]]:
@@ -248,14 +248,16 @@ def rows_by_budget(told: Sequence[dict[str, Any]], frames: int, policy: str) -> 
     return [row for one in told for row in one["frames"][str(frames)][policy]]
 
 
+def found_by_budget(told: Sequence[dict[str, Any]], frames: int, policy: str) -> float:
+    """Mean evidence, of what 64 frames may hold."""
+    rows = rows_by_budget(told, frames, policy)
+    return float(np.mean([row["evidence_64"] for row in rows if row["shown"]]))
+
+
 def fewest_frames(told: Sequence[dict[str, Any]]) -> int:
     """The smallest frame budget at which ours finds as much evidence as token level does with 64 frames."""
-
-    def found(frames: int, policy: str) -> float:
-        rows = rows_by_budget(told, frames, policy)
-        return float(np.mean([row["evidence_64"] for row in rows if row["shown"]]))
-
-    return next((n for n in FRAMES if found(n, "ours") >= found(BUDGET, "token")), FRAMES[-1])
+    aim = found_by_budget(told, BUDGET, "token")
+    return next((n for n in FRAMES if found_by_budget(told, n, "ours") >= aim), FRAMES[-1])
 
 
 def executors_report(told: Sequence[dict[str, Any]]) -> None:
@@ -267,14 +269,22 @@ def executors_report(told: Sequence[dict[str, Any]]) -> None:
             print(f"{name:32} {np.mean(found):.2f} [{min(found):.2f}, {max(found):.2f}]")
 
 
-def plots(longs: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Time to the first token by length of history, as SVG."""
-    lines = [
-        Lines(way, [(POINTS[p] * STEP_S / 3600, mean_of(longs, p, way) * 1000) for p in POINTS])
-        for way in DRAWN
-    ]
-    title = "Time to the first token by length of history"
-    (folder / "memory-length.svg").write_text(line_chart(title, "hours of history", "CPU ms", lines))
+def plots(longs: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Write what is there as SVG: time to the first token by length of history, evidence by frame budget."""
+    if longs:
+        lines = [
+            Lines(way, [(POINTS[p] * STEP_S / 3600, mean_of(longs, p, way) * 1000) for p in POINTS])
+            for way in DRAWN
+        ]
+        title = "Time to the first token by length of history"
+        (folder / "memory-length.svg").write_text(line_chart(title, "hours of history", "CPU ms", lines))
+    if told:
+        found = [
+            Lines(policy, [(frames, found_by_budget(told, frames, policy)) for frames in FRAMES])
+            for policy in ("ours", "frame", "token", "uniform")
+        ]
+        title = "Evidence by frame budget, of what 64 frames may hold"
+        (folder / "memory-budget.svg").write_text(line_chart(title, "frames of tokens", "evidence", found))
 
 
 def report(
@@ -286,9 +296,9 @@ def report(
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
     out: dict[str, Any] = {}
+    plots(longs, budgets, folder)
     if longs:
         lengths_report(longs)
-        plots(longs, folder)
         out["ttft_vs_token"] = round(float(np.mean(ratio(longs, ("1h", "token"), ("1h", "ours")))), 2)
         if budgets:
             few = fewest_frames(budgets)
@@ -311,6 +321,8 @@ def report(
             out[metric] = {name: round(row[metric][0], 3) for name, row in every.items() if metric in row}
         out["splits_deferred"] = round(fewer_splits(units, "ours", "eager"), 3)
         out["prefetch_hits"] = round(max(hits.values()), 3)
+    if units and len(budgets) == len(units):
+        splits_by_residency(units, budgets)
     if budgets:
         budgets_report(budgets)
     if executors:

@@ -67,24 +67,9 @@ class Partition:
         return torch.tensor([cluster.count for cluster in self.clusters])
 
     @cached_property
-    def sizes(self) -> Ints:
-        """Members per cluster on the host, int64 [clusters]."""
-        return np.array([cluster.count for cluster in self.clusters], dtype=np.int64)
-
-    @cached_property
     def units(self) -> torch.Tensor:
         """Sums of unit keys [clusters, width]."""
         return torch.stack([cluster.unit for cluster in self.clusters])
-
-    @cached_property
-    def keys(self) -> torch.Tensor:
-        """Mean raw keys [clusters, width]: the representatives."""
-        return torch.stack([cluster.key for cluster in self.clusters]) / self.counts[:, None]
-
-    @cached_property
-    def values(self) -> torch.Tensor:
-        """Mean values [clusters, width]."""
-        return torch.stack([cluster.value for cluster in self.clusters]) / self.counts[:, None]
 
     @cached_property
     def frames(self) -> Ints:
@@ -92,12 +77,6 @@ class Partition:
         means = [round(cluster.frame / cluster.count) for cluster in self.clusters]
         first, last = [c.first for c in self.clusters], [c.last for c in self.clusters]
         return np.array([first, means, last], dtype=np.int64)
-
-    @cached_property
-    def places(self) -> Ints:
-        """Mean place in the frame (rounded), int64 [axes, clusters]."""
-        rows = [np.rint(cluster.place / cluster.count) for cluster in self.clusters]
-        return np.stack(rows, 1).astype(np.int64)
 
     @cached_property
     def middle(self) -> tuple[int, Ints]:

@@ -22,6 +22,7 @@ from lookout.memory.clusters import (
 from lookout.memory.frames import FrameTable
 from lookout.memory.slabs import Residency
 from lookout.memory.statistics import unit, unit_variance
+from lookout.memory.table import ClusterTable
 from lookout.memory.types import (
     BornBlock,
     HistoryError,
@@ -47,11 +48,12 @@ class OpenBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerIndex:
-    """One layer of the memory: a partition per visual cluster (None where its tokens are gone) and what the
-    first stage of retrieval reads, stacked over visual clusters.
+    """One layer of the memory: a partition per visual cluster (None where its tokens are gone), what the
+    first stage of retrieval reads, stacked over visual clusters, and what the second reads.
 
     Attributes:
         partitions: one per visual cluster.
+        table: all their clusters.
         keys: [visual, width], mean raw key of each; `values` likewise.
         counts: int64 [visual], tokens of each.
         frames: int64 [3, visual], first, mean and last frame number of each.
@@ -59,6 +61,7 @@ class LayerIndex:
     """
 
     partitions: tuple[Partition | None, ...]
+    table: ClusterTable
     keys: torch.Tensor
     values: torch.Tensor
     counts: torch.Tensor
@@ -70,7 +73,15 @@ class LayerIndex:
         """The index of a layer without clusters."""
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
-        return cls((), none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+        table = ClusterTable.empty(width, axes, dtype)
+        return cls((), table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+
+    def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
+        """The clusters of some rows of the table, in their order."""
+        places = np.searchsorted(self.table.starts, rows, side="right") - 1
+        numbers = (rows - self.table.starts[places]).tolist()
+        parts = [self.partitions[place] for place in places.tolist()]
+        return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
 
     def changed(self, partitions: Mapping[int, Partition | None]) -> LayerIndex:
         """This index with some partitions replaced or added; only their rows are computed."""
@@ -93,7 +104,8 @@ class LayerIndex:
             keys[place], values[place], counts[place] = key / count, value / count, count
             middle, places[:, place] = part.middle
             frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
-        return LayerIndex(tuple(parts), keys, values, counts, frames, places)
+        table = self.table.changed(partitions, total)
+        return LayerIndex(tuple(parts), table, keys, values, counts, frames, places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -429,7 +441,8 @@ class CameraMemory:
     @property
     def covered_from_us(self) -> int | None:
         """Stream time of the oldest frame whose KV is held."""
-        firsts = [int(part.frames[0].min()) for part in self.layers[0].partitions if part is not None]
+        table = self.layers[0].table
+        firsts = [int(table.frames[0].min())] if len(table.ids) else []
         firsts += [one.first_frame for one in self.open]
         return int(self.table.times_us.all[min(firsts)]) if firsts else None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.memory.clusters import Cluster, Partition
+from lookout.memory.clusters import Cluster
 from lookout.memory.history import LayerIndex, Snapshot
 from lookout.memory.types import HistoryError, Ints
 
@@ -149,33 +149,30 @@ def retrieve(  # noqa: PLR0917
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
     chosen = _visual_stage(index, q, budget * settings.breadth, span)
-    parts = [part for place in chosen.tolist() if (part := index.partitions[place]) is not None]
-    clusters = [cluster for part in parts for cluster in part.clusters]
-    scored = len(index.counts) + len(clusters)
+    rows, home = index.table.rows(chosen)
+    counts, ids = index.table.counts[rows], index.table.ids[rows]
     taken: list[int] = []
     order = np.zeros(0, np.int64)
-    if parts:
-        scores = (torch.cat([part.keys for part in parts]) @ q).numpy()
-        ids = np.concatenate([part.ids for part in parts])
-        counts = np.concatenate([part.sizes for part in parts])
-        rank = np.repeat(np.arange(len(parts)), [len(part.clusters) for part in parts])
-        open_ones = np.ones(len(ids), dtype=bool)
+    if len(rows):
+        scores = (index.table.keys.index_select(0, torch.from_numpy(rows)) @ q).numpy()
+        open_ones = np.ones(len(rows), dtype=bool)
         if not span.whole:
-            frames = np.concatenate([part.frames for part in parts], 1)
-            open_ones = span.meets(frames[0], frames[2])
-        by_scene = np.lexsort((ids, -scores, rank))
+            open_ones = span.meets(index.table.frames[0, rows], index.table.frames[2, rows])
+        by_scene = np.lexsort((ids, -scores, home))
         order = np.lexsort((ids, -scores))
         taken = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
         order = order[open_ones[order]]
         left = budget - int(counts[taken].sum())
         if left >= counts.min():
-            untaken = np.ones(len(ids), dtype=bool)
+            untaken = np.ones(len(rows), dtype=bool)
             untaken[taken] = False
             taken += _fill(order[untaken[order]], counts, left)
     # In temporal order, ties by id, so that fetching in another order changes nothing.
-    found = tuple(sorted((clusters[i] for i in taken), key=lambda cluster: (cluster.first, cluster.id)))
-    stands = _stand_ins(index, parts, chosen, order, taken, settings.representatives, span)
-    return Retrieved(found, stands, scored)
+    fetched = rows[taken]
+    in_time = np.lexsort((ids[taken], index.table.frames[0, fetched]))
+    found = index.clusters(fetched[in_time])
+    stands = _stand_ins(index, rows, chosen[home], order, taken, settings.representatives, span)
+    return Retrieved(found, stands, len(index.counts) + len(rows))
 
 
 def _visual_stage(index: LayerIndex, query: torch.Tensor, tokens: float, span: Span) -> Ints:
@@ -209,8 +206,8 @@ def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
 
 def _stand_ins(  # noqa: PLR0917
     index: LayerIndex,
-    parts: list[Partition],
-    chosen: Ints,
+    rows: Ints,
+    home: Ints,
     order: Ints,
     taken: list[int],
     bound: int | None,
@@ -224,58 +221,45 @@ def _stand_ins(  # noqa: PLR0917
     """
     if bound == 0:
         return _nothing(index)
-    picked = set(taken)
+    free = np.ones(len(index.table.ids), dtype=bool)
+    free[rows[taken]] = False
     if bound is None:
-        inside = set(chosen.tolist())
-        others = [part for v, part in enumerate(index.partitions) if v not in inside and part is not None]
-        everyone = [*parts, *others]
-        keep = np.ones(sum(len(part.clusters) for part in everyone), dtype=bool)
-        keep[taken] = False
-        return _stacked(everyone, keep, index, span)
-    fine = [place for place in order.tolist() if place not in picked][: bound // 2]
-    keep = np.zeros(sum(len(part.clusters) for part in parts), dtype=bool)
-    keep[fine] = True
-    own = _stacked(parts, keep, index, span)
+        return _stacked(index, np.flatnonzero(free), span)
+    fine = order[free[rows[order]]][: bound // 2]
+    own = _stacked(index, rows[fine], span)
     if not span.whole:
         # A mean that also speaks for frames outside would leak them.
         return own
-    keep[taken] = True
-    return _in_order([own, _remainders(index, parts, chosen, keep, bound - len(own))])
+    shown = np.concatenate([fine, np.array(taken, np.int64)])
+    return _in_order([own, _remainders(index, rows[shown], home[shown], bound - len(own))])
 
 
-def _stacked(parts: list[Partition], keep: np.ndarray, index: LayerIndex, span: Span) -> Representatives:
-    if not parts:
-        return _nothing(index)
-    frames = np.concatenate([part.frames for part in parts], 1)
+def _stacked(index: LayerIndex, rows: Ints, span: Span) -> Representatives:
+    table = index.table
     if not span.whole:
         # A mean that also speaks for frames outside would leak them.
-        keep = keep & span.holds(frames[0]) & span.holds(frames[2])
-    rows = np.flatnonzero(keep)
-    order = rows[np.lexsort((rows, frames[1][rows]))]
-    chosen = torch.from_numpy(order)
+        rows = rows[span.holds(table.frames[0, rows]) & span.holds(table.frames[2, rows])]
+    rows = rows[np.lexsort((rows, table.frames[1, rows]))]
+    chosen = torch.from_numpy(rows)
     return Representatives(
-        keys=torch.cat([part.keys for part in parts])[chosen],
-        values=torch.cat([part.values for part in parts])[chosen],
-        counts=torch.cat([part.counts for part in parts])[chosen],
-        frames=frames[1][order],
-        places=np.concatenate([part.places for part in parts], 1)[:, order],
+        keys=table.keys.index_select(0, chosen),
+        values=table.values.index_select(0, chosen),
+        counts=torch.from_numpy(table.counts[rows]),
+        frames=table.frames[1, rows],
+        places=table.places[:, rows],
     )
 
 
-def _remainders(
-    index: LayerIndex, parts: list[Partition], chosen: Ints, shown: np.ndarray, bound: int
-) -> Representatives:
-    """Means of all tokens that neither are retrieved nor stand for themselves: one per visual cluster, and
-    neighbours in time merged into at most `bound` groups of equal length."""
-    counts = index.counts.clone()
+def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Representatives:
+    """Means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each): one per
+    visual cluster, and neighbours in time merged into at most `bound` groups of equal length."""
+    table, counts = index.table, index.counts.clone()
     keys, values = index.keys * counts[:, None], index.values * counts[:, None]
-    if parts:
-        rows = torch.from_numpy(np.flatnonzero(shown))
-        home = torch.from_numpy(np.repeat(chosen, [len(part.clusters) for part in parts]))[rows]
-        number = torch.cat([part.counts for part in parts])[rows]
-        keys.index_add_(0, home, torch.cat([part.keys for part in parts])[rows] * -number[:, None])
-        values.index_add_(0, home, torch.cat([part.values for part in parts])[rows] * -number[:, None])
-        counts.index_add_(0, home, -number)
+    rows, where = torch.from_numpy(shown), torch.from_numpy(home)
+    number = torch.from_numpy(table.counts[shown])
+    keys.index_add_(0, where, table.keys.index_select(0, rows) * -number[:, None])
+    values.index_add_(0, where, table.values.index_select(0, rows) * -number[:, None])
+    counts.index_add_(0, where, -number)
     rest = np.flatnonzero(counts.numpy() > 0)
     rest = rest[np.argsort(index.frames[1][rest], kind="stable")]
     if not len(rest) or not bound:

@@ -48,6 +48,14 @@ def check_index(index: LayerIndex) -> None:
         assert torch.equal(getattr(index, name), getattr(whole, name))
     assert np.array_equal(index.frames, whole.frames)
     assert np.array_equal(index.places, whole.places)
+    for name in ("keys", "values"):
+        assert torch.equal(getattr(index.table, name), getattr(whole.table, name))
+    for name in ("counts", "ids", "frames", "places", "starts"):
+        assert np.array_equal(getattr(index.table, name), getattr(whole.table, name))
+    every = [cluster for part in index.partitions if part is not None for cluster in part.clusters]
+    assert index.clusters(np.arange(len(every))) == tuple(every)
+    assert index.table.ids.tolist() == [cluster.id for cluster in every]
+    assert index.table.counts.tolist() == [cluster.count for cluster in every]
     for place, part in enumerate(index.partitions):
         clusters = () if part is None else part.clusters
         assert int(index.counts[place]) == sum(c.count for c in clusters)

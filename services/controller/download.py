@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -49,16 +51,33 @@ def fetch(url: str, sha256: str, folder: Path) -> None:
 
 
 def unpack(archive: IO[bytes], folder: Path) -> None:
-    """Unpack an archive of plain files and folders below a folder.
+    """Unpack an archive of plain files and folders below a folder; links and devices are refused.
 
     Raises:
         DownloadError: It is no archive, or it would write outside the folder.
     """
     try:
+        # Python 3.11.2, which Debian has, knows no extraction filters.
         with tarfile.open(fileobj=archive, mode="r:*") as tar:
-            tar.extractall(folder, filter="data")
-    except tarfile.TarError as error:
+            for member in tar:
+                _extract(tar, member, folder.resolve())
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DownloadError(f"the file is not a usable tar archive: {error}") from error
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    target = (folder / member.name).resolve()
+    if not target.is_relative_to(folder):
+        raise DownloadError(f"the archive would write outside its folder: {member.name}")
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    content = tar.extractfile(member) if member.isfile() else None
+    if content is None:
+        raise DownloadError(f"the archive holds something that is no file or folder: {member.name}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with content, target.open("wb") as file:
+        shutil.copyfileobj(content, file, _CHUNK)
 
 
 def _download(url: str, target: IO[bytes]) -> str:

@@ -42,7 +42,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from lookout.codec import CodecError, DecodeRequest, Limits
+from lookout.codec import Basis, CodecError, DecodeRequest, Limits, Motion
 from lookout.codec.decoder import decode_segment
 from lookout.pruning import (
     Accumulation,
@@ -138,17 +138,23 @@ class Score:
 Scores = dict[str, dict[str, Score]]  # by stride (samples) and policy
 
 
-def decoded(path: Path, size: int) -> tuple[dict[GatherMethod, list[Sample]], npt.NDArray[np.float64], bool]:
-    """(samples by gathering method, their times, whether the picture is too small). Errors: CodecError."""
+def decoded(
+    path: Path, size: int, vectors: bool
+) -> tuple[dict[GatherMethod, list[Sample]], npt.NDArray[np.float64], bool]:
+    """(samples by gathering method, their times, whether the picture is too small); without `vectors` all
+    samples rest on pixels. Errors: CodecError.
+    """
     grid = grid_of(size)
-    both = Both(grid.rows, grid.cols, grid.patch)
-    result = decode_segment(
-        path.read_bytes(), DecodeRequest(size, size, gather=both, limits=Limits(seconds=900))
-    )
+    both = Both(grid.rows, grid.cols, grid.patch) if vectors else None
+    request = DecodeRequest(size, size, gather=both, vectors=vectors, limits=Limits(seconds=900))
+    result = decode_segment(path.read_bytes(), request)
+    still = [Motion(Basis.LUMA)] * len(result.frames)
     samples = {
         method: [
             Sample(pixels, motion.basis, motion.v, intra=frame.info.picture.intra, corrupt=frame.info.corrupt)
-            for pixels, motion, frame in zip(result.pixels, both.motions[method], result.frames, strict=True)
+            for pixels, motion, frame in zip(
+                result.pixels, both.motions[method] if both else still, result.frames, strict=True
+            )
         ]
         for method in GatherMethod
     }
@@ -161,11 +167,11 @@ def grid_of(size: int) -> PatchGrid:
     return PatchGrid.merged(size // 14, size // 14, 14, 2)
 
 
-def real_film(path: Path, size: int) -> Film | None:
+def real_film(path: Path, size: int, vectors: bool = True) -> Film | None:
     """A clip of a fixed camera, with a truth where it has labels; None for one that cannot be judged."""
     labels = {clip.path: clip for clip in sight.CLIPS}
     try:
-        samples, times, small = decoded(path, size)
+        samples, times, small = decoded(path, size, vectors)
     except CodecError as error:
         print(f"{path.name}: {error}", file=sys.stderr)
         return None
@@ -183,7 +189,7 @@ def real_film(path: Path, size: int) -> Film | None:
 
 def rendered_film(path: Path, scene: scenes.Scene, size: int) -> Film:
     """A camera nobody trained on, with its truth."""
-    samples, times, _ = decoded(path, size)
+    samples, times, _ = decoded(path, size, vectors=True)
     yes, known = answers(scenes.observe(scene, torch.tensor(times[:WINDOW]).float()).truth)
     table = {
         (name, end): bool(yes[0, end, at]) if known[0, end, at] else None
@@ -246,7 +252,7 @@ def slow_film(figure: SlowFigure, folder: Path, size: int) -> Film:
         )
         how = replace(encode.varied(figure.seed), codec="h264", loss=0.0)
         encode.write((np.clip(p + 0.5, 0, 255).astype(np.uint8) for p in pictures), path, cameras.FPS, how)
-    samples, times, _ = decoded(path, size)
+    samples, times, _ = decoded(path, size, vectors=True)
     step = cameras.SIZE // size
     clean = [
         figure.picture(room, t).reshape(size, step, size, step, 3).mean(axis=(1, 3)) + 0.5 for t in times
@@ -619,7 +625,7 @@ def main(arguments: list[str] | None = None) -> int:
                 **report(f"real, {size} pixels", [scores for _, scores in found]),
             }
         if "colour" in parts:
-            looks = [lambda p=p: real_film(p, options.size) for p in paths]
+            looks = [lambda p=p: real_film(p, options.size, vectors=False) for p in paths]
             line[f"colour_{options.size}"] = report_colour(looks, options.size)
     print(json.dumps(line))
     return 0

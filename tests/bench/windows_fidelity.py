@@ -302,7 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clips", type=int, default=5, help="rendered cameras beside the demo's")
+    parser.add_argument("--clips", type=int, default=9, help="rendered cameras beside the demo's")
     parser.add_argument("--folder", type=Path, default=Path("out/fidelity"), help="keeps rendered cameras")
     parser.add_argument(
         "--results", type=Path, default=Path("out/fidelity/results"), help="keeps each camera's answers"

@@ -189,11 +189,11 @@ def median3x3(values: Values) -> Values:
     """
     if not values.any():  # a picture in which nothing moves is common, and stays as it is
         return values
-    least, middle, most = _sorted3(*_shifted(values, axis=-2))
-    low = _sorted3(*_shifted(least, axis=-1))[2]
-    mid = _sorted3(*_shifted(middle, axis=-1))[1]
-    high = _sorted3(*_shifted(most, axis=-1))[0]
-    return _sorted3(low, mid, high)[1]
+    low, middle, high = _sorted3(*_shifted(values, axis=-2))
+    low = _sorted3(*_shifted(low, axis=-1))[2]
+    middle = _sorted3(*_shifted(middle, axis=-1))[1]
+    high = _sorted3(*_shifted(high, axis=-1))[0]
+    return _sorted3(low, middle, high)[1]
 
 
 def largest3x3(values: Values) -> Values:

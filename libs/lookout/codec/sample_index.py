@@ -55,8 +55,10 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
         (int(pts[i]), int(dts[i]), int(sizes[i]), bool(key[i])) for i in range(min(CHECKED, len(pts)))
     ]:
         return None
-    clean = [bool(key[i]) and _clean(file, int(pos[i]), int(sizes[i]), video.codec) for i in range(len(pts))]
-    return table_of(video, pts, dts, key.astype(np.bool_), np.array(clean, np.bool_), sizes), first
+    clean = np.zeros(len(pts), np.bool_)
+    for i in np.flatnonzero(key):
+        clean[i] = _clean(file, int(pos[i]), int(sizes[i]), video.codec)
+    return table_of(video, pts, dts, key.astype(np.bool_), clean, sizes), first
 
 
 def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.nal import begins_clean
 from lookout.codec.sampling import SamplingGrid
-from lookout.codec.timeline import Timeline
+from lookout.codec.timeline import MAX_GAP_US, Timeline
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -75,10 +75,25 @@ class FrameTable:
     def times(self) -> tuple[I64, list[int]]:
         """(packet per presentation index, its time since the first frame in microseconds)."""
         order = np.argsort(self.pts, kind="stable") if self.ordered else np.arange(len(self))
+        plain = self._plain_times(order) if self.ordered else None
+        if plain is not None:
+            return order, plain
         timeline = Timeline(self.fps)
         for packet in order:
             timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base) if self.ordered else None)
         return order, timeline.times
+
+    def _plain_times(self, order: I64) -> list[int] | None:
+        """`times` of a clock that never jumps, all at once; None for others and for very large stamps."""
+        ticks, base = self.pts[order], self.time_base
+        if max(abs(int(ticks[0])), abs(int(ticks[-1]))) * base.numerator * 1_000_000 >= 1 << 62:
+            return None
+        times = ticks * (base.numerator * 1_000_000) // base.denominator
+        steps = np.diff(times)
+        if (steps < 1).any() or (steps > MAX_GAP_US).any():
+            return None
+        found: list[int] = (times - times[0]).tolist()
+        return found
 
     def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
         """The frames a grid samples between two times, chosen from time stamps alone."""

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookout.codec import CodecError, FileDecoder, Fit, SamplingGrid
-from lookout.codec.container import Video
+from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.packets import Kept
 from lookout.codec.parallel import crew
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import FrameTable, plan_ranges, share_out
+from lookout.codec.timeline import Timeline
 from lookout.codec.types import U8
 from tests.unit.codec.clips import encode
 
@@ -56,6 +59,23 @@ def check(path: Path, step: int, **options: int) -> FileDecoder:
     assert got.keys() == truth.keys()
     assert all((got[i] == truth[i]).all() for i in truth)
     return decoder
+
+
+@given(
+    st.sets(st.integers(-(10**6), 10**7) | st.integers(-(2**62), 2**62), min_size=1, max_size=40),
+    st.sampled_from((Fraction(1, 90_000), Fraction(1, 15_360), Fraction(1, 1000), Fraction(1001, 30_000))),
+    st.integers(1, 300),
+)
+def test_times_of_a_table_are_those_of_a_timeline(stamps: set[int], base: Fraction, step: int) -> None:
+    for pts in (sorted(stamps), [i * step for i in range(len(stamps))]):
+        count, flags = np.array(pts, np.int64), np.ones(len(pts), np.bool_)
+        table = FrameTable(count[::-1], count, flags, flags, count, base, Fraction(25), True)
+        timeline = Timeline(table.fps)
+        for each in pts:
+            timeline.add(ticks_to_us(each, base))
+        order, times = table.times()
+        assert table.pts[order].tolist() == pts
+        assert times == timeline.times
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def remove(
     from lookout.memory import shelf
 
     removed, erased = shelf.remove(folder, camera, parse_time(since), parse_time(until))
-    typer.echo(f"{removed} memories removed, {erased} frames erased")
+    typer.echo(f"memories removed: {removed}; frames erased: {erased}")
 
 
 @app.command("trim")
@@ -223,7 +223,7 @@ def trim(
     size: Annotated[str | None, typer.Option(help="Limit of the bytes on disk, such as 2GB.")] = None,
     age: Annotated[str | None, typer.Option(help="Limit of a frame's age, such as 7d.")] = None,
 ) -> None:
-    """Keep a folder within a size and an age; what was written longest ago is removed first."""
+    """Keep a folder within a size and an age; what was recorded longest ago is removed first."""
     from lookout.memory import Keep, shelf
 
     if size is None and age is None:

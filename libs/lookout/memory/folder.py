@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -53,6 +54,7 @@ class MemoryFolder:
         """Use `create` or `open`. `every` is the number of records between checkpoints."""
         self.folder, self.memory, self.about, self.every = folder, memory, dict(about), every
         self.version = 0
+        self.fed_s = time.time()
         self._pending = 0
         self._places: dict[int, tuple[str, int, int, bytes]] = {}
         self._lock = threading.RLock()
@@ -157,6 +159,18 @@ class MemoryFolder:
         about: dict[str, Any] = header["about"]
         return about
 
+    @classmethod
+    def fed_at(cls, folder: Path | str) -> float:
+        """When a folder's memory last took in a block, in seconds since 1970. To open it, to ask and to erase
+        does not count. Records since the last checkpoint do, whatever they are."""
+        path = Path(folder)
+        manifest = path / MANIFEST
+        fed = (manifest if manifest.is_file() else path / META).stat().st_mtime
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            fed = float(json.loads(manifest.read_text())["fed_s"])
+        logs = [log.stat() for log in path.glob("records-*.log")]
+        return max([fed, *(log.st_mtime for log in logs if log.st_size)])
+
     def __enter__(self) -> Self:
         return self
 
@@ -171,7 +185,9 @@ class MemoryFolder:
         """Take in a closed block and record it."""
         with self._lock:
             self.memory.add(block)
-            self._record({"kind": "block", **_block_header(block)}, _block_arrays(block, ""))
+            self.fed_s = time.time()
+            header = {"kind": "block", "fed_s": self.fed_s, **_block_header(block)}
+            self._record(header, _block_arrays(block, ""))
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
         """Carry out the splits that an answer's fetches allow, and record the fetches."""
@@ -250,6 +266,7 @@ class MemoryFolder:
             manifest = {
                 "format": FORMAT,
                 "version": version,
+                "fed_s": self.fed_s,
                 "index": index,
                 "checksum": checksum(data).hex(),
                 "files": sorted({place[0] for place in self._places.values()}),
@@ -351,7 +368,7 @@ class MemoryFolder:
         if checksum(data).hex() != manifest["checksum"]:
             raise HistoryError(f"{path}: damaged: its checksum does not fit the manifest")
         header, arrays, _ = unpack(memoryview(data), str(path))
-        self.version = int(manifest["version"])
+        self.version, self.fed_s = int(manifest["version"]), self.fed_at(self.folder)
         memory, table = self.memory, self.memory.table
         memory.version, memory._ids = header["version"], header["ids"]
         memory.held_from, memory.scales = header["held_from"], header["scales"]
@@ -448,6 +465,7 @@ class MemoryFolder:
     def _do(self, header: dict[str, Any], arrays: Mapping[str, torch.Tensor]) -> None:
         if header["kind"] == "block":
             self.memory.add(_block(header, arrays, ""))
+            self.fed_s = float(header.get("fed_s", self.fed_s))
         elif header["kind"] == "fetched":
             self.memory.settle({int(layer): ids for layer, ids in header["ids"].items()})
         else:

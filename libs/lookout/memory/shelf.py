@@ -17,14 +17,14 @@ from lookout.memory.types import HistoryError
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One memory of a folder: its camera, the number of its epoch, where it lies, what it is of, its bytes on
-    disk, and when it was last written (seconds since 1970)."""
+    disk, and when it last took in a block (seconds since 1970)."""
 
     camera: str
     epoch: int
     path: Path
     about: dict[str, Any]
     bytes: int
-    written_s: float
+    fed_s: float
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
@@ -59,7 +59,7 @@ def _found(path: Path) -> Iterator[Entry]:
             path=meta.parent,
             about=about,
             bytes=sum(file.stat().st_size for file in files),
-            written_s=max(file.stat().st_mtime for file in files),
+            fed_s=MemoryFolder.fed_at(meta.parent),
         )
 
 
@@ -105,8 +105,8 @@ def trim(
 ) -> int:
     """Keep a folder of memories within a size and an age.
 
-    A frame's age is the time since its memory was last written and, on top, how far it lies behind that
-    memory's newest frame. Of several memories the one written longest ago gives way first, as a whole.
+    A frame's age is the time since its memory last took in a block and, on top, how far it lies behind that
+    memory's newest frame. Of several memories the one fed longest ago gives way first, as a whole.
 
     Returns:
         The bytes that were freed.
@@ -117,7 +117,7 @@ def trim(
     now = time.time() if now_s is None else now_s
     before = sum(entry.bytes for entry in entries(root))
     for entry in entries(root) if max_age_s is not None else []:
-        left_s = (max_age_s or 0.0) - (now - entry.written_s)
+        left_s = (max_age_s or 0.0) - (now - entry.fed_s)
         if left_s <= 0:
             _delete(Path(root), entry.path)
             continue
@@ -127,7 +127,7 @@ def trim(
                 end = int(times[-1] - left_s * 1e6)
                 if oldest < end:
                     held.forget(-(1 << 62), end)
-    rest = sorted(_found(Path(root)), key=lambda entry: entry.written_s)
+    rest = sorted(_found(Path(root)), key=lambda entry: entry.fed_s)
     total = sum(entry.bytes for entry in rest)
     for entry in rest:
         if max_bytes is None or total <= max_bytes:

@@ -246,4 +246,4 @@ class Keep:
             return cls(seconds=number * _UNITS[unit])
         if unit in _BYTES and number > 0:
             return cls(bytes=int(number * _BYTES[unit]))
-        raise HistoryError(f"memory={text!r}: give a duration such as '2h' or a size such as '500MB'")
+        raise HistoryError(f"{text!r} is neither a duration such as '2h' nor a size such as '500MB'")

@@ -222,5 +222,5 @@ def test_what_to_keep_is_a_duration_or_a_size(text: str | int, keep: Keep) -> No
 
 @pytest.mark.parametrize("text", ["", "long", "-3h", "0h", "2 weeks"])
 def test_nonsense_is_not_a_duration(text: str) -> None:
-    with pytest.raises(HistoryError, match="give a duration such as"):
+    with pytest.raises(HistoryError, match="neither a duration such as"):
         Keep.parse(text)

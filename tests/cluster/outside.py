@@ -1,6 +1,7 @@
 """What a client does from outside the cluster with plain kcat: publish, ask, read what was committed."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from tests.cluster.tools import ToolError
 from watchbench.cameras import DEMO, camera
 from watchbench.questions import BY_NAME
 
+#: longest time without a broker
+_AWAY_S = 300.0
+_LIMITS = ("-X", "message.max.bytes=17825792", "-X", "enable.idempotence=true")
 QUESTIONS = {"person": BY_NAME["person"].text, "lying": BY_NAME["lying"].text}
 
 
@@ -61,6 +65,7 @@ class ExternalClient:
         self._options = [
             word for name, value in (options or {}).items() for word in ("-X", f"{name}={value}")
         ]
+        self._sent: Counter[str] = Counter()
 
     def ask(self, watch: str, question: str, cameras: str) -> None:
         """Publish a watch over the cameras of a glob."""
@@ -74,9 +79,31 @@ class ExternalClient:
         self._kcat("-P", "-t", WATCHES.name, "-k", watch, stdin=json.dumps(value))
 
     def publish(self, camera_id: str, segments: Iterable[Path]) -> None:
-        """Publish the segments of one camera, in order."""
-        limits = ("-X", "message.max.bytes=17825792", "-X", "enable.idempotence=true")
-        self._kcat("-P", *limits, "-t", SEGMENTS.name, "-k", camera_id, *map(str, segments))
+        """Publish the segments of one camera, in order, each once, also while a lone broker is away.
+
+        kcat ends when no broker answers; what it had delivered until then is seen in the topic.
+        """
+        left = list(segments)
+        self._sent[camera_id] += len(left)
+        deadline = time.monotonic() + _AWAY_S
+        while left:
+            try:
+                self._kcat("-P", *_LIMITS, "-t", SEGMENTS.name, "-k", camera_id, *map(str, left))
+                return
+            except ToolError:
+                missing = self._sent[camera_id] - self._arrived(camera_id, deadline)
+                left = left[len(left) - missing :]
+
+    def _arrived(self, camera_id: str, deadline: float) -> int:
+        """Count a camera's segments in the topic, as soon as the broker answers."""
+        while True:
+            time.sleep(2.0)
+            try:
+                keys = self._kcat("-C", "-e", "-q", "-t", SEGMENTS.name, "-f", "%k\n").splitlines()
+                return keys.count(camera_id)
+            except ToolError:
+                if time.monotonic() > deadline:
+                    raise
 
     def read(self, prefix: str) -> Outcomes:
         """Read all committed verdicts and alerts of the cameras whose ids begin with ``prefix``."""

@@ -34,7 +34,7 @@ _SETTLED_S = 12.0
 #: between two pieces of a film while something happens
 _SLOWLY_S = 12.0
 #: silence after which a camera's last window closes: decode's default, and a longer one among disturbances
-SILENCE_S, LONG_SILENCE_S = 30.0, 240.0
+SILENCE_S, LONG_SILENCE_S = 30.0, 120.0
 
 
 @dataclass

@@ -15,8 +15,8 @@ from tests.cluster.world import LONG_SILENCE_S, NAMESPACE, NEXT, RELEASE, World,
 #: certificates live about six minutes, so that some are replaced meanwhile
 _SHORT_DAYS = 0.004
 _CERTIFICATE_S = 360.0
-#: between two pieces of a film, so that each change meets some: 26 pieces, seven changes of up to minutes
-_PAUSE_S = 40.0
+#: between two pieces of a film, so that each change meets some
+_PAUSE_S = 15.0
 
 
 def run(world: World) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lookout.evaluation.labels import LabelledClip
 
 MIB = 1 << 20
+COMPARED = {True: "[green]same[/]", False: "[red]differs[/]", None: "not compared"}
 
 app = typer.Typer(no_args_is_help=True, help="Checkpoints: does one run here as it should, and how well?")
 
@@ -158,7 +159,7 @@ def _show_report(console: Console, report: ModelReport) -> None:
     )
     table = Table("compared with transformers", "", "")
     for one in report.comparisons:
-        table.add_row(one.name, "[green]same[/]" if one.same else "[red]differs[/]", escape(one.detail))
+        table.add_row(one.name, COMPARED[one.same], escape(one.detail))
     console.print(table)
 
 

@@ -49,12 +49,12 @@ class Comparison:
 
     Attributes:
         name: What is compared.
-        same: Whether Lookout does the same.
-        detail: The measure, or where the two part.
+        same: Whether Lookout does the same; None: not compared.
+        detail: The measure, where the two part, or why they are not compared.
     """
 
     name: str
-    same: bool
+    same: bool | None
     detail: str
 
 
@@ -96,8 +96,8 @@ class ModelReport:
 
     @property
     def same(self) -> bool:
-        """Whether all comparisons agree."""
-        return all(one.same for one in self.comparisons)
+        """Whether no comparison differs."""
+        return all(one.same is not False for one in self.comparisons)
 
     def as_json(self) -> dict[str, Any]:
         """For the last line of the command."""
@@ -286,7 +286,7 @@ def _suffix(loaded: _Loaded) -> tuple[int, ...]:
 def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
     """The prompt's text; labels are of fixed width here, so numbers are compared as numbers."""
     if loaded.own_layout:
-        return Comparison("prompt", True, f"not compared: the folder has a layout of its own ({LAYOUT_FILE})")
+        return Comparison("prompt", None, f"the folder has a layout of its own ({LAYOUT_FILE})")
     tokenizer = loaded.processor.tokenizer
     ours = str(tokenizer.decode(_ids(loaded, plan, _suffix(loaded))[0]))
     theirs = str(tokenizer.decode(stock["input_ids"][0]))

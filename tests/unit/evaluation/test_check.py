@@ -43,6 +43,17 @@ def test_a_published_folder_runs_as_in_transformers(family: str) -> None:
     assert report.memory_bytes == report.weight_bytes + 10 * report.window_rows * report.row_bytes
 
 
+def test_a_layout_of_its_own_is_not_compared_with_the_stock_prompt() -> None:
+    report = check_model(find_model(), CLIP, frames=4)
+    assert {one.name: one.same for one in report.comparisons} == {
+        "pixels": True,
+        "prompt": None,
+        "positions": True,
+        "answers": True,
+    }, report.comparisons
+    assert report.same
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_published_folder_is_the_same_model_as_a_plain_one(family: str) -> None:
     one, other = load_layout(published(family)), load_layout(checkpoint(family))

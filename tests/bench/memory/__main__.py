@@ -51,8 +51,8 @@ from tests.bench.memory.streams import QUALITY, TUNING
 from tests.bench.memory.timing import lengths
 from tests.bench.memory.world import World
 
-REPEATED = 3
-"""Streams that the smaller units are measured on."""
+EXECUTORS, LENGTHS = 3, 1
+"""Streams that times are measured on: of an hour, and of ten hours (minutes each)."""
 
 
 def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
@@ -64,10 +64,10 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         return out
     for spec in QUALITY:
         out[f"budgets {spec.name}"] = lambda world, spec=spec: budgets(world, spec)  # type: ignore[misc]
-    for spec in QUALITY[:REPEATED]:
+    for spec in QUALITY[:EXECUTORS]:
         out[f"times of executors {spec.name}"] = lambda world, spec=spec: executors(world, spec)  # type: ignore[misc]
     hours = [*QUALITY, *TUNING]
-    for number in range(REPEATED):
+    for number in range(LENGTHS):
         turned = [*hours[number * 3 :], *hours[: number * 3]][:10]
         name = f"times by length {number + 1}"
         out[name] = lambda world, turned=turned, name=name: lengths(world, turned, name)  # type: ignore[misc]

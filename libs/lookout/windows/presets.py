@@ -10,12 +10,12 @@ from lookout.windows.types import Policy
 
 PRESETS: Mapping[str, WindowSettings] = MappingProxyType(
     {
-        "front": WindowSettings(policy=Policy.FRONT, refresh_frames=2),
+        "front": WindowSettings(policy=Policy.FRONT, refresh_frames=4),
         "codecsight": WindowSettings(policy=Policy.REFRESH),
         "whole": WindowSettings(policy=Policy.PRUNE_ONLY),
     }
 )
-"""`front`: the product's default, a run of rows from the window's front is computed again: two frames,
+"""`front`: the product's default, a run of rows from the window's front is computed again: four frames,
 the cheapest budget whose answers stay within .003 of full windows (docs/windows.md). `codecsight`: the
 paper's anchors (CodecSight, section 3.4). `whole`: every window is computed in full, nothing is reused."""
 

@@ -120,7 +120,9 @@ def analyze(
                             raise
                         refused.append(name)
                         Console(stderr=True).print(
-                            f"[yellow]left out[/] {name}: {escape(str(error))}", highlight=False
+                            f"[yellow]left out[/] {escape(f'{name}: {error}')}",
+                            highlight=False,
+                            soft_wrap=True,
                         )
                         continue
                     if as_json:

@@ -130,9 +130,13 @@ class BadLine:
         while not self._closed.is_set():
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection((self._camera.address, self._camera.port))
             except OSError:
                 time.sleep(0.05)
+                continue
+            try:
+                server = socket.create_connection((self._camera.address, self._camera.port))
+            except OSError:  # the camera is away
+                client.close()
                 continue
             threading.Thread(target=_copy, args=(client, server), daemon=True).start()
             threading.Thread(target=self._spoil, args=(server, client), daemon=True).start()

@@ -112,7 +112,7 @@ class _Interval:
     runs: tuple[tuple[PacketRange, tuple[av.Packet, ...]], ...]
 
 
-def crew(loads: Sequence[int], threads: int) -> list[int]:
+def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
     """Threads of each worker, so that intervals of these loads, taken in order, are done soonest."""
     chosen, least = [1], float("inf")
     for workers in range(min(threads, len(loads)), 0, -1):
@@ -279,7 +279,9 @@ class FileDecoder:
         if self.parallel:
             ranges = plan_ranges(self.table, [pick.pts for pick in self.picks])
             plan = share_out(ranges, self._intervals)
-            spare = crew([sum(run.last - run.first + 1 for run in runs) for runs in plan], self.threads)
+            spare = threads_per_worker(
+                [sum(run.last - run.first + 1 for run in runs) for runs in plan], self.threads
+            )
             workers = self._workers = len(spare)
             jobs = [partial(self._feed, plan, workers)]
             jobs += [partial(self._decode, count, i == 0) for i, count in enumerate(spare)]

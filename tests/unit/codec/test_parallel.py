@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lookout.codec import CodecError, FileDecoder, Fit, SamplingGrid
 from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.packets import Kept
-from lookout.codec.parallel import crew
+from lookout.codec.parallel import threads_per_worker
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import FrameTable, plan_ranges, share_out
 from lookout.codec.timeline import Timeline
@@ -92,7 +92,7 @@ def test_times_of_a_table_are_those_of_a_timeline(stamps: set[int], base: Fracti
 def test_threads_share_pictures_where_intervals_are_uneven(
     loads: list[int], threads: int, expected: list[int]
 ) -> None:
-    assert crew(loads, threads) == expected
+    assert threads_per_worker(loads, threads) == expected
 
 
 @pytest.fixture

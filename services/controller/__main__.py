@@ -15,7 +15,7 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
 from lookout.runtime.tables import Table
-from lookout.services.controller.activity import Activity
+from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import CAMERA, WATCH, Resources, connect
 from lookout.services.controller.credential import Credential
@@ -50,7 +50,7 @@ class Controller:
         tables = {topic.name: Table(settings, topic.name) for topic in (CAMERAS, WATCHES)}
         for table in tables.values():
             table.start(settings.start_timeout_s)
-        activity = Activity(settings, self._wake.set)
+        activity = ActivityFollower(settings, self._wake.set)
         activity.start()
         resources = Resources(settings.namespace)
         for kind in (CAMERA, WATCH):

@@ -70,7 +70,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-class Activity:
+class ActivityFollower:
     """Follows verdicts.v1 from now and alerts.v1 from its beginning, on a thread of its own.
 
     Args:

@@ -5,11 +5,11 @@ from typing import Self
 
 from lookout.v1.state_pb2 import Quota
 
-__all__ = ["Limits", "Usage"]
+__all__ = ["QuotaLimits", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuotaLimits:
     """Of one camera within `interval_s` seconds of record time; None: no limit.
 
     bytes: of segments; work_s: seconds that segments occupied a decoder; failures: dead letters.
@@ -39,7 +39,7 @@ class Usage:
         """For a checkpoint."""
         return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
 
-    def at(self, now_ms: int, limits: Limits) -> "Usage":
+    def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
         """The same, begun anew where the interval is over at `now_ms`."""
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
@@ -53,7 +53,7 @@ class Usage:
             failures=self.failures + failures,
         )
 
-    def exceeded(self, limits: Limits) -> str | None:
+    def exceeded(self, limits: QuotaLimits) -> str | None:
         """Which limit is used up, in words; None where the camera may go on."""
         over = f"in {limits.interval_s:g} s"
         if limits.bytes is not None and self.bytes >= limits.bytes:

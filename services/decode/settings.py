@@ -10,7 +10,7 @@ from lookout.models import ModelInput, model_input
 from lookout.pruning import GatherSettings, PruningSettings
 from lookout.runtime import ServiceSettings
 from lookout.services.decode.backend import Backend
-from lookout.services.decode.quota import Limits as QuotaLimits
+from lookout.services.decode.quota import QuotaLimits
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 

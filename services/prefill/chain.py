@@ -15,7 +15,7 @@ from lookout.engines import (
 from lookout.runtime import digest
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
-__all__ = ["AnsweredWindow", "Answers", "Audit", "Chain", "ChainRunner", "plan_digest"]
+__all__ = ["AnsweredWindow", "Answers", "Audit", "ChainRunner", "WindowChain", "plan_digest"]
 
 TRIES = 2  # of a window: as planned, then as a key window
 
@@ -29,7 +29,7 @@ class Answers(Protocol):
 
 
 @dataclass(slots=True)
-class Chain:
+class WindowChain:
     """The chain of one camera.
 
     Attributes:
@@ -101,7 +101,7 @@ class ChainRunner:
 
     def ask(
         self,
-        chain: Chain,
+        chain: WindowChain,
         blocks: Sequence[StrideBlock],
         questions: Sequence[Question],
         *,

@@ -21,7 +21,7 @@ from lookout.runtime import (
     sampling_text,
 )
 from lookout.services.prefill.blocks import check_block, stream_name
-from lookout.services.prefill.chain import AnsweredWindow, Chain, ChainRunner
+from lookout.services.prefill.chain import AnsweredWindow, ChainRunner, WindowChain
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
 from lookout.services.prefill.overload import OverloadPolicy
@@ -76,7 +76,7 @@ class CameraState:
     """
 
     camera: str
-    chain: Chain
+    chain: WindowChain
     epoch: int = 0
     window: list[WindowRecord] = field(default_factory=list)
     last: int | None = None
@@ -146,7 +146,7 @@ class PrefillHandler(Handler[CameraState]):
             self._leave(state)
 
     def _loaded(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
-        chain = Chain(self._runner.longest)
+        chain = WindowChain(self._runner.longest)
         if stored is None:
             return CameraState(camera, chain)
         kept = stored.checkpoint.prefill

@@ -32,7 +32,7 @@ from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.runtime import ServiceSettings, Table, load_settings
 from lookout.runtime.startup import check_kafka
 from lookout.services.controller import topics as topics_job
-from lookout.services.controller.activity import Activity
+from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.settings import ControllerSettings
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import ALERTS, CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS, VERDICTS, WATCHES, Stage, to_json
@@ -253,7 +253,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS)]
         for each in watches:
             each.start(60.0)
-        activity = Activity(controller, lambda: None)
+        activity = ActivityFollower(controller, lambda: None)
         activity.start()
         rule = Rule(threshold=0.5, k=2, n=3)
         watch = Watch(id="person", version=1, question=DEMO_QUESTIONS["person"], rule=rule)

@@ -76,7 +76,7 @@ class GatherSettings:
         return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
 
-class Chain(Protocol):
+class VectorChain(Protocol):
     """Displacement of every cell since the last sample."""
 
     def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
@@ -244,7 +244,7 @@ class MotionGather:
 
     settings: GatherSettings
     _geometry: Geometry | None = field(default=None, repr=False)
-    _chain: Chain | None = field(default=None, repr=False)
+    _chain: VectorChain | None = field(default=None, repr=False)
     _map: PatchMap | None = field(default=None, repr=False)
     _broken: bool = True
     _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
@@ -329,7 +329,7 @@ class MotionGather:
             raise RuntimeError("MotionGather.start was not called before sample")
         return self._geometry, self._map
 
-    def _new_chain(self) -> Chain:
+    def _new_chain(self) -> VectorChain:
         geometry, _ = self._started()
         cells = self.settings.cells(geometry)
         if self.settings.rule is GatherMethod.UNION:

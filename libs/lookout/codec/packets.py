@@ -26,6 +26,7 @@ class PacketReader:
         table: The packets, as they were counted.
         kept: All packets, if the scan kept them: then nothing is read again.
         begun: An opened video of which only these first packets were read: it serves instead of a new one.
+        probe: How videos are opened, see `Video`.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class PacketReader:
         table: FrameTable,
         kept: Sequence[av.Packet] | None = None,
         begun: tuple[Video, Sequence[av.Packet]] | None = None,
+        *,
+        probe: bool = True,
     ) -> None:
         self._source, self._limits, self._table, self._kept = source, limits, table, kept
-        self.seeks = 0
+        self.seeks, self._probe = 0, probe
         self._may_seek = True
         self._opened = ExitStack()
         self._next = 0  # number of the next packet the demuxer will give
@@ -51,7 +54,7 @@ class PacketReader:
 
     def _open(self) -> None:
         self._opened.close()
-        self._video = self._opened.enter_context(open_video(self._source, self._limits))
+        self._video = self._opened.enter_context(open_video(self._source, self._limits, probe=self._probe))
         self._stream = self._video.packets()
         self._next = 0
 

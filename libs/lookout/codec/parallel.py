@@ -83,6 +83,11 @@ class Scan:
     damage: str = ""
     first: Sequence[av.Packet] | None = None
 
+    @property
+    def indexed(self) -> bool:
+        """Whether the table is the container's index: then nothing is left that FFmpeg must find out."""
+        return self.first is not None
+
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
@@ -93,15 +98,14 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
         CodecError: It cannot be decoded; `reason` says why.
     """
     with ExitStack() as opened:
-        video = opened.enter_context(open_video(source, limits))
+        video = opened.enter_context(open_video(source, limits, probe=False))
         with source.open() as file:
             found = indexed_table(video, file)
         if found is not None:
             yield video, Scan(found[0], first=found[1])
             return
-        if video.container == "mp4":  # some packets may have been read
-            opened.pop_all().close()
-            video = opened.enter_context(open_video(source, limits))
+        opened.pop_all().close()
+        video = opened.enter_context(open_video(source, limits))
         kept = Kept()
         table = FrameTable.scan(video, kept.add)
         yield video, Scan(table, kept.packets, video.damage)
@@ -187,6 +191,7 @@ class FileDecoder:
         if scan is None:
             video, scan = self._first.enter_context(scanned(self.source, limits))
         self._scanned, self._begun_packets = video, scan.first
+        self._probe = not scan.indexed
         self.table, self._kept, self.damage = scan.table, scan.kept, scan.damage
         if picks is None:
             picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
@@ -301,7 +306,9 @@ class FileDecoder:
         begun = None
         if self._scanned is not None and self._begun_packets is not None:
             begun = self._scanned, self._begun_packets
-        with PacketReader(self.source, self.limits, self.table, self._kept, begun) as reader:
+        with PacketReader(
+            self.source, self.limits, self.table, self._kept, begun, probe=self._probe
+        ) as reader:
             for runs in plan:
                 loaded = tuple((run, tuple(reader.packets(run.first, run.last))) for run in runs)
                 if not self._offer(_Interval(loaded)):
@@ -337,7 +344,7 @@ class FileDecoder:
                 video = self._scanned
             else:
                 video = opened.enter_context(
-                    open_video(self.source, self.limits, frame_threads=frame_threads)
+                    open_video(self.source, self.limits, frame_threads=frame_threads, probe=self._probe)
                 )
             while (interval := self._next()) is not None:
                 for run, packets in interval.runs:

@@ -56,7 +56,7 @@ class VideoReader(RecordingReader):
     def size(self) -> tuple[int, int]:
         """(height, width) of the upright picture, from the first frame that decodes."""
         if self._upright is None:
-            self._upright = first_size(self.source, self._limits)
+            self._upright = first_size(self.source, self._limits, self.scan)
         return self._upright
 
     def close(self) -> None:

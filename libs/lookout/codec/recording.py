@@ -357,9 +357,9 @@ def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
     )
 
 
-def first_size(source: Source, limits: Limits) -> tuple[int, int]:
+def first_size(source: Source, limits: Limits, scan: Scan) -> tuple[int, int]:
     """(height, width) of the upright picture, from the first frame that decodes."""
-    with open_video(source, limits) as video:
+    with open_video(source, limits, probe=not scan.indexed) as video:
         for frame in video.frames():
             turned = orientation(frame)[0] in (90, 270)
             return (frame.width, frame.height) if turned else (frame.height, frame.width)

@@ -116,7 +116,7 @@ class RecordingJobs:
         with scanned(source, FILE_LIMITS) as (video, scan):
             facts = facts_of(request.path, video, scan)
         self._scan = (request.path, scan)
-        size = first_size(source, FILE_LIMITS) if len(scan.table) else (0, 0)
+        size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
         return TableResult(facts, scan.table, size)
 
     def _sample(self, request: SampleRequest, source: Source) -> SampleResult:

@@ -205,14 +205,16 @@ def source_of(given: str | os.PathLike[str] | bytes | Source) -> Source:
 
 
 @contextmanager
-def open_video(source: Source, limits: Limits, *, frame_threads: int = 1) -> Iterator[Video]:
+def open_video(
+    source: Source, limits: Limits, *, frame_threads: int = 1, probe: bool = True
+) -> Iterator[Video]:
     """A source opened as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures at
-    once: exact for undamaged streams only.
+    once: exact for undamaged streams only. `probe`: see `Video`.
 
     Raises:
         CodecError: It cannot be decoded; `reason` says why.
     """
-    with source.open() as file, Video(file, vectors=False, limits=limits) as video:
+    with source.open() as file, Video(file, vectors=False, limits=limits, probe=probe) as video:
         if frame_threads > 1:
             video.context.thread_count = frame_threads
             video.context.thread_type = "FRAME"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lookout.codec import CodecError, VideoReader
+from lookout.codec.container import Video
 from lookout.codec.parallel import FILE_LIMITS
 from lookout.codec.sample_index import indexed_table
 from lookout.codec.source import BytesSource, FileSource, Source, open_video
@@ -17,11 +18,21 @@ OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=2:keyint=12:min-keyint=
 
 
 def tables(source: Source) -> tuple[FrameTable | None, FrameTable]:
-    """(from the index, from reading every packet)."""
-    with open_video(source, FILE_LIMITS) as video, source.open() as file:
+    """(from the index, nothing decoded to know the stream; from reading every packet)."""
+    with open_video(source, FILE_LIMITS, probe=False) as video, source.open() as file:
         found = indexed_table(video, file)
+        known = shape(video)
     with open_video(source, FILE_LIMITS) as video:
+        if found is not None:
+            assert known == shape(video), source.name
         return None if found is None else found[0], FrameTable.scan(video)
+
+
+def shape(video: Video) -> tuple[object, ...]:
+    """What decoding starts from: a decoder that holds back too few pictures gives them out of order."""
+    context = video.context
+    size = context.width, context.height, context.coded_width, context.coded_height
+    return (*size, context.reorder_depth, context.extradata, context.profile, video.fps, video.time_base)
 
 
 def same(one: FrameTable, other: FrameTable) -> bool:

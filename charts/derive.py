@@ -72,6 +72,7 @@ _RESOURCES = {
 _TOLERATIONS = {"type": "array", "items": {"type": "object"}}
 _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
 _CIDRS = {"type": "array", "items": {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}
+_PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "commonLabels": _TEXT_MAP,
@@ -84,6 +85,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.pullSecrets": {"type": "array", "items": {"type": "string"}},
     "storage.size": _QUANTITY,
+    "storage.limit": {**_QUANTITY, "minLength": 1},
     "spool": {**_QUANTITY, "minLength": 1},
     "url.size": {**_QUANTITY, "minLength": 1},
     "outside.port": {"type": "integer", "minimum": 30000, "maximum": 32767},
@@ -115,7 +117,12 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "pruneEncode.image": {"enum": ["prune-encode", "prune-encode-gpu"]},
     "cameraNetworks": _CIDRS,
     "dependencyNetworks": _CIDRS,
-    "dependencyPorts": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+    "dependencyPorts": _PORTS,
+    "apiNetworks": _CIDRS,
+    "apiPorts": _PORTS,
+    "dnsLabels": {**_TEXT_MAP, "minProperties": 1},
+    "dnsNetworks": _CIDRS,
+    "dnsPorts": _PORTS,
     "metricsNamespaces": _TEXT_MAP,
     "credentialSecrets": {"type": "array", "items": {"type": "string", "minLength": 1}},
     "monitoring.labels": _TEXT_MAP,

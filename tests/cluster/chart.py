@@ -99,6 +99,14 @@ REFUSED = {
     "model.source=image": "model.image.reference: name the image",
     "model.source=url": "model.url.sha256: give the SHA-256",
     "model.url.address=http://models/model.tar": "'/model/url/address'",
+    "networkPolicy.apiNetworks={10.0.0.1}": "'/networkPolicy/apiNetworks/0'",
+    "networkPolicy.dnsPorts={0}": "'/networkPolicy/dnsPorts/0': minimum",
+    "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",
+}
+#: the same in a cluster that has every extension
+REFUSED_EXTENDED = {
+    "monitoring.podMonitor=true": "networkPolicy.metricsNamespaces: name the labels of Prometheus' namespace",
+    "alerts.autoscaling.enabled=true": "monitoring.prometheusAddress: autoscaling asks Prometheus",
 }
 
 
@@ -148,6 +156,11 @@ def _pod(pod: Mapping[str, Any]) -> dict[str, Any]:
         "host": [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)],
         "containers": {each["name"]: _container(each) for each in _containers(pod)},
         "volumes": sorted(_kind(volume) for volume in pod.get("volumes", ())),
+        "unbounded": [
+            each["name"]
+            for each in pod.get("volumes", ())
+            if not each.get("emptyDir", {"sizeLimit": 1}).get("sizeLimit")
+        ],
     }
 
 
@@ -161,6 +174,7 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "security": container.get("securityContext"),
         "memory_limit": container["resources"]["limits"].get("memory"),
+        "requests": sorted(container["resources"]["requests"]),
         "secrets_in_environment": secrets,
         "probes": sorted(key for key in container if key.endswith("Probe")),
     }
@@ -178,19 +192,57 @@ def check() -> list[str]:
     )
     if lint.returncode:
         wrong.append(f"helm lint: {lint.stdout[-500:]}")
-    for value, words in REFUSED.items():
-        try:
-            render(dict(each.split("=", 1) for each in value.split(" ")))
-            wrong.append(f"{value} was not refused")
-        except ToolError as error:
-            if words not in str(error):
-                wrong.append(f"{value} was refused without {words!r}: {str(error)[:300]}")
-    rendered = {name: security(render(values)) for name, values in VARIANTS.items()}
+    for refused, versions in ((REFUSED, ()), (REFUSED_EXTENDED, API_VERSIONS)):
+        for value, words in refused.items():
+            wrong += _not_refused(value, words, versions)
+    manifests = {name: render(values) for name, values in VARIANTS.items()}
+    rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
         wrong.append(f"security fields differ from {SNAPSHOT.name}: look, then write it again")
     for name, objects in rendered.items():
         wrong += [f"{name}: {problem}" for problem in _problems(objects)]
+        wrong += [f"{name}: {problem}" for problem in _hooks_without_network(manifests[name])]
     return wrong
+
+
+def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[str]:
+    try:
+        render(dict(each.split("=", 1) for each in value.split(" ")), api_versions)
+    except ToolError as error:
+        return [] if words in str(error) else [f"{value} was refused without {words!r}: {str(error)[:300]}"]
+    return [f"{value} was not refused"]
+
+
+def _hooks_without_network(manifests: str) -> Iterator[str]:
+    """Jobs that helm runs without the release's objects: each needs a policy that comes and goes with it."""
+    found = [each for each in yaml.safe_load_all(manifests) if each]
+    policies = [each for each in found if each["kind"] == "NetworkPolicy" and _hook(each)]
+    for policy in policies:
+        name = policy["metadata"]["name"]
+        if not {"hook-succeeded", "hook-failed"} <= _hook(policy, "hook-delete-policy"):
+            yield f"NetworkPolicy {name} would stay"
+        if set(policy["spec"]["policyTypes"]) != {"Ingress", "Egress"}:
+            yield f"NetworkPolicy {name} does not deny what it does not name"
+    for job in found:
+        events = (
+            {event for event in _hook(job) if event.startswith("pre-")} if job["kind"] == "Job" else set()
+        )
+        labels = job["spec"]["template"]["metadata"]["labels"].items() if events else ()
+        for event in events:
+            if not any(
+                event in _hook(policy)
+                and int(*_hook(policy, "hook-weight")) < int(*_hook(job, "hook-weight"))
+                and policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+                and policy["spec"].get("egress")
+                for policy in policies
+            ):
+                yield f"Job {job['metadata']['name']}, {event}: no NetworkPolicy lets it out"
+
+
+def _hook(manifest: Mapping[str, Any], key: str = "hook") -> set[str]:
+    """Return the events of a hook, or another of its annotations, empty for what is none."""
+    text = manifest["metadata"].get("annotations", {}).get(f"helm.sh/{key}", "")
+    return set(filter(None, text.split(",")))
 
 
 def _problems(objects: Mapping[str, Any]) -> Iterator[str]:
@@ -213,8 +265,10 @@ def _problems(objects: Mapping[str, Any]) -> Iterator[str]:
             }
             if context != expected:
                 yield f"{name} {container}: {context}"
-            if not details["memory_limit"]:
-                yield f"{name} {container} has no memory limit"
+            if not details["memory_limit"] or details["requests"] != ["cpu", "memory"]:
+                yield f"{name} {container} has no memory limit, or requests no CPU or memory"
+        if facts["unbounded"]:
+            yield f"{name} may fill its node's disk: {facts['unbounded']}"
 
 
 def dry_run(cluster: Cluster, namespace: str) -> list[str]:

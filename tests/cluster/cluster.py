@@ -31,7 +31,7 @@ OUTSIDE_ADDRESS = "10.90.0.100"
 _KUBE = str(BIN / "kube")
 _SERVICES = "10.96.0.0/16"
 _DNS = "10.96.0.10"
-_PODS = "10.244.0.0/16"
+PODS = "10.244.0.0/16"
 _CGROUPS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 _READY_S = 180.0
 #: a node is dozens of programs and would get the processor time of one
@@ -285,7 +285,7 @@ def _control_plane() -> None:
         "cluster-signing-cert-file": pki / "ca.crt",
         "cluster-signing-key-file": pki / "ca.key",
         "allocate-node-cidrs": "true",
-        "cluster-cidr": _PODS,
+        "cluster-cidr": PODS,
         "service-cluster-ip-range": _SERVICES,
         "bind-address": "127.0.0.1",
     }
@@ -453,7 +453,7 @@ def _proxy(pki: Path, name: str) -> dict[str, Any]:
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": str(pki / "proxy.kubeconfig")},
         "mode": "iptables",
-        "clusterCIDR": _PODS,
+        "clusterCIDR": PODS,
         "hostnameOverride": name,
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }

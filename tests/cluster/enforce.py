@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import PODS, Cluster
 from tests.cluster.tools import ToolError
 
 _TABLE = "lookout_policies"
@@ -24,7 +24,7 @@ Rules = dict[str, list[str]]
 class Enforcer:
     """Keeps the nodes' rules in step with pods and policies, on a thread of its own.
 
-    A new pod is served a few seconds late, as with a network plugin.
+    A new pod gets nothing out until it is served, a few seconds late, as with a network plugin.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -87,7 +87,7 @@ def ruleset(cluster: Cluster) -> str:
         for direction, rules in isolated.items():
             if direction.capitalize() in policy["spec"].get("policyTypes", ["Ingress"]):
                 _add(rules, policy, direction, pods, spaces)
-    return _text(isolated)
+    return _text(isolated, [_address(each) for each in pods])
 
 
 def _add(
@@ -176,7 +176,8 @@ def _address(pod: Mapping[str, Any]) -> str:
     return str(pod["status"].get("podIP", "")) if running else ""
 
 
-def _text(isolated: Mapping[str, Rules]) -> str:
+def _text(isolated: Mapping[str, Rules], known: Sequence[str]) -> str:
+    stranger = f"  ip saddr {PODS} ip saddr != {{ {', '.join(sorted(known) or [_NOBODY])} }} counter drop"
     lines = [f"table ip {_TABLE} {{}}", f"delete table ip {_TABLE}", f"table ip {_TABLE} {{"]
     for direction, rules in isolated.items():
         for address, allowed in rules.items():
@@ -197,6 +198,7 @@ def _text(isolated: Mapping[str, Rules]) -> str:
             f"  ip {near} {address} jump {direction}-{address.replace('.', '-')}"
             for address in isolated[direction]
         ]
+        lines += [stranger] if direction == "egress" else []
         lines += [" }"]
     return "\n".join([*lines, "}", ""])
 

@@ -31,6 +31,8 @@ IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "camera-a
 NEXT = "-next"
 _PATIENCE_S = 900.0
 _SETTLED_S = 12.0
+#: pods end after their release's objects
+_DELETED_S = 90.0
 #: between two pieces of a film while something happens
 _SLOWLY_S = 12.0
 #: silence after which a camera's last window closes: decode's default, and a longer one among disturbances
@@ -145,6 +147,21 @@ class World:
         """Uninstall a release."""
         self.tell("uninstalling")
         self.cluster.helm("uninstall", name, "--namespace", namespace, "--wait", "--timeout", "180s")
+        left = self._left(name, namespace)
+        self.score.left_behind += len(left)
+        self.wrong += [f"left behind in the namespace: {each}" for each in left]
+
+    def _left(self, name: str, namespace: str) -> list[str]:
+        """Return objects of a release that is gone, once what Kubernetes deletes later had its time."""
+        deadline = time.monotonic() + _DELETED_S
+        while True:
+            leases = self.cluster.kubectl("-n", namespace, "get", "leases", "-o", "name").split()
+            there = [each.split("/") for each in objects(self.cluster)]
+            left = [f"{kind}/{each}" for kind, space, each in there if space == namespace and name in each]
+            left += [each for each in leases if RELEASE in each]
+            if not left or time.monotonic() > deadline:
+                return sorted(left)
+            time.sleep(1.0)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the release's namespace."""

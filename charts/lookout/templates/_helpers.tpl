@@ -65,6 +65,44 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* What a pod of the fleet asks of its node; call with (dict "root" $ "part" values). */}}
+{{- define "lookout.placement" -}}
+{{- with .part.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .part.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $gpus := int (get .part "gpus" | default 0) }}
+{{- if or .part.tolerations $gpus }}
+tolerations:
+  {{- with .part.tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
+  {{- if $gpus }}
+  - {key: {{ .part.gpuResource }}, operator: Exists, effect: NoSchedule}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Pods of one kind go to different zones and nodes where that can be; call with (dict "root" $ "component" name). */}}
+{{- define "lookout.spread" -}}
+topologySpreadConstraints:
+{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ $key }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "lookout.selector" $ | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{/* Labels and annotations of a pod; call with (dict "root" $ "component" name). */}}
+{{- define "lookout.podMetadata" -}}
+labels: {{- include "lookout.labels" . | nindent 2 }}
+{{- with .root.Values.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* How a container reaches Kafka: names and files; passwords are read from mounted secrets. */}}
 {{- define "lookout.kafkaEnv" -}}
 {{- $kafka := .Values.kafka }}
@@ -179,4 +217,50 @@ imagePullSecrets:
 {{- range $name, $value := $all }}
 - {name: LOOKOUT_{{ $name | upper }}, value: {{ (kindIs "float64" $value | ternary (printf "%v" $value) (kindIs "string" $value | ternary $value (toJson $value))) | quote }}}
 {{- end }}
+{{- end }}
+
+{{/* Rules of egress that several NetworkPolicies share: name servers; Kafka and Redis; the Kubernetes API. */}}
+{{- define "lookout.dnsEgress" -}}
+{{- $policy := .Values.networkPolicy }}
+- to:
+    - {namespaceSelector: {}, podSelector: {matchLabels: {{ toJson $policy.dnsLabels }}}}
+    {{- range $policy.dnsNetworks }}
+    - ipBlock: {cidr: {{ . }}}
+    {{- end }}
+  ports:
+    {{- range $policy.dnsPorts }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+{{- end }}
+
+{{- define "lookout.dependenciesEgress" -}}
+{{- if .Values.tryout.enabled }}
+{{- range $component, $port := dict "tryout-kafka" 9092 "tryout-redis" 6379 }}
+- to:
+    - podSelector:
+        matchLabels: {{- include "lookout.selector" (dict "root" $ "component" $component) | nindent 10 }}
+  ports: [{protocol: TCP, port: {{ $port }}}]
+{{- end }}
+{{- else }}
+{{- include "lookout.openPorts" (dict "ports" .Values.networkPolicy.dependencyPorts "networks" .Values.networkPolicy.dependencyNetworks) }}
+{{- end }}
+{{- end }}
+
+{{- define "lookout.apiEgress" -}}
+{{- include "lookout.openPorts" (dict "ports" .Values.networkPolicy.apiPorts "networks" .Values.networkPolicy.apiNetworks) }}
+{{- end }}
+
+{{/* Ports at some networks, at every address if none is given; call with (dict "ports" ... "networks" ...). */}}
+{{- define "lookout.openPorts" -}}
+- ports:
+    {{- range .ports }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with .networks }}
+  to:
+    {{- range . }}
+    - ipBlock: {cidr: {{ . }}}
+    {{- end }}
+  {{- end }}
 {{- end }}

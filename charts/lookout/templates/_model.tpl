@@ -55,9 +55,7 @@
     {{- if $url.caSecret }}
     - {name: SSL_CERT_FILE, value: /etc/lookout/model-ca/ca.crt}
     {{- end }}
-  resources:
-    requests: {cpu: 100m, memory: 128Mi}
-    limits: {memory: 512Mi}
+  resources: {{- toYaml $url.resources | nindent 4 }}
   volumeMounts:
     - {name: model, mountPath: /model}
     - {name: tmp, mountPath: /tmp}

@@ -1,13 +1,23 @@
-"""NetworkPolicies, enforced by nft in the nodes: the fleet works, and what they do not name is refused."""
+"""NetworkPolicies, enforced by nft in the nodes: the fleet works, and what they do not name is refused.
+
+The namespaces deny everything before `helm install`, as a careful platform's do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from tests.cluster.enforce import Enforcer
-from tests.cluster.world import RELEASE, World, image_name, kill_pod
+from tests.cluster.world import CHART, NAMESPACE, RELEASE, World, image_name, kill_pod, tag
 
 _STRANGER = "client"
+_DENY = """apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny-everything}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+"""
 _CONNECT = (
     "import socket,sys\n"
     "try:\n socket.create_connection((sys.argv[1], int(sys.argv[2])), 4).close(); print('open')\n"
@@ -16,23 +26,63 @@ _CONNECT = (
 
 
 def run(world: World) -> None:
-    """Play the films under enforcement; connections that no policy allows are tried before and after."""
-    with world.release("--set", "controller.replicas=1"), world.namespace(_STRANGER):
+    """Install, play, refuse and uninstall under enforcement, in namespaces that deny everything themselves.
+
+    Connections that no policy allows are tried with and without enforcement.
+    """
+    with world.namespace(), world.namespace(_STRANGER):
+        world.kubectl("apply", "-f", "-", stdin=_DENY)
+        with enforced(world):
+            world.install("--set", "controller.replicas=1")
         world.cluster.kubectl(*("-n", _STRANGER, "apply", "-f", "-"), stdin=_pod(image_name("controller")))
         world.cluster.kubectl("-n", _STRANGER, "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
         before = {place: reach(world, *place) for place in forbidden(world)}
         world.wrong += [
             f"{place} is not even open without enforcement" for place, found in before.items() if not found
         ]
-        enforcer = Enforcer(world.cluster)
-        try:
-            world.tell(f"{enforcer.start()} rules are enforced")
-            _under_enforcement(world, enforcer)
-        finally:
-            enforcer.stop()
+        with enforced(world) as enforcer:
+            _play(world, enforcer)
+            world.cluster.helm("test", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s")
+            fail_in_its_first_job(world)
+            world.uninstall()
 
 
-def _under_enforcement(world: World, enforcer: Enforcer) -> None:
+@contextmanager
+def enforced(world: World) -> Iterator[Enforcer]:
+    """Enforce policies for a while."""
+    enforcer = Enforcer(world.cluster)
+    try:
+        world.tell(f"{enforcer.start()} rules are enforced")
+        yield enforcer
+    finally:
+        enforcer.stop()
+
+
+def fail_in_its_first_job(world: World) -> None:
+    """A release in a namespace that denies everything reads another one's topics and refuses them.
+
+    Its first job runs before the release has objects, and the last one after it never had any.
+    """
+    name = "tenant"
+    values = {
+        "image.tag": tag(),
+        "tryout.enabled": "false",
+        "kafka.bootstrap": f"{RELEASE}-tryout-kafka.{NAMESPACE}.svc:9092",
+        "redis.url": f"redis://{RELEASE}-tryout-redis.{NAMESPACE}.svc:6379/0",
+        "topics.partitions": "13",
+    }
+    options = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    with world.namespace(name):
+        world.cluster.kubectl("-n", name, "apply", "-f", "-", stdin=_DENY)
+        said = world.cluster.helm("install", RELEASE, str(CHART), "--namespace", name, *options, check=False)
+        world.check(said, "failed pre-install", "has 12 partitions, topics.partitions is 13")
+        # helm keeps a job that failed, for people to read.
+        world.cluster.kubectl("-n", name, "delete", "job", "-l", "app.kubernetes.io/component=topics")
+        world.uninstall(namespace=name)
+    world.tell("a first job behind the namespace's own policy saw Kafka, refused its topics and left nothing")
+
+
+def _play(world: World, enforcer: Enforcer) -> None:
     client = world.client()
     world.ask(client)
     world.ensure_reference(client)

@@ -32,6 +32,7 @@ lock: ## resolve the dependencies again (names no host)
 LOCK_IMAGE = $(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --quiet
 lock-images:
+	printf 'uv>=0.9\nhatchling>=1.27\n' | $(subst pyproject.toml,-,$(LOCK_IMAGE)) -o docker/requirements/build.txt
 	for each in alerts decode controller camera-agent; do \
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --extra $$each -o docker/requirements/$$each.txt || exit 1; done
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra prefill --extra prune-encode -o docker/requirements/prefill.txt

@@ -126,6 +126,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "metricsNamespaces": _TEXT_MAP,
     "credentialSecrets": {"type": "array", "items": {"type": "string", "minLength": 1}},
     "monitoring.labels": _TEXT_MAP,
+    "runAsUser": {"type": "integer", "minimum": 0, "maximum": 2147483647},
     "startupSeconds": {"type": "integer", "minimum": 30, "maximum": 86400},
     "terminationGracePeriodSeconds": {"type": "integer", "minimum": 5, "maximum": 3600},
 }

@@ -46,9 +46,11 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- define "lookout.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
+{{- with int .root.Values.runAsUser }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tests.cluster.world import World
+from tests.cluster.world import CHART, World, tag
 
 _SECOND, _PORT = "second", 30095
 #: so that two releases fit into a node of two cores
 _REQUESTS = {"decode": "100m", "pruneEncode": "100m", "prefill": "100m", "tryout.kafka": "100m"}
+
+
+def refuse_third(world: World) -> None:
+    """A namespace has one tenant."""
+    options = ("--namespace", _SECOND, "--set", f"image.tag={tag()}")
+    said = world.cluster.helm("install", "third", str(CHART), *options, check=False)
+    world.check(said, f"the namespace {_SECOND} has the release other")
 
 
 def run(world: World) -> None:
@@ -15,7 +22,9 @@ def run(world: World) -> None:
         word for part, cpu in _REQUESTS.items() for word in ("--set", f"{part}.resources.requests.cpu={cpu}")
     ]
     with world.namespace(_SECOND):
-        world.install(*small, name="other", namespace=_SECOND, outside_port=_PORT)
+        # the second one as a user that the images do not know
+        world.install(*small, "--set", "runAsUser=20002", name="other", namespace=_SECOND, outside_port=_PORT)
+        refuse_third(world)
         with world.release(*small):
             first, second = world.client(), world.client(_PORT)
             world.ask(first)

@@ -100,6 +100,16 @@ def test_every_requirement_is_locked_with_hashes(path: Path) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
 
 
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_is_installed_without_hashes(file: str) -> None:
+    """Lookout's own code is built by what is installed already, not by what the build would download."""
+    for name, stage in stages((ROOT / "docker" / file).read_text()).items():
+        for line in stage.lines:
+            if re.search(r"\bpip install\b", line):
+                own = "--no-deps" in line and "--no-build-isolation" in line
+                assert "--require-hashes" in line or own, f"{name}: {line}"
+
+
 def test_every_locked_list_belongs_to_an_image() -> None:
     text = "".join((ROOT / "docker" / file).read_text() for file in FILES)
     unused = [path.name for path in (ROOT / "docker/requirements").glob("*.txt") if path.name not in text]

@@ -108,7 +108,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "nodeSelector": _TEXT_MAP,
     "tolerations": _TOLERATIONS,
     "replicas": _PODS,
-    "minReplicas": {**_PODS, "minimum": 0},
+    "minReplicas": _PODS,
     "maxReplicas": _PODS,
     "lagSeconds": {"type": "number", "exclusiveMinimum": 0},
     "gpus": {"type": "integer", "minimum": 0, "maximum": 64},

@@ -59,6 +59,7 @@ EXTENDED: dict[str, str] = {
     **{f"{stage}.autoscaling.enabled": "true" for stage in ("decode", "pruneEncode", "prefill", "alerts")},
 }
 API_VERSIONS = ("keda.sh/v1alpha1", "cert-manager.io/v1", "monitoring.coreos.com/v1")
+_OWN = "tryout.enabled=false kafka.bootstrap=kafka:9092 redis.url=redis://redis"
 #: values that must be refused (several with a space between), and words of the refusal
 REFUSED = {
     "tryout.enabeld=false": "additional properties 'enabeld' not allowed",
@@ -85,9 +86,7 @@ REFUSED = {
     "redis.url=redis://user:password@host:6379": "'/redis/url'",
     "tryout.enabled=false": "kafka.bootstrap: give your Kafka's bootstrap servers",
     "tryout.enabled=false kafka.bootstrap=kafka:9092": "redis.url: give your Redis's address",
-    "tryout.enabled=false kafka.bootstrap=kafka:9092 redis.url=redis://redis kafka.sasl.mechanism=PLAIN": (
-        "kafka.sasl.secret: name the secret"
-    ),
+    f"{_OWN} kafka.sasl.mechanism=PLAIN": "kafka.sasl.secret: name the secret",
     "prefill.autoscaling.enabled=true": "KEDA is not installed",
     "monitoring.rules=true": "the Prometheus operator is not installed",
     "monitoring.podMonitor=true": "the Prometheus operator is not installed",
@@ -99,6 +98,18 @@ REFUSED = {
     "model.source=image": "model.image.reference: name the image",
     "model.source=url": "model.url.sha256: give the SHA-256",
     "model.url.address=http://models/model.tar": "'/model/url/address'",
+    "kafka.bootstrap=kafka:9092": "tryout.enabled brings a Kafka and a Redis of its own",
+    "redis.url=rediss://redis": "set tryout.enabled=false to use yours",
+    f"{_OWN} kafka.tls.caSecret=ca": "set kafka.tls.enabled=true",
+    f"{_OWN} kafka.sasl.secret=user": "set kafka.sasl.mechanism",
+    f"{_OWN} redis.caSecret=ca": "let redis.url begin with rediss://",
+    f"{_OWN} redis.username=fleet": "name the secret with its password in redis.passwordSecret",
+    "model.volume.claim=models": "set model.source=volume to use it",
+    "model.image.reference=models:1": "set model.source=image to use it",
+    "model.url.addressSecret=where": "set model.source=url to use it",
+    "cameraAgent.enabled=true controller.enabled=false": "set controller.enabled=true",
+    "alerts.autoscaling.minReplicas=4": "alerts.autoscaling.maxReplicas: it is less than minReplicas (4)",
+    "alerts.autoscaling.minReplicas=0": "'/alerts/autoscaling/minReplicas': minimum",
     "networkPolicy.apiNetworks={10.0.0.1}": "'/networkPolicy/apiNetworks/0'",
     "networkPolicy.dnsPorts={0}": "'/networkPolicy/dnsPorts/0': minimum",
     "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",

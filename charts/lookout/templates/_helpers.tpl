@@ -97,6 +97,20 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* A drain takes one pod after the other, broken ones at any time; call with (dict "root" $ "component" name). */}}
+{{- define "lookout.disruption" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "lookout.name" .root }}-{{ .component }}
+  labels: {{- include "lookout.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "lookout.selector" . | nindent 6 }}
+{{- end }}
+
 {{/* Labels and annotations of a pod; call with (dict "root" $ "component" name). */}}
 {{- define "lookout.podMetadata" -}}
 labels: {{- include "lookout.labels" . | nindent 2 }}

@@ -12,5 +12,5 @@ def run(world: World) -> None:
     with world.namespace():
         world.wrong += chart.dry_run(world.cluster, NAMESPACE)
     world.tell(
-        f"lint, {len(chart.REFUSED)} refusals, {len(chart.VARIANTS)} variants dry-run by the API server"
+        f"lint, {len(chart.REFUSED) + len(chart.REFUSED_EXTENDED)} refusals, {len(chart.VARIANTS)} variants dry-run by the API server"
     )

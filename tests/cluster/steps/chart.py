@@ -11,6 +11,5 @@ def run(world: World) -> None:
     world.wrong += chart.check()
     with world.namespace():
         world.wrong += chart.dry_run(world.cluster, NAMESPACE)
-    world.tell(
-        f"lint, {len(chart.REFUSED) + len(chart.REFUSED_EXTENDED)} refusals, {len(chart.VARIANTS)} variants dry-run by the API server"
-    )
+    refusals = len(chart.REFUSED) + len(chart.REFUSED_EXTENDED)
+    world.tell(f"lint, {refusals} refusals, {len(chart.VARIANTS)} variants dry-run by the API server")

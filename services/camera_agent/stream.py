@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from lookout.v1.cameras_pb2 import Camera
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
+_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
 class CredentialsError(RuntimeError):
@@ -75,7 +77,10 @@ class Stream:
             try:
                 self._pull()
                 self._fail("the camera ended the stream")
-            except (av.error.FFmpegError, CredentialsError, OSError, ValueError) as error:
+            except av.error.FFmpegError as error:
+                away = unreachable(self.camera.url, self._settings.connect_s)
+                self._fail(away or _without_secrets(str(error), self.camera.url))
+            except (CredentialsError, OSError, ValueError) as error:
                 self._fail(_without_secrets(str(error), self.camera.url))
             except Exception:
                 self._log.exception("the stream failed for no known reason")
@@ -117,6 +122,22 @@ class Stream:
             if self._stopped.is_set():
                 return
             yield packet
+
+
+def unreachable(url: str, patience_s: float) -> str:
+    """Return why a camera's address cannot be reached, or nothing if a connection opens.
+
+    FFmpeg has one error, "Input/output error", for unknown names, silent hosts and more.
+    """
+    place = url
+    try:
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2]
+        address = (parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 554))
+        socket.create_connection(address, patience_s).close()
+    except (OSError, ValueError) as error:
+        return f"cannot reach {place}: {getattr(error, 'strerror', None) or error}"
+    return ""
 
 
 def with_credentials(url: str, secret: str, folder: Path | None) -> str:

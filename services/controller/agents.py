@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,14 +32,21 @@ class AgentReports:
             report = {str(name): str(value) for name, value in found.items()}
         if not report:
             return {"agent": ""}
-        streaming = report.get("state") == "streaming"
-        reason = "Streaming" if streaming else "Reconnecting"
         status: dict[str, Any] = {
             "agent": report.get("agent", ""),
             "segments": int(report.get("segments", 0)),
-            "streaming": Condition("Streaming", streaming, reason, report.get("error", "")),
+            "streaming": streaming(report),
         }
         if last := report.get("last_ms"):
             moment = datetime.fromtimestamp(int(last) / 1000, UTC)
             status["lastSegment"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
         return status
+
+
+def streaming(report: Mapping[str, str]) -> Condition:
+    """Return the condition `Streaming` of a camera that an agent has."""
+    if report.get("state") == "streaming":
+        return Condition("Streaming", True, "Streaming")
+    if error := report.get("error"):
+        return Condition("Streaming", False, "Reconnecting", error)
+    return Condition("Streaming", False, "Connecting", "its agent opens the stream")

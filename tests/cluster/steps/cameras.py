@@ -53,9 +53,22 @@ def run(world: World) -> None:
                 lambda count: count >= 3,
             )
             world.tell(f"{name}: {found} verdicts")
+        say_what_is_wrong(world)
         lose_agent(world, "plain")
         reboot(world, plain, "plain")
         world.uninstall()
+
+
+def say_what_is_wrong(world: World) -> None:
+    """A camera at an address that nobody has: its status says so."""
+    world.check(world.apply("Camera", "nowhere", {"url": "rtsp://nowhere.invalid/stream"}), "created")
+    found = until(
+        "the status says what is wrong",
+        lambda: _streaming(status(world, "camera/nowhere")),
+        lambda found: found.get("reason") == "Reconnecting",
+    )
+    world.check(found["message"], "cannot reach nowhere.invalid")
+    world.tell(f"a camera with a wrong address: {found['message']}")
 
 
 def lose_agent(world: World, name: str) -> None:
@@ -81,10 +94,13 @@ def lose_agent(world: World, name: str) -> None:
 def reboot(world: World, server: RtspCamera, name: str) -> None:
     """A camera that goes away says so in its status, and streams again once it is back."""
     server.off()
+    # While a camera moves to another agent it does not stream either, and nothing is wrong.
     gone = until(
-        f"{name} is gone", lambda: status(world, f"camera/{name}"), lambda found: not _streams(found)
+        f"{name} is gone",
+        lambda: _streaming(status(world, f"camera/{name}")),
+        lambda found: found.get("reason") == "Reconnecting",
     )
-    said = next(each["message"] for each in gone["conditions"] if each["type"] == "Streaming")
+    said = gone["message"]
     server.on()
     until(f"{name} is back", lambda: status(world, f"camera/{name}"), _streams)
     world.tell(f"{name} rebooted; meanwhile its status said {said!r}")
@@ -93,6 +109,11 @@ def reboot(world: World, server: RtspCamera, name: str) -> None:
 def _streams(found: dict[str, Any]) -> bool:
     conditions = {each["type"]: each["status"] for each in found.get("conditions", ())}
     return conditions.get("Streaming") == "True" and int(found.get("segments", 0)) > 0
+
+
+def _streaming(found: dict[str, Any]) -> dict[str, str]:
+    conditions: dict[str, dict[str, str]] = {each["type"]: each for each in found.get("conditions", ())}
+    return conditions.get("Streaming", {})
 
 
 def _film() -> Path:

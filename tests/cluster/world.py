@@ -390,7 +390,10 @@ def kill_pod(world: World, stages: Sequence[str] = STAGES) -> str:
 
 
 def objects(cluster: Cluster) -> set[str]:
-    """Return every object by kind, namespace and name, CRDs and what Kubernetes itself writes aside."""
+    """Return every object by kind, namespace and name, CRDs and what Kubernetes itself writes aside.
+
+    One that has an owner is named by it: a pod that is evicted comes back under another name.
+    """
     kinds = set()
     for scope in ("--namespaced=true", "--namespaced=false"):
         kinds |= set(cluster.kubectl("api-resources", "--verbs=list", scope, "-o", "name").split())
@@ -401,9 +404,11 @@ def objects(cluster: Cluster) -> set[str]:
         "apiservices.apiregistration.k8s.io",
     }
     kinds -= {"flowschemas.flowcontrol.apiserver.k8s.io"}
-    line = "{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{'\\n'}{end}"
+    fields = "{.metadata.ownerReferences[0].kind} {.metadata.ownerReferences[0].name}/{.metadata.name}"
+    line = f"{{range .items[*]}}{{.kind}}/{{.metadata.namespace}}/{fields}{{'\\n'}}{{end}}"
     listed = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-o", f"jsonpath={line}", check=False)
-    return {each for each in listed.split("\n") if each.count("/") == 2}
+    rows = [each.split("/") for each in listed.split("\n") if each.count("/") == 3]
+    return {f"{kind}/{space}/{owner.strip() or name}" for kind, space, owner, name in rows}
 
 
 def build_images(images: Sequence[str] = IMAGES) -> None:

@@ -22,6 +22,13 @@ def pytest_configure() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A `long` test that names no timeout has half an hour: on a busy machine brokers start for minutes."""
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
+
+
 @pytest.fixture(autouse=True)
 def _ordinary_priority() -> Iterator[None]:
     """No test leaves this thread with another priority: a real-time one starves

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from lookout.rules import RuleError
+from lookout.rules.messages import rule_of
 from lookout.runtime import View
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, MAX_QUESTION, WireError, from_json
@@ -112,6 +114,11 @@ def _read(name: str, value: bytes) -> Watch | None:
             characters=len(watch.question),
             limit=MAX_QUESTION,
         )
+        return None
+    try:
+        rule_of(watch.rule)
+    except RuleError as error:
+        _log.error("a watch is left out: its rule cannot be followed", watch=name, error=str(error))
         return None
     return watch
 

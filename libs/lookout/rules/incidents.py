@@ -72,6 +72,7 @@ def _stale(state: WatchState, answer: Verdict) -> bool:
 
 def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
+    state = _scored(state, answer)
     if not in_schedule(rule.schedule, answer.end_ms):
         return _close(replace(state, recent=()), SCHEDULE)
     yes = _is_yes(state, answer)
@@ -84,6 +85,13 @@ def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchSta
     if not enough:
         return _close(state, CLEARED, rule)
     return _update(state, answer, yes)
+
+
+def _scored(state: WatchState, answer: Verdict) -> WatchState:
+    """An open incident's score is that of the newest answer, also when that answer closes it."""
+    if state.incident is None:
+        return state
+    return replace(state, incident=replace(state.incident, score=answer.p_yes))
 
 
 def _is_yes(state: WatchState, answer: Verdict) -> bool:
@@ -118,7 +126,6 @@ def _update(state: WatchState, answer: Verdict, yes: bool) -> tuple[WatchState, 
     strongest = sorted([*incident.evidence, (answer.p_yes, answer.evidence)], key=lambda item: -item[0])
     incident = replace(
         incident,
-        score=answer.p_yes,
         peak=max(incident.peak, answer.p_yes),
         windows=incident.windows + yes,
         evidence=tuple(strongest[:EVIDENCE_WINDOWS]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import time
 
 from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, Verdict, Zone
@@ -23,6 +24,8 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
     Raises:
         RuleError: A field has a value that cannot be followed.
     """
+    if not math.isfinite(message.cooldown_s * 1000):
+        raise RuleError(f"cooldown must be a number of seconds, not {message.cooldown_s}")
     return Rule(
         threshold=message.threshold or 0.5,
         clear_threshold=message.clear_threshold or None,
@@ -35,11 +38,18 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
 
 
 def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
-    try:
-        start, end = time.fromisoformat(message.start), time.fromisoformat(message.end)
-    except ValueError as error:
-        raise RuleError(f"schedule: {message.start!r} to {message.end!r} are not times like 22:00") from error
+    start, end = _time_of_day(message.start), _time_of_day("00:00" if message.end == "24:00" else message.end)
     return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
+
+
+def _time_of_day(text: str) -> time:
+    try:
+        found = time.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is not None:
+        raise RuleError(f"schedule: {text!r} is not a time of day like 22:00; its zone has a field of its own")
+    return found
 
 
 def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Verdict:

@@ -17,7 +17,7 @@ def in_schedule(schedule: Sequence[ScheduleEntry], moment_ms: int) -> bool:
 def _in_span(span: ScheduleEntry, moment_ms: int) -> bool:
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone(ZoneInfo(span.time_zone))
     clock = moment.time()
-    if span.start <= span.end:
+    if span.start < span.end:
         return moment.isoweekday() in span.weekdays and span.start <= clock < span.end
     if clock >= span.start:
         return moment.isoweekday() in span.weekdays

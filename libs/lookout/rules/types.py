@@ -34,7 +34,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
-    """A weekly span in the camera's time zone; `end` before `start` runs past midnight."""
+    """A weekly span in the camera's time zone; one whose `end` is not after `start` runs past midnight."""
 
     start: time
     end: time

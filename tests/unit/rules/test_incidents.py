@@ -69,6 +69,21 @@ def test_one_id_from_opening_to_closing() -> None:
     assert events[-1].incident.peak == 0.9
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (Rule(), "cleared"),
+        (Rule(schedule=(ScheduleEntry(time(0, 0), time(0, 0, 4)),)), "schedule"),
+    ],
+)
+def test_an_event_s_score_is_that_of_the_window_it_ends_with(rule: Rule, reason: str) -> None:
+    _, events = play([answer(k, p, rule) for k, p in enumerate([0.9, 0.2])])
+    assert [(event.kind.value, event.reason, event.incident.score) for event in events] == [
+        ("opened", "", 0.9),
+        ("closed", reason, 0.2),
+    ]
+
+
 def test_k_of_n_opens_late_and_closes_late() -> None:
     rule = Rule(k=2, n=3)
     _, events = play([answer(k, p, rule) for k, p in enumerate([0.9, 0.1, 0.9, 0.1, 0.1])])

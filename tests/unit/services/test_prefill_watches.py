@@ -8,7 +8,7 @@ import pytest
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.watches import Watches
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.v1.watches_pb2 import Watch
+from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from tests.clock import at
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (
@@ -42,6 +42,15 @@ class TestWatches:
         world.handler = world.restarted()
         found = world.tell(*[block_record("cam", k) for k in range(6)])
         assert [each.watch_version for each in found] == [1, 1, 1, 1, 2, 2]
+
+    def test_a_version_whose_rule_cannot_be_followed_leaves_the_one_before_in_force(
+        self, batcher: Batcher
+    ) -> None:
+        world = World(batcher, FALL)
+        span = ScheduleEntry(start="01:00", end="02:00", time_zone="Mars/X")
+        world.publish(Watch(id="fall", version=2, question="later?", rule=Rule(schedule=[span])))
+        found = world.tell(block_record("cam", 0), block_record("cam", 1))
+        assert {each.watch_version for each in found} == {1}
 
     def test_a_deleted_watch_that_comes_back_is_a_new_one(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)

@@ -94,8 +94,9 @@ class Analyzer:
         end = None if settings.end_s is None else round(settings.end_s * 1e6)
         picks = reader.picks(settings.fps, start_us=round(settings.start_s * 1e6), end_us=end)
         if not picks:
+            until = "its end" if settings.end_s is None else f"{settings.end_s:g} s"
             raise AnalysisError(
-                f"{reader.facts.name} has no frame from {settings.start_s:g} s to {settings.end_s} s; "
+                f"{reader.facts.name} has no frame from {settings.start_s:g} s to {until}; "
                 f"it lasts {reader.facts.duration_us / 1e6:g} s"
             )
         size = self.part_frames(settings)

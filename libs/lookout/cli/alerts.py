@@ -65,7 +65,7 @@ def alerts(
             message = reader.poll(0.5) if until_now is None else next(until_now, None)
             if message is None:
                 if until_now is not None:
-                    return
+                    break
                 continue
             if not message.value():
                 continue
@@ -76,6 +76,8 @@ def alerts(
             if _wanted(alert, camera, watch):
                 show(alert)
                 shown += 1
+    if not shown and not as_json:
+        Console(stderr=True).print("no alert that matches; without --no-follow, new ones are waited for")
 
 
 def parse_since(text: str) -> Position:
@@ -111,7 +113,7 @@ class LinePrinter:
         line.append(self._clock(alert), "dim")
         line.append("  ")
         line.append(mark, style)
-        line.append(f"  {alert.camera:<16.24}", "cyan")
+        line.append(f"  {alert.camera:<16}", "cyan")
         line.append(f"  {alert.score:4.2f}", "bold")
         line.append(f" (peak {alert.peak:4.2f}, {_length(alert)})  ", "dim")
         line.append(alert.question)

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from lookout.cli.connect import CliError
+from lookout.cli.connect import CliError, asked
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
 from lookout.cli.report.recording_text import clock, cost_line
@@ -79,18 +79,16 @@ def analyze(
     command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
     Progress goes to standard error.
     """
+    question = [asked(each) for each in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = 0.0 if begin is None else seconds(begin), None if end is None else seconds(end)
     if page is not None:
         _writable(page)
 
-    from transformers.utils import logging as transformers_logging
-
     from lookout.analysis import AnalysisSettings, Analyzer
     from lookout.codec import CodecError
     from lookout.recordings import PrefillSettings
 
-    transformers_logging.disable_progress_bar()
     settings = AnalysisSettings(
         fps=fps,
         start_s=start_s,
@@ -117,7 +115,7 @@ def analyze(
                         found.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
                     except CodecError as error:
                         if len(names) == 1:
-                            raise
+                            raise CliError(f"{name}: {error}") from error
                         refused.append(name)
                         Console(stderr=True).print(
                             f"[yellow]left out[/] {escape(f'{name}: {error}')}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -23,8 +25,6 @@ from lookout.cli import up as up_command
 from lookout.cli import verify as verify_command
 from lookout.errors import LookoutError
 
-_EXPECTED = (LookoutError, OSError)
-
 app = typer.Typer(
     name="lookout",
     no_args_is_help=True,
@@ -40,8 +40,18 @@ app = typer.Typer(
 _state = {"debug": False}
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lookout {metadata.version('lookout-fleet')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     _state["debug"] = debug
@@ -66,14 +76,17 @@ app.command("eval")(model_command.evaluate_model)
 
 def main() -> None:
     """Run the command; an error is one line and exit code 1."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
     except KafkaException as error:
         _fail(f"Kafka: {error.args[0].str()}", error)
-    except _EXPECTED as error:
+    except LookoutError as error:
         _fail(str(error), error)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), error)
 
 
 def _fail(text: str, error: BaseException) -> None:

@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lookout.cli.connect import CliError
+from lookout.cli.connect import CliError, asked
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.report.recording_text import clock
 
 if TYPE_CHECKING:
     from lookout.pipeline import Recollection
@@ -54,7 +55,10 @@ def ask(
 ) -> None:
     """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
     from lookout import pipeline
+    from lookout.codec import CodecError
+    from lookout.memory.shelf import entries
 
+    question = asked(question)
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
     options: dict[str, Any] = {"words": words, "text": text}
@@ -62,6 +66,7 @@ def ask(
     if not as_json:
         options["on_text"] = lambda piece: typer.echo(piece, nl=False)
     if source.is_dir():
+        entries(source, camera)  # refused before the model is loaded, which takes seconds
         found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
         for one in found:
             _show(one, as_json, frames, _source_of(source, one))
@@ -69,8 +74,11 @@ def ask(
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
         try:
             with Console(stderr=True).status(f"watching {source.name}"):
-                for _ in playing.watch(source):
-                    pass
+                try:
+                    for _ in playing.watch(source):
+                        pass
+                except CodecError as error:
+                    raise CliError(f"{source}: {error}") from error
             for one in playing.ask(question, **options):
                 _show(one, as_json, frames, source)
         finally:
@@ -90,12 +98,6 @@ def parse_time(text: str | None) -> float | None:
         raise CliError(f"{text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
-
-
-def clock_time(seconds: float) -> str:
-    """Seconds as h:mm:ss."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _source_of(folder: Path, one: Recollection) -> Path | None:
@@ -119,10 +121,10 @@ def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | 
     if one.text is not None and one.p_yes is not None:
         typer.echo(f"p(yes) = {one.p_yes:.3f}")
     typer.echo(f"camera {one.camera}, epoch {one.epoch}")
-    moments = ", ".join(f"{clock_time(m.time)} ({m.weight:.0%})" for m in one.moments)
+    moments = ", ".join(f"{clock(m.time)} ({m.weight:.0%})" for m in one.moments)
     typer.echo(f"based on: {moments}")
-    start = "nothing" if one.covered_from is None else clock_time(one.covered_from)
-    typer.echo(f"covered from {start} to {clock_time(one.covered_to)}")
+    start = "nothing" if one.covered_from is None else clock(one.covered_from)
+    typer.echo(f"covered from {start} to {clock(one.covered_to)}")
     cost = one.cost
     typer.echo(
         f"cost: {cost.question_tokens} rows over {cost.memory_tokens:.0f} tokens of memory, "
@@ -184,7 +186,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
     for name in rows[0]:
         table.add_column(name, overflow="fold")
     for row in rows:
-        times_shown = ["" if row[key] is None else clock_time(row[key]) for key in ("from", "to")]
+        times_shown = ["" if row[key] is None else clock(row[key]) for key in ("from", "to")]
         size = f"{row['bytes'] / 1e6:.1f} MB"
         table.add_row(
             row["camera"], str(row["epoch"]), *times_shown, str(row["frames"]), size, str(row["source"])
@@ -242,4 +244,4 @@ def trim(
     typer.echo(f"{freed / 1e6:.1f} MB freed")
 
 
-__all__ = ["app", "ask", "clock_time", "parse_time"]
+__all__ = ["app", "ask", "parse_time"]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from lookout.errors import LookoutError
 from lookout.local import running_fleets
 from lookout.runtime import GrpcSecurity, KafkaSecurity, StartupError, load_connections
-from lookout.wire import MAX_MESSAGE_BYTES
+from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION
 
 BootstrapOption = Annotated[
     str | None,
@@ -51,6 +51,20 @@ def find_bootstrap(given: str | None) -> str:
         raise CliError("no Kafka is known: start a fleet with `lookout up`, or give --bootstrap host:port")
     addresses = ", ".join(fleet.bootstrap for fleet in fleets)
     raise CliError(f"several fleets run on this machine: choose one with --bootstrap ({addresses})")
+
+
+def asked(question: str) -> str:
+    """A question without the blanks around it.
+
+    Raises:
+        CliError: It is empty, or longer than any question may be.
+    """
+    text = question.strip()
+    if not text:
+        raise CliError("the question is empty")
+    if len(text) > MAX_QUESTION:
+        raise CliError(f"the question has {len(text)} characters; {MAX_QUESTION} is the limit")
+    return text
 
 
 class Quiet:

@@ -55,9 +55,10 @@ def coverage(
             typer.echo(json.dumps(interval, ensure_ascii=False))
         return
     if not found:
-        Console().print("No verdict yet: publish segments and add a watch.")
+        which = "No verdict that matches" if camera or watch or since != "start" else "No verdict yet"
+        Console().print(f"{which}: publish segments and add a watch.")
         return
-    Console().print(_table(found))
+    Console().print(coverage_table(found))
 
 
 def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
@@ -107,15 +108,19 @@ def _wanted(verdict: rules.Verdict, camera: str | None, watch: str | None) -> bo
     return fnmatchcase(verdict.camera, camera or "*") and fnmatchcase(verdict.watch, watch or "*")
 
 
-def _table(intervals: list[dict[str, Any]]) -> Table:
+def coverage_table(intervals: list[dict[str, Any]]) -> Table:
+    """Seconds of each camera and watch by outcome."""
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
     for each in intervals:
         seconds[each["camera"], each["watch"]][each["outcome"]] += each["seconds"]
     table = Table(
         box=None, header_style="bold", pad_edge=False, title="seconds by outcome", title_justify="left"
     )
-    for column in ("camera", "watch", *_COLUMNS, "looked at"):
-        table.add_column(column, justify="left" if column in ("camera", "watch") else "right")
+    for column in ("camera", "watch", *_COLUMNS, "seen"):
+        if column in ("camera", "watch"):
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
     for (camera, watch), row in sorted(seconds.items()):
         total = sum(row.values())
         looked = (row[Outcome.ANSWERED.value] + row[Outcome.IDLE.value]) / total if total else 0.0

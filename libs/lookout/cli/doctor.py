@@ -26,6 +26,7 @@ from lookout.cli import cluster_doctor
 from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
 from lookout.cli.findings import Finding, State
 from lookout.local import LocalError, running_fleets
+from lookout.local.fleet import service_module
 from lookout.local.jars import cache_folder, locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
@@ -73,6 +74,9 @@ def doctor(
 def _print(findings: list[Finding]) -> None:
     marks = {State.GOOD: "[green]✓[/]", State.NOTE: "[yellow]○[/]", State.BAD: "[red]✗[/]"}
     table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for each in findings:
         advice = f"\n[dim]→ {escape(each.advice)}[/]" if each.advice else ""
         table.add_row(marks[each.state], each.about, escape(each.found) + advice)
@@ -219,14 +223,13 @@ def _lags(admin: AdminClient) -> Iterator[Finding]:
                 yield Finding(f"stage {name}", State.GOOD, f"{members} worker(s)")
             else:
                 yield Finding(
-                    f"stage {name}", State.BAD, "no worker", f"start one: python -m services.{_module(name)}"
+                    f"stage {name}",
+                    State.BAD,
+                    "no worker",
+                    f"start one: python -m {service_module(Stage(name))}",
                 )
     except KafkaException as error:
         yield Finding("stages", State.NOTE, f"unknown: {error.args[0].str()}")
-
-
-def _module(stage: str) -> str:
-    return stage.replace("-", "_")
 
 
 def _redis(given: str | None) -> Iterator[Finding]:

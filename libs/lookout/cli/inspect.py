@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
@@ -48,25 +49,32 @@ def inspect(
 
 def _print(found: list[Inspection]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("file", overflow="fold", ratio=3)
-    for name in ("container", "codec", "size"):
-        table.add_column(name, overflow="fold")
+    table.add_column("file", overflow="fold")
+    for name in ("format", "codec", "size"):
+        table.add_column(name, no_wrap=True)
     for name in ("fps", "seconds", "frames", "anchors", "vectors", "corrupt"):
-        table.add_column(name, justify="right")
-    table.add_column("error", overflow="fold", ratio=4)
+        table.add_column(name, justify="right", no_wrap=True)
     for each in found:
+        if not each.frames:
+            continue
         table.add_row(
             each.path,
             each.container.split(",")[0],
             each.codec,
             f"{each.width}x{each.height}" if each.width else "",
-            f"{each.fps:g}" if each.frames else "",
-            f"{each.seconds:.1f}" if each.frames else "",
+            f"{each.fps:g}",
+            f"{each.seconds:.1f}",
             str(each.frames or ""),
             str(each.anchors or ""),
             str(each.vectors) if each.motion == "vectors" else "luma" if each.motion else "",
             str(each.corrupt or ""),
-            each.error,
-            style="red" if not each.frames else "yellow" if each.error else None,
+            style="yellow" if each.error else None,
         )
-    Console().print(table)
+    console = Console()
+    if any(each.frames for each in found):
+        console.print(table)
+    for each in found:
+        if each.error:
+            console.print(
+                f"[red]✗[/] {escape(f'{each.path}: {each.error}')}", highlight=False, soft_wrap=True
+            )

@@ -30,4 +30,4 @@ def find_model(given: Path | None) -> Path:
     try:
         return models.find_model(given)
     except models.ModelError as error:
-        raise CliError(f"{error}: give another --model") from error
+        raise CliError(f"{error}: give another folder") from error

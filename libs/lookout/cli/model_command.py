@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lookout.cli.connect import CliError
+from lookout.cli.model import find_model
 
 if TYPE_CHECKING:
     from lookout.evaluation.check import ModelReport
@@ -88,7 +89,7 @@ def check(
     console = Console()
     _known(dtype)
     report = check_model(
-        _existing(folder),
+        find_model(folder),
         _default_clip() if clip is None else _existing(clip),
         cameras=cameras,
         window_s=window,
@@ -130,7 +131,7 @@ def evaluate_model(
     """
     console = Console()
     _known(dtype)
-    evaluation = _evaluated(_existing(model), labels, window, stride, fps, device, dtype)
+    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype)
     found = evaluation.as_json()
     table = Table("question", *found["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left")
     for question in evaluation.product:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from lookout.cli.connect import (
 )
 from lookout.cli.footage import footage_files
 from lookout.codec import CodecError, SandboxPool, SandboxSettings
-from lookout.wire import MAX_SEGMENT_BYTES, SEGMENTS
+from lookout.wire import CAMERA_ID_BYTES, MAX_SEGMENT_BYTES, SEGMENTS, is_camera_id
 from lookout.wire.headers import CAPTURED_AT, Headers, encode
 
 _FLUSH_S = 120.0
@@ -152,20 +153,22 @@ def publish(
 
         ffmpeg -i rtsp://camera/stream -c copy -f mpegts - | lookout publish - --camera gate --rate real
     """
+    cameras = {each: camera_of(camera, each) for each in sources_of(source)}
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
-    sources: list[Path | None] = [None] if source == "-" else [*footage_files(Path(source))]
     start_us = int((captured_at.timestamp() if captured_at else time.time()) * 1e6)
     publisher = Publisher(address)
     failed = 0
     with _progress(transient=False) as bar, cutter() as pool:
-        task = bar.add_task("publishing", total=len(sources), detail="")
-        for each in sources:
-            name = camera.replace("{name}", each.stem if each else "stdin")
+        task = bar.add_task("publishing", total=len(cameras), detail="")
+        for each, name in cameras.items():
             label = each.name if each else "stdin"
 
             def tell(published: Published, label: str = label) -> None:
-                bar.update(task, detail=f"{label}: {published.segments} segments, {_size(published.bytes)}")
+                bar.update(
+                    task,
+                    detail=f"{label}: {count_of(published.segments, 'segment')}, {_size(published.bytes)}",
+                )
 
             try:
                 if whole:
@@ -183,11 +186,48 @@ def publish(
             bar.advance(task)
         publisher.confirm()
     Console(stderr=True).print(
-        f"[green]✓[/] Kafka confirmed {publisher.confirmed} segments"
-        + (f"; {failed} of {len(sources)} files could not be cut" if failed else "")
+        f"[green]✓[/] Kafka confirmed {count_of(publisher.confirmed, 'segment')}"
+        + (f"; {failed} of {count_of(len(cameras), 'file')} could not be cut" if failed else "")
     )
     if failed:
         raise typer.Exit(1)
+
+
+def sources_of(source: str) -> list[Path | None]:
+    """The files to publish; None is standard input.
+
+    Raises:
+        CliError: There is no such file, or it is an address.
+    """
+    if source == "-":
+        return [None]
+    if "://" in source:
+        raise CliError(
+            f"{source} is an address, and publish takes files, folders and -: "
+            f"ffmpeg -i {source} -c copy -f mpegts - | lookout publish - --camera gate"
+        )
+    return [*footage_files(Path(source))]
+
+
+def camera_of(camera: str, path: Path | None) -> str:
+    """The id under which a file (None: standard input) is published.
+
+    Raises:
+        CliError: It is none, or holds a placeholder that is unknown.
+    """
+    if unknown := re.search(r"\{\w*\}", camera.replace("{name}", "")):
+        raise CliError(f"--camera {camera!r}: {unknown[0]} is unknown; {{name}} stands for each file's name")
+    name = camera.replace("{name}", path.stem if path else "stdin")
+    if not is_camera_id(name):
+        raise CliError(
+            f"--camera: {name[:40]!r} is no camera id: printable, 1 to {CAMERA_ID_BYTES} bytes in UTF-8"
+        )
+    return name
+
+
+def count_of(number: int, thing: str) -> str:
+    """ "1 file", "2 files"."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def publish_one(

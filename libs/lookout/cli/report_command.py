@@ -42,10 +42,14 @@ def report(
     with console.status("reading the topics"), reading(address, list(TOPICS), parse_since(since)) as reader:
         for message in reader.until_now():
             run.take(message)
-    if camera:
-        run.cameras = {name: each for name, each in run.cameras.items() if name in camera}
     if not run.cameras:
-        raise CliError(f"no camera has records since {since}: publish footage first, or give --since start")
+        when = "" if since == "start" else f" of the last {since}"
+        raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
+    if camera:
+        if missing := [name for name in camera if name not in run.cameras]:
+            there = ", ".join(sorted(run.cameras))
+            raise CliError(f"no record of camera {', '.join(missing)}; there are: {there}")
+        run.cameras = {name: run.cameras[name] for name in camera}
     decoders = decoder or [
         f"127.0.0.1:{port}"
         for fleet in running_fleets()

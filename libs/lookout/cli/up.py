@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +17,14 @@ from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.signals import ending_quietly
-from lookout.local import Fleet
-from lookout.runtime import public_url
+from lookout.local import Fleet, running_fleets
+from lookout.runtime import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
+from lookout.runtime.settings import FOREIGN
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 
 console = Console()
 _ROUND_S = 0.5
+_READ = FOREIGN | {"LOOKOUT_MODEL_DIR"}
 
 KafkaOption = Annotated[
     str | None,
@@ -72,10 +76,19 @@ def up(
         stage_settings=own,
         announced=True,
     )
+    if ignored := unread_settings(os.environ):
+        console.print(
+            f"[yellow]![/] not read: {', '.join(ignored)}; services of this fleet get settings with --set "
+            f"({ignored[0].removeprefix('LOOKOUT_').lower()}=...)",
+            highlight=False,
+            soft_wrap=True,
+        )
+    up = False
     with ending_quietly():
         try:
             with console.status("starting") as status:
                 fleet = _start(fleet, status)
+            up = True
             _welcome(fleet)
             refused = DeadLetterNews(client_options(fleet.bootstrap))
             while True:
@@ -86,7 +99,15 @@ def up(
             console.print("stopping the fleet ...")
         finally:
             fleet.close()
-            console.print("[green]✓[/] the fleet has stopped")
+            if up:
+                console.print("[green]✓[/] the fleet has stopped")
+
+
+def unread_settings(environ: Mapping[str, str]) -> list[str]:
+    """LOOKOUT_ variables that a local fleet does not read: its services get their settings with --set."""
+    security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
+    read = _READ | {f"LOOKOUT_{name.upper()}" for name in security}
+    return sorted(name for name in environ if name.startswith("LOOKOUT_") and name not in read)
 
 
 def parse_settings(pairs: list[str]) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:
@@ -111,6 +132,13 @@ def _start(fleet: Fleet, status: Status) -> Fleet:
     return fleet.start()
 
 
+def _others(fleet: Fleet) -> list[str]:
+    """What to do where several fleets run: commands then need an address."""
+    if all(each.bootstrap == fleet.bootstrap for each in running_fleets()):
+        return []
+    return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
+
+
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
     # Lines to copy: neither framed nor broken.
@@ -133,6 +161,7 @@ def _welcome(fleet: Fleet) -> None:
         "[dim]  or with plain tools:[/]",
         f"  kcat -C -b {fleet.bootstrap} -t {ALERTS.name}",
         "",
+        *_others(fleet),
         "[dim]lookout report writes a page of what was seen. Ctrl-C ends the fleet.[/]",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lookout.cli.connect import (
     BootstrapOption,
     CliError,
     Position,
+    asked,
     check_reachable,
     find_bootstrap,
     reading,
     send_and_confirm,
 )
+from lookout.rules import RuleError
+from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, MAX_QUESTION, WATCHES, WireError, from_json, to_json
+from lookout.wire import CAMERA_OFFLINE, WATCHES, WireError, from_json, to_json
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = Console()
@@ -30,8 +35,10 @@ _SPAN = re.compile(
 )
 
 
-def read_watches(bootstrap: str) -> dict[str, Watch]:
-    """Every watch that is in the topic now, by id; unreadable records are left out."""
+def read_watches(
+    bootstrap: str, unreadable: Callable[[str, str], None] = lambda _key, _why: None
+) -> dict[str, Watch]:
+    """Every watch that is in the topic now, by id; `unreadable` is told of records that are none."""
     check_reachable(bootstrap, WATCHES.name)
     found: dict[str, Watch] = {}
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
@@ -41,8 +48,8 @@ def read_watches(bootstrap: str) -> dict[str, Watch]:
             if message.value():
                 try:
                     found[identity] = from_json(message.value(), Watch)
-                except WireError:
-                    continue
+                except WireError as error:
+                    unreadable(identity, str(error))
     return found
 
 
@@ -83,7 +90,8 @@ def add(
     schedule: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only at these times: 'mon-fri 22:00-06:00 Europe/Berlin'; repeat for more.  "
+            help="Only at these times: 'mon-fri 22:00-06:00 Europe/Berlin' (without a zone: UTC); "
+            "repeat for more.  "
             "[default: always]"
         ),
     ] = None,
@@ -103,35 +111,45 @@ def add(
     The same --id again changes the watch: its version grows, its open incidents close.
     """
     address = find_bootstrap(bootstrap)
-    if not question.strip():
-        raise CliError("the question is empty")
-    if len(question.strip()) > MAX_QUESTION:
-        raise CliError(f"the question has {len(question.strip())} characters; {MAX_QUESTION} is the limit")
+    question = asked(question)
+    if camera and not all(each.strip() for each in camera):
+        raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
+    if threshold == 0 or clear == 0:
+        option = "--threshold" if threshold == 0 else "--clear"
+        raise CliError(f"{option} 0: every answer would be yes; give a number above 0")
+    k, n = _parse_of(of)
+    rule = Rule(
+        threshold=threshold,
+        clear_threshold=threshold if clear is None else clear,
+        k=k,
+        n=n,
+        cooldown_s=cooldown,
+        schedule=[parse_span(text) for text in schedule or []],
+        zones=[parse_zone(text) for text in zone or []],
+    )
+    if rule.clear_threshold > threshold:
+        raise CliError(
+            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
+        )
+    if fault := rule_fault(rule):
+        raise CliError(fault)
     name = identity or slug(question)
     existing = read_watches(address).get(name)
-    k, n = _parse_of(of)
+    if existing and identity is None and existing.question != question:
+        raise CliError(
+            f"watch {name} asks “{existing.question}”: name the new one with --id, "
+            f"or change that one with --id {name}"
+        )
     watch = Watch(
         id=name,
         version=existing.version + 1 if existing else 1,
-        question=question.strip(),
+        question=question,
         cameras=camera or [],
-        rule=Rule(
-            threshold=threshold,
-            clear_threshold=threshold if clear is None else clear,
-            k=k,
-            n=n,
-            cooldown_s=cooldown,
-            schedule=[parse_span(text) for text in schedule or []],
-            zones=[parse_zone(text) for text in zone or []],
-        ),
+        rule=rule,
         describe=describe,
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
-    if watch.rule.clear_threshold > threshold:
-        raise CliError(
-            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
-        )
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
     out.print(f"[green]✓[/] watch [bold]{name}[/] version {watch.version}: “{watch.question}” on {where}")
@@ -180,7 +198,13 @@ def list_(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show every watch."""
-    watches = read_watches(find_bootstrap(bootstrap))
+    unreadable: dict[str, str] = {}
+    watches = read_watches(find_bootstrap(bootstrap), unreadable.__setitem__)
+    for key, why in sorted(unreadable.items()):
+        if key not in watches:
+            Console(stderr=True).print(
+                f"[yellow]left out[/] {escape(f'{key}: {why}')}", highlight=False, soft_wrap=True
+            )
     if as_json:
         for name in sorted(watches):
             typer.echo(to_json(watches[name]).decode())
@@ -198,6 +222,7 @@ def list_(
     out.print(table)
 
 
+@app.command("remove", hidden=True)  # as `lookout memory remove`
 @app.command("rm")
 def remove(
     identities: Annotated[
@@ -215,20 +240,37 @@ def remove(
 
 
 def rule_text(watch: Watch) -> str:
-    """A rule in a few words."""
+    """A rule in a few words, or why it cannot be followed."""
     rule = watch.rule
+    if fault := rule_fault(rule):
+        return f"left out: {fault}"
     words = [f"p ≥ {rule.threshold or 0.5:g}"]
     if rule.n > 1:
         words.append(f"{rule.k} of {rule.n} windows")
     if rule.cooldown_s:
         words.append(f"quiet {rule.cooldown_s:g} s")
     if rule.schedule:
-        words.append(", ".join(f"{span.start}-{span.end}" for span in rule.schedule))
+        words.append(", ".join(span_text(span) for span in rule.schedule))
     if rule.zones:
         words.append("in " + ", ".join(zone.name or "zone" for zone in rule.zones))
     if watch.disabled:
         words.append("disabled")
     return ", ".join(words)
+
+
+def rule_fault(rule: Rule) -> str | None:
+    """Why a rule cannot be followed; None where it can."""
+    try:
+        rule_of(rule)
+    except RuleError as error:
+        return str(error)
+    return None
+
+
+def span_text(span: ScheduleEntry) -> str:
+    """A ScheduleEntry as `parse_span` reads it."""
+    days = ",".join(_DAYS[day - 1] for day in span.weekdays)
+    return " ".join(filter(None, (days, f"{span.start}-{span.end}", span.time_zone)))
 
 
 def slug(question: str) -> str:
@@ -267,11 +309,10 @@ def parse_span(text: str) -> ScheduleEntry:
         days = _parse_days(match["days"])
     except ValueError:
         raise CliError(f"--schedule {text!r}: days are {', '.join(_DAYS)}, single or as a range") from None
-    for moment in (match["start"], match["end"]):
-        hour, minute = map(int, moment.split(":"))
-        if not (hour < 24 and minute < 60):
-            raise CliError(f"--schedule {text!r}: {moment} is not a time of day")
-    return ScheduleEntry(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
+    span = ScheduleEntry(weekdays=days, start=match["start"], end=match["end"], time_zone=match["zone"] or "")
+    if fault := rule_fault(Rule(schedule=[span])):
+        raise CliError(f"--schedule {text!r}: {fault.removeprefix('schedule: ')}")
+    return span
 
 
 def _parse_days(text: str | None) -> list[int]:

@@ -19,6 +19,7 @@ from lookout.local.processes import LocalError
 from lookout.wire import Topic, all_topics
 
 _TIMEOUT_S = 60.0
+_REACH_S = 30.0
 
 
 def create_topics(
@@ -41,7 +42,7 @@ def create_topics(
     Raises:
         LocalError: the broker refused one; its reason is in the message.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3, **(security or {})})
+    admin = _reached(bootstrap, security or {})
     wanted = [
         NewTopic(
             topic.name,
@@ -62,6 +63,31 @@ def create_topics(
     return created
 
 
+def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
+    """A client of a broker that has answered.
+
+    Raises:
+        LocalError: none does.
+    """
+    said: list[str] = []
+    admin = AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "error_cb": lambda error: said.append(error.str()),
+            **security,
+        }
+    )
+    try:
+        admin.list_topics(timeout=_REACH_S)
+    except KafkaException as error:
+        why = said[-1] if said else error.args[0].str()
+        raise LocalError(
+            f"Kafka at {bootstrap} does not answer ({why}): check the address and that it runs"
+        ) from error
+    return admin
+
+
 def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     """Change topics that an older release created to match the table; returns one phrase for each difference.
 
@@ -74,7 +100,7 @@ def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     Raises:
         LocalError: the broker refused; its reason is in the message.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = _reached(bootstrap, {})
     by_name = {topic.name: topic for topic in topics}
     if not by_name:
         return []

@@ -48,7 +48,7 @@ def _time_of_day(text: str) -> time:
     except ValueError:
         found = None
     if found is None or found.tzinfo is not None:
-        raise RuleError(f"schedule: {text!r} is not a time of day like 22:00; its zone has a field of its own")
+        raise RuleError(f"schedule: {text!r} is not a time of day such as 22:00")
     return found
 
 

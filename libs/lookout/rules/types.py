@@ -45,7 +45,9 @@ class ScheduleEntry:
         try:
             ZoneInfo(self.time_zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise RuleError(f"schedule: {self.time_zone!r} is not an IANA time zone") from error
+            raise RuleError(
+                f"schedule: {self.time_zone!r} is not an IANA time zone such as Europe/Berlin"
+            ) from error
         if not self.weekdays <= set(range(1, 8)) or not self.weekdays:
             raise RuleError(f"schedule: weekdays are 1 (Monday) to 7, not {sorted(self.weekdays)}")
 

@@ -39,14 +39,13 @@ from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.supervision import Supervisor
 from lookout.runtime.takeover import StateReader, Takeover, Takeovers
 from lookout.runtime.transactions import Committer, Ended, Topics
-from lookout.wire import SEGMENTS
+from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id
 from lookout.wire import headers as names
 
 IDLE_S = 0.1
 BUSY_S = 0.01
 REVOKE_S = 5.0
 CATCH_UP_S = 2.0  # after reading starts again, before time counts
-CAMERA_ID_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,9 +367,10 @@ def _refusal(record: Record) -> DeadLetter | None:
     camera = record.camera
     if not camera:
         return DeadLetter("no-camera", "the record has no key: the camera's id")
-    if not camera.isprintable() or "\ufffd" in camera or len(camera.encode()) > CAMERA_ID_BYTES:
+    if not is_camera_id(camera):
         return DeadLetter(
-            "bad-camera", f"the key {camera[:40]!r} is no camera id: printable UTF-8, 200 bytes at most"
+            "bad-camera",
+            f"the key {camera[:40]!r} is no camera id: printable UTF-8, {CAMERA_ID_BYTES} bytes at most",
         )
     if record.damage:
         return DeadLetter("bad-headers", record.damage)

@@ -7,7 +7,7 @@ from lookout.wire.events import (
     event_type,
     from_bytes,
 )
-from lookout.wire.ids import incident_id, stable_id, tensor_id, verdict_id
+from lookout.wire.ids import CAMERA_ID_BYTES, incident_id, is_camera_id, stable_id, tensor_id, verdict_id
 from lookout.wire.message_json import WireError, from_json, to_json
 from lookout.wire.topics import (
     ALERTS,
@@ -34,6 +34,7 @@ __all__ = [
     "ALERTS",
     "ALERT_TYPE",
     "CAMERAS",
+    "CAMERA_ID_BYTES",
     "CAMERA_OFFLINE",
     "FRAMES",
     "INPUT",
@@ -56,6 +57,7 @@ __all__ = [
     "from_bytes",
     "from_json",
     "incident_id",
+    "is_camera_id",
     "stable_id",
     "state_topic",
     "tensor_id",

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
+
+CAMERA_ID_BYTES: Final = 200
+
+
+def is_camera_id(text: str) -> bool:
+    """Whether `text` can be a camera's id: printable, 1 to 200 bytes in UTF-8."""
+    return 0 < len(text.encode()) <= CAMERA_ID_BYTES and text.isprintable() and "\ufffd" not in text
 
 
 def stable_id(*parts: str | int) -> str:

@@ -99,10 +99,12 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "at least 1" in refusal(name, "-q", QUESTION, "--threads", "-1")
     assert "is empty" in refusal(name, "-q", QUESTION, "--from", "5", "--to", "3")
     assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--from", "20")
-    assert "none that is empty" in refusal(name, "-q", " ")
+    assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--from", "20")
+    assert "is empty" in refusal(name, "-q", " ")
+    assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
     assert "cannot run on 'nowhere'" in refusal(name, "-q", QUESTION, "--device", "nowhere")
     clip.write_bytes(b"no video")
-    assert "not a video" in refusal(name, "-q", QUESTION)
+    assert refusal(name, "-q", QUESTION).startswith(f"{name}: unreadable: this is not a video")
 
 
 def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Path) -> None:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import time
+from importlib import metadata
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
+from lookout.cli.alerts import LinePrinter
 from lookout.cli.app import app, main
 from lookout.cli.connect import CliError, find_bootstrap
+from lookout.cli.coverage import coverage_table
 from lookout.cli.demo import DemoResult, footage_sources, product_watches
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
+from lookout.cli.publish import camera_of
 from lookout.cli.report import FleetRecord
-from lookout.cli.up import parse_settings
-from lookout.cli.watches import parse_span, parse_zone, rule_text, slug
+from lookout.cli.up import parse_settings, unread_settings
+from lookout.cli.watches import parse_span, parse_zone, rule_text, slug, span_text
+from lookout.local import LocalError, create_topics
+from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Cost
-from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from lookout.wire import Stage
 
 
@@ -93,7 +102,8 @@ def test_a_schedule_is_read_and_a_wrong_one_refused() -> None:
     assert (span.start, span.end, span.time_zone) == ("22:00", "06:00", "Europe/Berlin")
     assert list(parse_span("mon,wed 08:00-17:30").weekdays) == [1, 3]
     assert list(parse_span("08:00-17:30").weekdays) == []
-    for wrong in ("always", "8-17", "xyz 08:00-17:00", "25:00-26:00"):
+    assert parse_span("22:00-24:00").end == "24:00"
+    for wrong in ("always", "8-17", "xyz 08:00-17:00", "25:00-26:00", "08:00-17:00 Berlin"):
         with pytest.raises(CliError, match="--schedule"):
             parse_span(wrong)
 
@@ -120,6 +130,94 @@ def test_an_id_is_always_usable(question: str) -> None:
 def test_a_rule_is_shown_in_words() -> None:
     watch = Watch(rule=Rule(threshold=0.7, k=2, n=3, cooldown_s=60), disabled=True)
     assert rule_text(watch) == "p ≥ 0.7, 2 of 3 windows, quiet 60 s, disabled"
+
+
+def test_a_rule_that_cannot_be_followed_says_why_in_the_list() -> None:
+    nowhere = ScheduleEntry(start="01:00", end="02:00", time_zone="Berlin")
+    assert "left out: schedule: 'Berlin'" in rule_text(Watch(rule=Rule(schedule=[nowhere])))
+
+
+@given(st.lists(st.integers(1, 7), unique=True), st.times(), st.times(), st.sampled_from(["", "Asia/Tokyo"]))
+@settings(max_examples=30)
+def test_a_schedule_is_shown_as_it_is_read(days: list[int], start: time, end: time, zone: str) -> None:
+    span = ScheduleEntry(weekdays=days, start=f"{start:%H:%M}", end=f"{end:%H:%M}", time_zone=zone)
+    assert parse_span(span_text(span)) == span
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--threshold", "0"], "--threshold 0: every answer would be yes"),
+        (["--clear", "0"], "--clear 0"),
+        (["--camera", ""], "--camera is empty"),
+        (["--of", "70/80"], "n <= 64"),
+        (["--cooldown", "inf"], "cooldown"),
+        (["--schedule", "08:00-17:00 Berlin"], "Europe/Berlin"),
+    ],
+)
+def test_a_watch_that_could_not_be_followed_is_refused_before_kafka(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["watch", "add", "Is it?", "-b", "127.0.0.1:9", *words])
+    assert isinstance(result.exception, CliError)
+    assert said in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("source", "camera", "said"),
+    [
+        ("clip.mp4", "", "no camera id"),
+        ("clip.mp4", "a" * 201, "no camera id"),
+        ("clip.mp4", "yard-{nam}", "{nam} is unknown"),
+        ("rtsp://camera/stream", "gate", "ffmpeg -i rtsp://camera/stream"),
+        ("nowhere.mp4", "gate", "no file or folder"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_before_kafka(
+    source: str, camera: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("clip.mp4").touch()
+    result = CliRunner().invoke(app, ["publish", source, "--camera", camera, "-b", "127.0.0.1:9"])
+    assert isinstance(result.exception, CliError)
+    assert said in str(result.exception)
+
+
+def test_each_file_gives_its_name_to_its_camera() -> None:
+    assert camera_of("yard-{name}", Path("a/north.mp4")) == "yard-north"
+    assert camera_of("{name}", None) == "stdin"
+    assert camera_of("tür-3", Path("x.mp4")) == "tür-3"
+
+
+def test_a_cameras_name_is_printed_whole() -> None:
+    name = "a-camera-with-a-long-name-on-the-north-wall"
+    console = Console(width=60, file=StringIO())
+    LinePrinter(console)(Alert(camera=name, kind=Alert.KIND_OPENED))
+    console.print(coverage_table([{"camera": name, "watch": name, "outcome": "answered", "seconds": 1.0}]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert name in text.splitlines()[0]
+    assert "…" not in text
+
+
+def test_settings_that_a_local_fleet_does_not_read_are_named() -> None:
+    environ = {
+        "LOOKOUT_WINDOW_S": "20",
+        "LOOKOUT_KAFKA": "a:1",
+        "LOOKOUT_KAFKA_PASSWORD_FILE": "x",
+        "PATH": "",
+    }
+    assert unread_settings(environ) == ["LOOKOUT_WINDOW_S"]
+
+
+def test_a_broker_that_does_not_answer_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lookout.local.topics._REACH_S", 0.5)
+    with pytest.raises(LocalError, match=r"Kafka at 127.0.0.1:9 does not answer"):
+        create_topics("127.0.0.1:9")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert run("--version") == (0, f"lookout {metadata.version('lookout-fleet')}\n")
 
 
 def test_settings_of_the_fleet() -> None:
@@ -189,7 +287,7 @@ def test_inspect_prints_what_bytes_gave(tmp_path: Path) -> None:
     assert rows["bad.mp4"]["frames"] == 0
     code, text = run("inspect", str(tmp_path / "bad.mp4"))
     assert code == 1
-    assert "bad.mp4" in text
+    assert text.strip() == f"✗ bad.mp4: {rows['bad.mp4']['error']}"
 
 
 def test_a_stream_is_cut_from_a_pipe(tmp_path: Path) -> None:

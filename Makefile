@@ -80,7 +80,7 @@ SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
-bench-%: setup  ## bench-decode, -motion, -masks, -vision, -windows, -windows_fidelity, -engines: ratios, then one line of JSON
+bench-%: setup  ## bench-windows, -engines, -masks, -memory, -recordings, -decode, -fleet ...: ratios, then one line of JSON
 	$(BIN)/python -m tests.bench.$*
 
 chart: setup  ## write the chart's derived files: schema, README, topic table

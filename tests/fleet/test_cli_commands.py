@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.cli.connect import Position, Reader, reading
+from lookout.cli.connect import CliError, Position, Reader, reading, send_and_confirm
 from lookout.local import KafkaServer, create_topics
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, all_topics, to_json
+from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, to_json
 from lookout.wire.headers import CAPTURED_AT, text
 from tests.clock import at
 
@@ -102,13 +102,34 @@ def test_watches_come_change_and_go(broker: str) -> None:
     assert code == 0
     assert (watch["version"], watch["question"]) == (2, "Is the door wide open?")
     assert "cameras" not in watch
-    assert lookout("watch", "rm", "door", "-b", broker)[0] == 0
+    assert lookout("watch", "remove", "door", "-b", broker)[0] == 0
     assert "No watches" in lookout("watch", "list", "-b", broker)[1]
 
 
-def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:
-    from lookout.cli.connect import send_and_confirm
+def test_a_question_does_not_take_the_place_of_another_by_its_id(broker: str, clip: Path) -> None:
+    assert "no watch asks" in lookout("publish", str(clip), "-c", "early", "-b", broker)[1]
+    assert lookout("watch", "add", "Is the gate open?", "-b", broker)[0] == 0
+    assert "no watch asks" not in lookout("publish", str(clip), "-c", "late", "-b", broker)[1]
+    with pytest.raises(
+        CliError, match=r"watch gate-open asks “Is the gate open[?]”: name the new one with --id"
+    ):
+        lookout("watch", "add", "Is any gate open?", "-b", broker)
+    code, said = lookout("watch", "add", "Is the gate open?", "--threshold", "0.7", "-b", broker)
+    assert (code, "version 2" in said) == (0, True)
+    assert lookout("watch", "rm", "gate-open", "-b", broker)[0] == 0
 
+
+def test_a_watch_that_is_left_out_says_why_in_the_list(broker: str) -> None:
+    spans = [{"start": "08:00", "end": "17:00", "time_zone": "Berlin"}]
+    bad = {"id": "zone", "version": 1, "question": "Is it?", "rule": {"schedule": spans}}
+    send_and_confirm(broker, WATCHES.name, {"zone": json.dumps(bad).encode(), "torn": b"{nope"})
+    said = " ".join(lookout("watch", "list", "-b", broker)[1].split())
+    assert "left out torn: not a lookout.v1.Watch in JSON" in said
+    assert "left out: schedule: 'Berlin'" in said
+    send_and_confirm(broker, WATCHES.name, {"zone": None, "torn": None})
+
+
+def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:
     alert = Alert(
         id="1",
         incident="abcdef0123456789",
@@ -129,7 +150,10 @@ def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:
     assert "Is anyone lying on the ground?" in said
     code, said = lookout("alerts", "--since", "start", "--count", "1", "--json", "-b", broker)
     assert json.loads(said)["incident"] == "abcdef0123456789"
-    assert lookout("alerts", "--since", "5m", "--camera", "other*", "--no-follow", "-b", broker)[1] == ""
+    said = lookout("alerts", "--since", "5m", "--camera", "other*", "--no-follow", "-b", broker)[1]
+    assert said.startswith("no alert that matches")
+    code, said = lookout("alerts", "--camera", "other*", "--no-follow", "--json", "-b", broker)
+    assert (code, said) == (0, "")
 
 
 def test_reading_until_now_passes_transaction_marks(broker: str) -> None:

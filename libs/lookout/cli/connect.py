@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lookout.errors import LookoutError
@@ -198,13 +198,13 @@ class Reader:
         Raises:
             CliError: The broker stopped answering before the end.
         """
-        ends = {}
+        wanted = {}
         for place in self._places:
             low, high = self._consumer.get_watermark_offsets(
                 TopicPartition(place.topic, place.partition), timeout=_ANSWER_S
             )
-            ends[place.topic, place.partition] = (low, high)
-        wanted = {where: high for where, (low, high) in ends.items() if high > low}
+            if max(low, place.offset) < high and place.offset != OFFSET_END:
+                wanted[place.topic, place.partition] = high
         deadline = time.monotonic() + 3 * _ANSWER_S
         while wanted:
             if (message := self.poll(0.2)) is not None:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +26,7 @@ from lookout.cli.connect import (
     make_producer,
 )
 from lookout.cli.footage import footage_files
+from lookout.cli.watches import read_watches
 from lookout.codec import CodecError, SandboxPool, SandboxSettings
 from lookout.wire import CAMERA_ID_BYTES, MAX_SEGMENT_BYTES, SEGMENTS, is_camera_id
 from lookout.wire.headers import CAPTURED_AT, Headers, encode
@@ -156,6 +158,7 @@ def publish(
     cameras = {each: camera_of(camera, each) for each in sources_of(source)}
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
+    _warn_unwatched(address)
     start_us = int((captured_at.timestamp() if captured_at else time.time()) * 1e6)
     publisher = Publisher(address)
     failed = 0
@@ -191,6 +194,18 @@ def publish(
     )
     if failed:
         raise typer.Exit(1)
+
+
+def _warn_unwatched(address: str) -> None:
+    """Say that nothing is asked yet: what is published before a watch is added is never asked about."""
+    with suppress(CliError):
+        if not read_watches(address):
+            Console(stderr=True).print(
+                "[yellow]![/] no watch asks anything yet: "
+                'lookout watch add "Is anyone lying on the ground?", then publish',
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def sources_of(source: str) -> list[Path | None]:

@@ -51,6 +51,7 @@ def test_answers_a_page_and_json(clip: Path) -> None:
     text = page.read_text()
     assert text.count("<section") == 2
     assert text.count("data:image/jpeg") == 6
+    assert "<text" not in text, "text in a stretched drawing is unreadable on a phone"
     assert "http" not in text.replace("http://www.w3.org", "")
     code, out = run(str(clip), "-q", QUESTION, "-q", "Is a vehicle in view?", "--json")
     again = json.loads(out)

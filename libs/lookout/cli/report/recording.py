@@ -44,7 +44,7 @@ def write_recording_page(
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'
         f'<meta name="viewport" content="width=device-width"><style>{style}{_STYLE}</style></head>'
-        f"<body><main><h1>Recordings</h1>{body}</main></body></html>\n",
+        f"<body><main><h1>Recordings</h1>{_HOW}{body}</main></body></html>\n",
         encoding="utf-8",
     )
     return path
@@ -52,12 +52,23 @@ def write_recording_page(
 
 _STYLE = """
 main { padding-top: 28px; padding-bottom: 40px; }
-.line svg { width: 100%; height: 84px; display: block; }
+h2 { overflow-wrap: anywhere; }
+.line svg { width: 100%; height: 64px; display: block; }
+.axis { display: flex; justify-content: space-between; }
+.axis, .how { color: var(--soft); font-size: 13px; font-variant-numeric: tabular-nums; }
 .line { margin: 14px 0 22px; } .p { float: right; font-variant-numeric: tabular-nums; font-weight: 650; }
-.seen { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 10px; } .seen figure { margin: 0; }
-.seen img { border-radius: 8px; display: block; } figcaption { color: var(--soft); font-size: 13px; }
+.seen { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 10px; }
+.seen figure { margin: 0; flex: 1 1 150px; max-width: 256px; }
+.seen img { border-radius: 8px; display: block; width: 100%; height: auto; }
+figcaption { color: var(--soft); font-size: 13px; }
 .cost { color: var(--soft); font-size: 13.5px; }
 """
+
+
+_HOW = (
+    '<p class="how">Bars: p(yes) of each part, red above one half (the line). The number is the highest. '
+    "Pictures: those on which the answer rests most.</p>"
+)
 
 
 def _recording(found: Analysis, source: str | Source, sandbox: bool) -> str:
@@ -90,28 +101,23 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
             f'<rect x="{x:.2f}" y="{HEIGHT * (1 - p):.2f}" width="{max(0.6, width - 0.4):.2f}" '
             f'height="{max(0.8, HEIGHT * p):.2f}" fill="{colour}"><title>{title}</title></rect>'
         )
-    ticks = "".join(_tick(i / 4, first + length * i / 4) for i in range(5))
+    ticks = "".join(f"<span>{clock(first + length * i / 4)}</span>" for i in range(5))
     marks = f'<line x1="0" x2="{WIDTH}" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" stroke="var(--line)"/>'
     text = f"<p>{escape(answer.text)}</p>" if answer.text else ""
-    box = f'viewBox="0 0 {WIDTH} {HEIGHT + 20}" preserveAspectRatio="none"'
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
     return (
         f'<section class="line"><h3>{escape(answer.question)}<span class="p">{answer.p_yes:.3f}</span></h3>'
-        f"<svg {box}>{marks}{''.join(bars)}{ticks}</svg>"
+        f'<svg {box}>{marks}{"".join(bars)}</svg><div class="axis">{ticks}</div>'
         f"{text}{_seen(found, place, pictures)}</section>"
     )
-
-
-def _tick(share: float, at: float) -> str:
-    anchor = "start" if share == 0 else "end" if share == 1 else "middle"
-    place = f'x="{WIDTH * share:.0f}" y="{HEIGHT + 16}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="12" fill="var(--soft)">{clock(at)}</text>'
 
 
 def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     """The pictures that an answer rests on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
     out = [
-        f'<figure><img src="{pictures[at]}" alt=""><figcaption>{clock(at)}</figcaption></figure>'
+        f'<figure><img src="{pictures[at]}" alt="the picture at {clock(at)}">'
+        f"<figcaption>{clock(at)}</figcaption></figure>"
         for at in times
         if at in pictures
     ]

@@ -79,14 +79,13 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit(130)
     except KafkaException as error:
         _fail(f"Kafka: {error.args[0].str()}", error)
     except LookoutError as error:
         _fail(str(error), error)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), error)
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        _fail(text or type(error).__name__, error)
 
 
 def _fail(text: str, error: BaseException) -> None:

@@ -33,7 +33,7 @@ from lookout.local.redis import find_redis_server
 from lookout.runtime import RedisSecurity, StartupError, load_connections, public_url
 from lookout.wire import all_topics
 
-_ANSWER_S = 5.0
+_ANSWER_S = 10.0
 _ROOM_GB = 2.0
 
 
@@ -179,8 +179,11 @@ def _kafka(given: str | None) -> Iterator[Finding]:
         yield Finding("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
         return
     yield Finding("Kafka", State.GOOD, f"{address}, {len(found.brokers)} broker(s)")
-    yield from _topics(admin, {name: len(topic.partitions) for name, topic in found.topics.items()})
-    yield from _lags(admin)
+    try:
+        yield from _topics(admin, {name: len(topic.partitions) for name, topic in found.topics.items()})
+        yield from _lags(admin)
+    except TimeoutError:
+        yield Finding("Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?")
 
 
 def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]:

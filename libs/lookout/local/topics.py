@@ -19,7 +19,7 @@ from lookout.local.processes import LocalError
 from lookout.wire import Topic, all_topics
 
 _TIMEOUT_S = 60.0
-_REACH_S = 30.0
+_REACH_S = 20.0
 
 
 def create_topics(

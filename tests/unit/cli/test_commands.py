@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from datetime import time
 from importlib import metadata
 from io import StringIO
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+import lookout.cli
 from lookout.cli.alerts import LinePrinter
 from lookout.cli.app import app, main
 from lookout.cli.connect import CliError, find_bootstrap
@@ -70,6 +72,7 @@ def test_every_command_has_help(words: list[str]) -> None:
         ["inspect", "nowhere.mp4"],
         ["alerts", "-b", "127.0.0.1:9", "--since", "yesterday"],
         ["up", "--model", "nowhere"],
+        ["up", "--data", "/dev/null/fleet"],
     ],
 )
 def test_an_error_is_one_line_with_advice(
@@ -214,6 +217,17 @@ def test_a_broker_that_does_not_answer_is_named_once(
     with pytest.raises(LocalError, match=r"Kafka at 127.0.0.1:9 does not answer"):
         create_topics("127.0.0.1:9")
     assert capfd.readouterr() == ("", "")
+
+
+def test_ctrl_c_while_the_commands_are_imported_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "lookout.cli.app", Interrupted())
+    with pytest.raises(SystemExit) as end:
+        lookout.cli.main()
+    assert end.value.code == 130
 
 
 def test_the_version_is_the_package_s() -> None:

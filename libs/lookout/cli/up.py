@@ -83,12 +83,12 @@ def up(
             highlight=False,
             soft_wrap=True,
         )
-    up = False
+    begun = False
     with ending_quietly():
         try:
             with console.status("starting") as status:
                 fleet = _start(fleet, status)
-            up = True
+            begun = True
             _welcome(fleet)
             refused = DeadLetterNews(client_options(fleet.bootstrap))
             while True:
@@ -97,9 +97,10 @@ def up(
                     console.print(f"[yellow]![/] {escape(news)}", highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             console.print("stopping the fleet ...")
+            begun = True
         finally:
             fleet.close()
-            if up:
+            if begun:
                 console.print("[green]✓[/] the fleet has stopped")
 
 

@@ -40,6 +40,20 @@ class FakeAlbum:
 FACTS = PageFacts("A <b>test</b>", "lookout demo", truth={"room": Truth({"someone-lying": [(15.0, 34.0)]})})
 
 
+def test_what_the_page_says_fits_what_there_is() -> None:
+    run = FleetRecord()
+    for message in camera_records("yard", 10, {"a-person": (2.0, 6.0)}):
+        run.take(message)  # type: ignore[arg-type]
+    facts = PageFacts("Seen", "lookout report")
+    text = render(page_data(run, None, facts), facts)
+    assert "1 camera, 0:10 minutes of footage, 1 standing question," in text
+    assert "known to be true" not in text
+    both = render(page_data(example_run(), None, FACTS), FACTS)
+    assert "2 cameras," in both
+    assert "3 standing questions," in both
+    assert "known to be true" in both
+
+
 def test_the_numbers_are_those_of_the_records() -> None:
     run = example_run()
     data = page_data(run, None, FACTS)
@@ -55,6 +69,7 @@ def test_the_numbers_are_those_of_the_records() -> None:
     assert lane["incidents"][0]["peak"] == 0.97
     assert lane["incidents"][0]["closed"] == "cleared"
     assert lane["truth"] == [[15.0, 34.0]]
+    assert data["totals"]["answers"] == 3 * (24 + 20), "outcomes without an answer are none"
     assert stride_us(run.cameras["room"]) == 2_000_000
     kept = sum(shot.keep.sum() for shot in run.cameras["room"].shots)
     assert saved_patches(run.cameras["room"]) == pytest.approx(1 - kept / (24 * 4 * 16))

@@ -70,7 +70,7 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters.update(percent=percent, clock=clock, count=count)
+    environment.filters.update(percent=percent, clock=clock, count=count, things=things)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text(encoding="utf-8"))
     # A "<" inside a script element could end it, or begin a comment.
     payload = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
@@ -104,12 +104,18 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         "made": datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
         "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
         "cameras": cameras,
+        "has_truth": any(lane["has_truth"] for camera in cameras for lane in camera["lanes"]),
         "incidents": sorted(incidents, key=lambda each: (-each["peak"], each["camera"], each["a"])),
         "totals": {
             "seconds": sum(camera.seconds for camera in every),
             "frames": sum(camera.decoded for camera in every),
             "windows": windows,
-            "answers": sum(len(points) for camera in every for points in camera.points.values()),
+            "answers": sum(
+                point.outcome == Verdict.OUTCOME_ANSWERED
+                for camera in every
+                for points in camera.points.values()
+                for point in points
+            ),
             **_totals(every),
         },
     }
@@ -333,6 +339,11 @@ def percent(value: float | None) -> str:
 def clock(seconds: float) -> str:
     whole = round(seconds)
     return f"{whole // 60}:{whole % 60:02d}"
+
+
+def things(number: int, name: str) -> str:
+    """ "1 camera", "2 cameras"."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def count(value: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -127,7 +127,8 @@ class Upkeep:
     """What maintenance needs beside the clusters: settings, one layer's scale, and who is on the device.
 
     `lookup` gives (frames int64 [n], places int64 [axes, n]) of token numbers; `bias` [width] is taken from
-    keys before they are compared; `scale` is the layer's mean variance at construction.
+    keys before they are compared; `scale` is the layer's mean variance at construction. `leaving`: what is
+    split is on its way off the device, so that nothing is fetched for it and what is made does not stay.
     """
 
     settings: MemorySettings
@@ -137,6 +138,7 @@ class Upkeep:
     lookup: Callable[[Ints], tuple[Ints, Ints]]
     next_id: Callable[[], int]
     count: MaintenanceCount = field(default_factory=MaintenanceCount)
+    leaving: bool = False
 
     def units(self, data: torch.Tensor) -> torch.Tensor:
         """Unit bias-free keys [n, width] of KV data [n, 2, kv_heads, head_dim]."""
@@ -154,6 +156,11 @@ class Upkeep:
         allowed = self.scale * limit(count, s.strict, s.loose, s.transition, s.rule)
         wide = (variance.double() > allowed) & (count >= s.smallest)
         return wide | (count > s.largest)
+
+    def may_grow(self, count: int) -> bool:
+        """Whether a cluster of `count` members that is too wide may stay whole while it is resident."""
+        s = self.settings
+        return s.split is SplitMode.RESTING and count <= s.outgrown * s.largest
 
 
 def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = False) -> Cluster:
@@ -173,7 +180,8 @@ def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = F
         marked=marked,
         owner=owner,
     )
-    upkeep.residency.touch(cluster.id, cluster.slab.bytes)
+    if not upkeep.leaving:
+        upkeep.residency.touch(cluster.id, cluster.slab.bytes)
     return cluster
 
 
@@ -206,12 +214,17 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
         some = members.take(rows)
         if bool(wide[place]):
             upkeep.count.invalid += 1
-            if upkeep.settings.split is SplitMode.DEFERRED and cluster.id not in upkeep.residency:
+            resident = cluster.id in upkeep.residency
+            if upkeep.settings.split is not SplitMode.EAGER and not resident:
                 upkeep.count.deferred += 1
                 clusters[hosts[place]] = replace(cluster, marked=True)
                 _wait(clusters, cluster.id, some, sums[place], added[place], upkeep)
                 continue
-            splitting.add(cluster.id)
+            if upkeep.may_grow(int(count[place])):
+                upkeep.count.deferred += 1
+                cluster = replace(cluster, marked=True)
+            else:
+                splitting.add(cluster.id)
         else:
             upkeep.count.absorbed += len(rows)
         clusters[hosts[place]] = _grown(cluster, some, sums[place], added[place], upkeep)
@@ -259,21 +272,23 @@ def _grown(
 
 
 def split(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
-    """Split clusters in two, or in as many as their cap asks for. Those not on the device are fetched."""
+    """Split clusters in two, or in as many as their members ask for. Those not on the device are fetched."""
     out: list[Cluster] = []
     for cluster in partition.clusters:
         if cluster.id not in ids:
             out.append(cluster)
             continue
-        if cluster.id not in upkeep.residency:
+        if cluster.id not in upkeep.residency and not upkeep.leaving:
             upkeep.count.moved_bytes += cluster.slab.bytes
-        out.extend(_halves(cluster, upkeep))
+        out.extend(_divided(cluster, upkeep))
     return Partition(tuple(out))
 
 
-def _halves(cluster: Cluster, upkeep: Upkeep) -> Iterable[Cluster]:
+def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
+    """A cluster as several; `RESTING` divides what is still too wide again, since no newcomer may ever
+    bring that up."""
     members = upkeep.members(cluster.slab)
-    wanted = max(2, -(-len(members) // upkeep.settings.largest))
+    wanted = max(2, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, wanted, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
     groups = _groups(own)
     if len(groups) == 1 and len(members) > upkeep.settings.largest:
@@ -282,15 +297,23 @@ def _halves(cluster: Cluster, upkeep: Upkeep) -> Iterable[Cluster]:
         return [replace(cluster, marked=False)]
     upkeep.count.splits += 1
     upkeep.residency.drop(cluster.id)
-    return [make(members.take(rows), upkeep) for rows in groups]
+    made = Partition(tuple(make(members.take(rows), upkeep) for rows in groups))
+    if upkeep.settings.split is not SplitMode.RESTING:
+        return made.clusters
+    wide = upkeep.too_wide(unit_variance(made.units, made.counts), made.counts).tolist()
+    return [
+        part
+        for one, again in zip(made.clusters, wide, strict=True)
+        for part in (_divided(one, upkeep) if again else [one])
+    ]
 
 
-def settle(partition: Partition, fetched: set[int], upkeep: Upkeep) -> Partition:
-    """Carry out the deferred splits of clusters that a verified retrieval has fetched.
+def settle(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
+    """Carry out the deferred splits of clusters that a verified retrieval has fetched, or that are due.
 
-    A fetched cluster is merged with the newcomers that wait for it, then split if it is still too wide.
+    Such a cluster is merged with the newcomers that wait for it, then split if it is still too wide.
     """
-    due = {cluster.id for cluster in partition.clusters if cluster.id in fetched and cluster.marked}
+    due = {cluster.id for cluster in partition.clusters if cluster.id in ids and cluster.marked}
     if not due:
         return partition
     whole = _merge(partition, due, upkeep)
@@ -368,7 +391,7 @@ def without(partition: Partition, gone: Callable[[Ints], Ints], upkeep: Upkeep) 
         replace(
             cluster,
             owner=cluster.owner if cluster.owner in ids else NOBODY,
-            marked=cluster.marked and cluster.id in owners,
+            marked=cluster.marked and (cluster.id in owners or cluster.id in upkeep.residency),
         )
         for cluster in out
     ]

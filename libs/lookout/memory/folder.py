@@ -389,6 +389,7 @@ class MemoryFolder:
             for number, block in enumerate(header["open"])
         ]
         self._read_clusters(header, arrays, verify)
+        memory.note_wide()
 
     def _read_clusters(
         self, header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], verify: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from lookout.memory.clusters import (
     without,
 )
 from lookout.memory.frames import FrameTable
+from lookout.memory.runs import RunSums
 from lookout.memory.slabs import Residency
 from lookout.memory.statistics import unit, unit_variance
 from lookout.memory.table import ClusterTable
@@ -58,10 +59,12 @@ class LayerIndex:
         counts: int64 [visual], tokens of each.
         frames: int64 [3, visual], first, mean and last frame number of each.
         places: int64 [axes, visual], mean place in the frame.
+        runs: sums over neighbouring visual clusters.
     """
 
     partitions: tuple[Partition | None, ...]
     table: ClusterTable
+    runs: RunSums
     keys: torch.Tensor
     values: torch.Tensor
     counts: torch.Tensor
@@ -74,7 +77,9 @@ class LayerIndex:
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
         table = ClusterTable.empty(width, axes, dtype)
-        return cls((), table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+        runs = RunSums.empty(width, axes, dtype)
+        frames, places = np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64)
+        return cls((), table, runs, none, none, counts, frames, places)
 
     def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
         """The clusters of some rows of the table, in their order."""
@@ -104,8 +109,8 @@ class LayerIndex:
             keys[place], values[place], counts[place] = key / count, value / count, count
             middle, places[:, place] = part.middle
             frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
-        table = self.table.changed(partitions, total)
-        return LayerIndex(tuple(parts), table, keys, values, counts, frames, places)
+        table, runs = self.table.changed(partitions, total), self.runs.changed(partitions, total)
+        return LayerIndex(tuple(parts), table, runs, keys, values, counts, frames, places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,6 +195,7 @@ class CameraMemory:
         self.version = 0
         self.forgotten: list[tuple[int, int]] = []
         self.held_from = 0
+        self.wide: dict[int, tuple[int, int]] = {}
         self._ids = 0
         self._lock = threading.RLock()
 
@@ -213,6 +219,7 @@ class CameraMemory:
                 while len(self.open) > self.settings.window:
                     self._take_in([self.open.pop(0)])
             self._expire()
+            self._split_wide()
             self.version += 1
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
@@ -221,13 +228,16 @@ class CameraMemory:
         with self._lock:
             for number, ids in sorted(fetched.items()):
                 self._settle_layer(number, set(ids))
+            self._split_wide()
             self.version += 1
 
     def _settle_layer(self, number: int, ids: set[int]) -> None:
         index, upkeep = self.layers[number], self._upkeep(number)
         changed: dict[int, Partition | None] = {}
-        for place, partition in enumerate(index.partitions):
-            if partition is None or ids.isdisjoint(partition.ids.tolist()):
+        rows = np.flatnonzero(np.isin(index.table.ids, list(ids)))
+        for place in np.unique(np.searchsorted(index.table.starts, rows, side="right") - 1).tolist():
+            partition = index.partitions[place]
+            if partition is None:
                 continue
             for cluster in partition.clusters:
                 if cluster.id in ids:
@@ -236,6 +246,38 @@ class CameraMemory:
             if settled is not partition:
                 changed[place] = settled
         self.layers[number] = index.changed(changed)
+
+    def note_wide(self) -> None:
+        """Look up which clusters on the device are marked; after a memory was opened."""
+        for number, index in enumerate(self.layers):
+            self._watch(number, enumerate(index.partitions))
+
+    def _watch(self, number: int, partitions: Iterable[tuple[int, Partition | None]]) -> None:
+        """Remember the clusters of a layer that are marked while they are on the device."""
+        for place, part in partitions:
+            for cluster in part.clusters if part is not None else ():
+                if cluster.marked and cluster.id in self.residency:
+                    self.wide[cluster.id] = (number, place)
+
+    def _split_wide(self) -> None:
+        """Split the marked clusters that have come to rest on the device, or have just left it."""
+        due: dict[tuple[int, int], set[int]] = {}
+        for number, (layer, place) in sorted(self.wide.items()):
+            part = self.layers[layer].partitions[place]
+            found = [c for c in part.clusters if c.id == number and c.marked] if part is not None else []
+            resting = bool(found) and found[0].last + self.settings.rest < self.table.frames
+            if not found or resting or number not in self.residency:
+                del self.wide[number]
+            if found and number not in self.wide:
+                due.setdefault((layer, place), set()).add(number)
+        for (layer, place), ids in due.items():
+            part = self.layers[layer].partitions[place]
+            # What is made of one may push the next off the device: it is split on its way.
+            gone = {number for number in ids if number not in self.residency}
+            for some, leaving in ((gone, True), (ids - gone, False)):
+                if part is not None and some:
+                    part = settle(part, some, replace(self._upkeep(layer), leaving=leaving))
+            self.layers[layer] = self.layers[layer].changed({place: part})
 
     def _check(self, block: BornBlock) -> None:
         shape = self.shape
@@ -297,6 +339,7 @@ class CameraMemory:
                 else:
                     changed[place] = assign(old, some, upkeep)
             self.layers[number] = index.changed(changed)
+            self._watch(number, changed.items())
 
     def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
         """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
@@ -393,6 +436,7 @@ class CameraMemory:
                 if part is not None and (rest := without(part, leaving, upkeep)) is not part:
                     changed[place] = rest
             self.layers[number] = index.changed(changed)
+            self._watch(number, changed.items())
 
     def _expire(self) -> None:
         """Keep the KV within its byte budget and horizon; frame times and embeddings stay."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lookout.memory.retrieval import RetrievalSettings
-from lookout.memory.types import MemorySettings
+from lookout.memory.types import MemorySettings, SplitMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,9 @@ class MemoryPreset:
 PRESETS = {
     "default": MemoryPreset(MemorySettings(), RetrievalSettings()),
     "mosaic": MemoryPreset(
-        MemorySettings(visual_frames=64, visual_cap=256, smallest_visual=8, visual_limit=4.0),
+        MemorySettings(
+            visual_frames=64, visual_cap=256, smallest_visual=8, visual_limit=4.0, split=SplitMode.DEFERRED
+        ),
         RetrievalSettings(breadth=2.0, whole=0.0, representatives=None),
     ),
 }

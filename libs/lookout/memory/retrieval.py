@@ -217,7 +217,7 @@ def _stand_ins(  # noqa: PLR0917
 
     Without a bound every other cluster stands for itself, in unchosen visual clusters too. With one, half of
     it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is one
-    mean, and neighbours in time are merged until these fit the other half.
+    mean, and neighbours are merged until these fit the other half.
     """
     if bound == 0:
         return _nothing(index)
@@ -252,32 +252,22 @@ def _stacked(index: LayerIndex, rows: Ints, span: Span) -> Representatives:
 
 def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Representatives:
     """Means of all tokens but those of the clusters `shown` (rows, with the visual cluster of each): one per
-    visual cluster, and neighbours in time merged into at most `bound` groups of equal length."""
-    table, counts = index.table, index.counts.clone()
-    keys, values = index.keys * counts[:, None], index.values * counts[:, None]
-    rows, where = torch.from_numpy(shown), torch.from_numpy(home)
-    number = torch.from_numpy(table.counts[shown])
-    keys.index_add_(0, where, table.keys.index_select(0, rows) * -number[:, None])
-    values.index_add_(0, where, table.values.index_select(0, rows) * -number[:, None])
-    counts.index_add_(0, where, -number)
-    rest = np.flatnonzero(counts.numpy() > 0)
-    rest = rest[np.argsort(index.frames[1][rest], kind="stable")]
-    if not len(rest) or not bound:
+    visual cluster, or per run of neighbouring ones where there are more than `bound`."""
+    if not bound:
         return _nothing(index)
-    groups = min(bound, len(rest))
-    group, these = np.arange(len(rest)) * groups // len(rest), torch.from_numpy(rest)
-    number, where = counts[these], torch.from_numpy(group)
-    total = torch.zeros(groups, dtype=torch.long).index_add_(0, where, number)
-    merged = [keys.new_zeros(groups, keys.shape[1]).index_add_(0, where, x[these]) for x in (keys, values)]
-    stood = np.stack([index.frames[1], *index.places])[:, rest] * number.numpy()
-    middle = np.rint(np.add.reduceat(stood, np.searchsorted(group, np.arange(groups)), 1) / total.numpy())
-    return Representatives(
-        keys=merged[0] / total[:, None],
-        values=merged[1] / total[:, None],
-        counts=total,
-        frames=middle[0].astype(np.int64),
-        places=middle[1:].astype(np.int64),
-    )
+    table, level = index.table, index.runs.level(bound)
+    sums, (count, frame, *place) = index.runs.vectors[level].clone(), index.runs.moments[level].T
+    held, where = count.copy(), home >> level
+    rows, number = torch.from_numpy(shown), torch.from_numpy(table.counts[shown])[:, None]
+    means = torch.cat([table.keys.index_select(0, rows), table.values.index_select(0, rows)], 1)
+    sums.index_add_(0, torch.from_numpy(where), means * -number)
+    np.subtract.at(held, where, table.counts[shown])
+    rest = np.flatnonzero(held > 0)
+    left = torch.from_numpy(held[rest])
+    keys, values = (sums[torch.from_numpy(rest)] / left[:, None]).chunk(2, 1)
+    # Where all members of a run stand on average: the shown ones stand there too.
+    middle = np.rint(np.stack([frame, *place])[:, rest] / count[rest]).astype(np.int64)
+    return Representatives(keys, values, left, middle[0], middle[1:])
 
 
 def _in_order(several: list[Representatives]) -> Representatives:

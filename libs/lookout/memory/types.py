@@ -33,10 +33,13 @@ class ThresholdRule(StrEnum):
 
 class SplitMode(StrEnum):
     """When a cluster that became too wide is split. `EAGER`: at once, fetching it where it was offloaded.
-    `DEFERRED`: at once only where it is resident; else when a question next fetches it."""
+    `DEFERRED`: at once only where it is resident; else when a question next fetches it (the paper).
+    `RESTING`: as `DEFERRED`, but a resident one grows on and is split once, into as many as it then needs:
+    when it has come to rest, when it leaves the device, or when a question fetches it."""
 
     EAGER = "eager"
     DEFERRED = "deferred"
+    RESTING = "resting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class MemorySettings:
         rule: which end of the limit belongs to small clusters.
         split: when clusters that became too wide are split.
         waiting: tokens that may wait for one deferred split; a fuller group becomes a cluster of its own.
+        rest: frames after which a cluster that has taken no newcomers has come to rest (`RESTING`).
+        outgrown: a resident cluster of so many times its cap is split at once, growing or not.
         resident_bytes: KV bytes of clusters kept on the device (recently made or fetched ones).
         iterations: rounds of k-means at most.
         seed: of everything drawn.
@@ -102,8 +107,10 @@ class MemorySettings:
     visual_limit: float = 2.0
     transition: float = 128.0
     rule: ThresholdRule = ThresholdRule.WORDS
-    split: SplitMode = SplitMode.DEFERRED
+    split: SplitMode = SplitMode.RESTING
     waiting: int = 64
+    rest: int = 64
+    outgrown: float = 3.0
     resident_bytes: int = 64 << 20
     iterations: int = 8
     seed: int = 0

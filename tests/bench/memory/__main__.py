@@ -28,6 +28,9 @@ The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall":
 {policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}. `ttft_vs_token` is at equal budget;
 `ttft_vs_token_equal_evidence` compares token level at 64 frames with ours at the smallest budget
 (`frames_equal_evidence`) that finds as much evidence.
+
+`ttft_vs_token_7b` is the same ratio at the shape of a 7B (`shape.py`: one layer, random weights, so times
+only) by samples a second of the hour.
 """
 
 from __future__ import annotations
@@ -47,12 +50,13 @@ from tests.bench.memory.budgets import budgets
 from tests.bench.memory.executors import executors
 from tests.bench.memory.quality import quality
 from tests.bench.memory.report import report
+from tests.bench.memory.shape import shape_times
 from tests.bench.memory.streams import QUALITY, TUNING
 from tests.bench.memory.timing import lengths
 from tests.bench.memory.world import World
 
-EXECUTORS, LENGTHS = 3, 1
-"""Streams that times are measured on: of an hour, and of ten hours (minutes each)."""
+EXECUTORS, LENGTHS, SHAPES = 3, 1, 2
+"""Streams that times are measured on: of an hour, of ten hours, and at the shape of a 7B (minutes each)."""
 
 
 def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
@@ -71,6 +75,10 @@ def units(tuning: bool = False) -> dict[str, Callable[[World], dict[str, Any]]]:
         turned = [*hours[number * 3 :], *hours[: number * 3]][:10]
         name = f"times by length {number + 1}"
         out[name] = lambda world, turned=turned, name=name: lengths(world, turned, name)  # type: ignore[misc]
+    for number in range(SHAPES):
+        out[f"times at the shape of a 7B {number + 1}"] = lambda world, number=number: shape_times(
+            world, number
+        )  # type: ignore[misc]
     return out
 
 
@@ -107,7 +115,8 @@ def main() -> None:
     def done(prefix: str) -> list[dict[str, Any]]:
         return [row for name, row in told.items() if name.startswith(prefix)]
 
-    parts = [done(prefix) for prefix in ("quality", "budgets", "times of executors", "times by length")]
+    kinds = ("quality", "budgets", "times of executors", "times by length", "times at the shape")
+    parts = [done(prefix) for prefix in kinds]
     line = report(*parts, options.out)
     print(json.dumps({"bench": "memory", "units": f"{len(told)} of {len(work)}", **line}))
 

@@ -85,14 +85,15 @@ class FlatReader:
         size = 2 * keys.numel() * keys.element_size()
         copies = 1 + int((np.diff(rows) != 1).sum())
         trace.transfer = Transfer(late_bytes=size, late_copies=copies)
-        return LayerContext(keys, values, self.flat.frames[rows], self.flat.places[:, rows], len(rows))
+        frames, places = self.flat.frames[rows], self.flat.places[:, rows]
+        return LayerContext([(keys, values)], frames, places, len(rows))
 
 
 def top(scores: torch.Tensor, budget: int) -> np.ndarray:
     """The places of the best scores, ascending. A partition takes a quarter of the time of `topk`."""
     if budget >= len(scores):
         return np.arange(len(scores))
-    return np.sort(np.argpartition(scores.numpy(), -budget)[-budget:])
+    return np.sort(np.argpartition(scores.float().numpy(), -budget)[-budget:])
 
 
 def frame_tokens(flat: Flat, frames: np.ndarray, budget: int) -> np.ndarray:
@@ -124,7 +125,9 @@ def random_frames(flat: Flat, frames: int, budget: int, seed: int) -> Choice:
 
 
 def _scores(flat: Flat, layer: int, query: torch.Tensor) -> torch.Tensor:
-    return flat.keys[layer] @ query.to(flat.keys[layer].dtype)
+    keys = flat.keys[layer]
+    # As a product of matrices: in bfloat16 half the time of a product with a vector.
+    return (query.to(keys.dtype)[None] @ keys.T)[0]
 
 
 def token_level(flat: Flat, budget: int) -> Choice:
@@ -139,11 +142,13 @@ def frame_level(flat: Flat, frames: int, budget: int) -> Choice:
     where = torch.from_numpy(flat.frames)
     means = []
     for keys in flat.keys:
-        total = torch.zeros(number, keys.shape[1]).index_add_(0, where, keys)
+        total = torch.zeros(number, keys.shape[1])
+        for some, rows in zip(where.split(1 << 16), keys.split(1 << 16), strict=True):
+            total.index_add_(0, some, rows.float())
         means.append(total / sizes[:, None])
 
     def choose(layer: int, query: torch.Tensor) -> np.ndarray:
-        return frame_tokens(flat, top(means[layer] @ query, frames), budget)
+        return frame_tokens(flat, top(means[layer] @ query.float(), frames), budget)
 
     return choose
 

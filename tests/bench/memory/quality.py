@@ -48,6 +48,7 @@ MEMORIES = {
     "ours": OURS,
     "formula": replace(OURS, rule=ThresholdRule.FORMULA),
     "eager": replace(OURS, split=SplitMode.EAGER),
+    "deferred": replace(OURS, split=SplitMode.DEFERRED),
     "mosaic": MOSAIC,
     "mosaic, eager": replace(MOSAIC, split=SplitMode.EAGER),
     "visual": VISUAL,

@@ -18,7 +18,8 @@ from watchbench.questions import PRODUCT
 
 Interval = tuple[float, float, float]
 METRICS = ("recall", "mass", "evidence", "dp")
-RIVALS = ("token", "frame", "visual", "semantic", "mosaic", "formula", "random clusters", "uniform", "newest")
+RIVALS = ("token", "frame", "visual", "semantic", "mosaic", "eager", "deferred", "formula", "random clusters",
+          "uniform", "newest")  # fmt: skip
 WAYS = ("none", "token", "frame", "ours", "ours, no representatives", "ours, 256 representatives",
         "ours, all representatives", "mosaic")  # fmt: skip
 DRAWN = ("token", "frame", "ours", "ours, all representatives", "mosaic", "none")
@@ -128,7 +129,7 @@ def maintenance(units: Sequence[dict[str, Any]]) -> None:
     for name, keys in units[0]["counts"].items():
         means = {key: round(float(np.mean([u["counts"][name][key] for u in units])), 4) for key in keys}
         print(f"{name:12}", means)
-    for lazy, eager in (("ours", "eager"), ("mosaic", "mosaic, eager")):
+    for lazy, eager in (("ours", "eager"), ("deferred", "eager"), ("mosaic", "mosaic, eager")):
         print(f"splits of {lazy} against eager: {-fewer_splits(units, lazy, eager):+.1%}")
 
 
@@ -192,11 +193,9 @@ def lengths_report(longs: Sequence[dict[str, Any]]) -> None:
         more["all representatives"] = mean_of(longs, point, "ours, all representatives", "representatives")
         print(f"{point:5}", row, more)
     for way in WAYS:
-        print(f"10 h by 10 min, {way}:", [round(x, 2) for x in ratio(longs, ("10h", way), ("10m", way))])
+        print(f"10 h by 10 min, {way}:", [shown(growth(long, way), 2) for long in longs])
     for way in WAYS[1:]:
-        print(
-            f"token level by {way}, 1 h:", [round(x, 2) for x in ratio(longs, ("1h", "token"), ("1h", way))]
-        )
+        print(f"token level by {way}, 1 h:", [shown(turns(long["1h"], "token", way), 2) for long in longs])
     for point in POINTS:
         added = {
             way: [long[point][way]["first_token_s"] - long[point]["none"]["first_token_s"] for long in longs]
@@ -269,6 +268,48 @@ def executors_report(told: Sequence[dict[str, Any]]) -> None:
             print(f"{name:32} {np.mean(found):.2f} [{min(found):.2f}, {max(found):.2f}]")
 
 
+def turns(row: dict[str, Any], above: str, below: str) -> Interval:
+    """The ratio of two ways' medians, and its bootstrap interval over turns."""
+    told = [np.array(row[way]["turns"]) for way in (above, below)]
+    draw = np.random.default_rng(0).integers(0, len(told[0]), (2000, len(told[0])))
+    found = np.median(told[0][draw], 1) / np.median(told[1][draw], 1)
+    middle = float(np.median(told[0]) / np.median(told[1]))
+    return middle, float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
+
+
+def growth(long: dict[str, Any], way: str) -> Interval:
+    """Ten hours by ten minutes: the ratio of medians, and its bootstrap interval over turns."""
+    return turns({point: long[point][way] for point in ("10h", "10m")}, "10h", "10m")
+
+
+def shapes_report(told: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Print the times at the shape of a 7B; returns token level by ours, by samples a second."""
+    print(f"\none layer of the shape of a 7B, an hour (CPU ms), means over {len(told)} histories")
+    out: dict[str, float] = {}
+    for rate in told[0]:
+        rows = [one[rate] for one in told]
+        for way in ("none", "token", "frame", "ours"):
+            cells = {
+                key: round(float(np.mean([row[way][key] for row in rows])) * 1000, 1)
+                for key in ("first_token_s", *STAGES)
+            }
+            links = {
+                link.name: round(
+                    float(np.mean([row[way]["links"][link.name]["gathered"] for row in rows])) * 1e3, 1
+                )
+                for link in LINKS
+            }
+            print(f"{rate:>4} a second, {way:6}", cells, "gathered over a link", links)
+        print(
+            f"{rate:>4} a second: {rows[0]['tokens']} tokens, {rows[0]['clusters']} clusters in "
+            f"{rows[0]['visual']} visual ones; keys on the device {rows[0]['key_bytes'] / 1e6:.0f} MB, index "
+            f"{np.mean([row['index_share'] for row in rows]):.2%} of the KV; token level by ours",
+            [shown(turns(row, "token", "ours"), 2) for row in rows],
+        )
+        out[rate] = round(float(np.mean([turns(row, "token", "ours")[0] for row in rows])), 2)
+    return out
+
+
 def plots(longs: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]], folder: Path) -> None:
     """Write what is there as SVG: time to the first token by length of history, evidence by frame budget."""
     if longs:
@@ -287,11 +328,12 @@ def plots(longs: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]], folde
         (folder / "memory-budget.svg").write_text(line_chart(title, "frames of tokens", "evidence", found))
 
 
-def report(
+def report(  # noqa: PLR0917
     units: Sequence[dict[str, Any]],
     budgets: Sequence[dict[str, Any]],
     executors: Sequence[dict[str, Any]],
     longs: Sequence[dict[str, Any]],
+    shapes: Sequence[dict[str, Any]],
     folder: Path,
 ) -> dict[str, Any]:
     """Print everything that is there; returns what the last line says."""
@@ -327,6 +369,8 @@ def report(
         budgets_report(budgets)
     if executors:
         executors_report(executors)
+    if shapes:
+        out["ttft_vs_token_7b"] = shapes_report(shapes)
     if longs:
         out["index_share"] = round(float(np.mean([long["10h"]["index_share"] for long in longs])), 4)
     return out

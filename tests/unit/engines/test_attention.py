@@ -5,17 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers.attention import CHUNK, chunks_of, sdpa
+from lookout.engines.transformers import attention
+from lookout.engines.transformers.attention import CHUNK, chunks_of, few_rows, sdpa
 from lookout.windows import Planner, Policy, WindowSettings
 from tests.unit.engines.scenes import block, engine
 
 N = 300
+
+
+@pytest.mark.parametrize("held", [1, 1 << 20])
+def test_few_rows_attend_like_the_fused_call(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "IN_CACHE", held)
+    torch.manual_seed(3)
+    query, key, value = (torch.randn(heads, n, 16).double() for heads, n in ((6, 5), (2, N), (2, N)))
+    mask = torch.zeros(5, N).double()
+    mask[:, -5:] = torch.full((5, 5), float("-inf")).triu(1)
+    want = sdpa(query, key, value, mask, 0.25)
+    torch.testing.assert_close(few_rows(query, key, value, mask, 0.25), want, atol=1e-12, rtol=1e-12)
 
 
 RUNS = st.lists(st.tuples(st.integers(0, N - 1), st.integers(0, N)), max_size=2)

@@ -17,6 +17,7 @@ SMALL = MemorySettings(
     smallest=4,
     smallest_visual=2,
     waiting=8,
+    rest=9,
     resident_bytes=20 * 8 * SHAPE.token_bytes,
 )
 
@@ -84,6 +85,7 @@ def play(one: CameraMemory, blocks: int, *, seed: int = 0, first: int = 0, asks:
 def state(one: CameraMemory) -> list[object]:
     """Everything a memory is, to the bit."""
     out: list[object] = [one.version, one.residency.order(), one.table.tokens, one.held_from]
+    out.append(sorted(one.wide.items()))
     out.append([(b.first_frame, b.block.digest()) for b in one.open])
     out.append(None if one.visual is None else (one.visual.sums.tolist(), one.visual.counts.tolist()))
     for layer in range(one.shape.layers):

@@ -52,7 +52,14 @@ def check_index(index: LayerIndex) -> None:
         assert torch.equal(getattr(index.table, name), getattr(whole.table, name))
     for name in ("counts", "ids", "frames", "places", "starts"):
         assert np.array_equal(getattr(index.table, name), getattr(whole.table, name))
+    for own, other in zip(index.runs.vectors, whole.runs.vectors, strict=True):
+        assert torch.equal(own, other)
+    for own, other in zip(index.runs.moments, whole.runs.moments, strict=True):
+        assert np.array_equal(own, other)
+    top = index.runs.moments[-1].sum(0)
     every = [cluster for part in index.partitions if part is not None for cluster in part.clusters]
+    assert top[0] == sum(c.count for c in every)
+    assert top[1] == sum(c.frame for c in every)
     assert index.clusters(np.arange(len(every))) == tuple(every)
     assert index.table.ids.tolist() == [cluster.id for cluster in every]
     assert index.table.counts.tolist() == [cluster.count for cluster in every]
@@ -128,6 +135,27 @@ def test_deferring_splits_less_than_eager() -> None:
         counts[mode] = one.count
     assert counts[SplitMode.DEFERRED].splits < counts[SplitMode.EAGER].splits
     assert counts[SplitMode.DEFERRED].moved_bytes < counts[SplitMode.EAGER].moved_bytes
+
+
+def test_a_resident_cluster_is_split_once_when_it_rests_or_leaves() -> None:
+    resting = memory(replace(SMALL, resident_bytes=1 << 20, rest=18))
+    play(resting, 8, seed=1, asks=0)
+    grown = {number: place for number, place in resting.wide.items() if place[0] == 0}
+    assert grown
+    assert resting.count.splits == 0
+    for index in range(8, 20):
+        resting.add(block(index, seed=1, scene=7))
+    check(resting)
+    assert not {c.id for c in resting.clusters(0)} & grown.keys()
+    # With less room what was wide is split on its way off the device: nothing is fetched for it.
+    leaving = memory(replace(SMALL, resident_bytes=40 * SHAPE.token_bytes, rest=10_000))
+    play(leaving, 20, seed=1, asks=0)
+    check(leaving)
+    assert leaving.count.splits > 0
+    assert leaving.count.moved_bytes == 0
+    eager = memory(replace(SMALL, split=SplitMode.EAGER))
+    play(eager, 20, seed=1, asks=0)
+    assert resting.count.splits < eager.count.splits
 
 
 def test_the_same_records_make_the_same_memory() -> None:

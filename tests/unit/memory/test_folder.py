@@ -245,6 +245,7 @@ def test_slabs_are_contiguous_byte_ranges(tmp_path: Path) -> None:
     with create(tmp_path) as one:
         for step in steps(12):
             step(one, one.memory)
+        one.checkpoint()
         places, clusters = dict(one._places), {c.id: c for c in one.memory.clusters(1)}
     for number, cluster in clusters.items():
         name, offset, count, _ = places[number]

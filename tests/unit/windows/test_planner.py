@@ -40,6 +40,7 @@ from lookout.windows import (
     rows_in,
 )
 from lookout.windows.planner import falling_shares
+from lookout.windows.rotary import WIDENED
 from tests.tiny_models import FAMILIES, checkpoint
 
 LABEL = LabelStyle("frames", tuple(range(100, 110)), 3, head=(90,), tail=(91,))
@@ -561,6 +562,16 @@ def test_a_checkpoint_may_bring_its_own_layout(tmp_path: Path) -> None:
     (tmp_path / LAYOUT_FILE).write_text('{"suffix": "?"}')
     with pytest.raises(WindowError, match="not a prompt layout"):
         load_layout(tmp_path)
+
+
+def test_keys_in_bfloat16_are_rotated_in_float32() -> None:
+    rotary = Rotary.of(torch.tensor([1.0, 0.1]))
+    angles = rotary.angles(torch.arange(2 * WIDENED + 3)[None])
+    keys = torch.randn(2 * WIDENED + 3, 2, 4).bfloat16().transpose(0, 1)
+    into = torch.empty(2, 2 * WIDENED + 10, 4, dtype=torch.bfloat16)[:, : keys.shape[1]]
+    want = Rotary.rotate(keys.float(), angles).bfloat16()
+    assert torch.equal(Rotary.rotate(keys, angles), want)
+    assert torch.equal(Rotary.rotate(keys, angles, out=into), want)
 
 
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl", "qwen3_vl"])

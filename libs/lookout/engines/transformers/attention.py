@@ -28,6 +28,8 @@ NAME = "lookout_window"
 CHUNK = 128
 FEW = 16
 GAP = 16
+IN_CACHE = 1 << 20
+"""Attention weights that a CPU's cache holds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +172,29 @@ def sdpa(
         scale=scaling,
     )
     return result.reshape(heads, rows, size).transpose(0, 1)
+
+
+def few_rows(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
+) -> torch.Tensor:
+    """`sdpa` of the few rows of a question. On CPU as two products in which the rows of all query heads of a
+    KV head stand together, softmax in float32 at least: the fused kernel reads the keys once for every query
+    head and takes 1.2 to 2.6 times as long."""
+    if query.device.type != "cpu":
+        return sdpa(query, key, value, mask, scaling)
+    heads, rows, size = query.shape
+    kv_heads, count = key.shape[:2]
+    together = (query * scaling).view(kv_heads, -1, size)
+    # Of long histories one KV head at a time, whose weights stay in the cache.
+    step = 1 if together[..., 0].numel() * count > IN_CACHE else kv_heads
+    out = torch.empty_like(together)
+    for head in range(0, kv_heads, step):
+        some = slice(head, head + step)
+        score = torch.bmm(together[some], key[some].transpose(1, 2)).view(step, -1, rows, count)
+        score += mask
+        weight = score.softmax(-1, dtype=torch.promote_types(score.dtype, torch.float32)).to(value.dtype)
+        torch.bmm(weight.view(step, -1, count), value[some], out=out[some])
+    return out.view(heads, rows, size).transpose(0, 1)
 
 
 def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.engines.transformers.attention import NAME, Handle, sdpa
+from lookout.engines.transformers.attention import NAME, Handle, few_rows
 from lookout.engines.transformers.memory.clock import clock
 from lookout.engines.transformers.memory.layout import AskLayout
 from lookout.engines.transformers.memory.reading import (
@@ -27,13 +27,24 @@ from lookout.memory.attention import merged, partial
 from lookout.memory.types import Ints
 from lookout.windows.rotary import Angles, Rotary
 
+POSITIONS = 4096
+"""Positions whose angles are computed at a time."""
+
+
+@functools.lru_cache(maxsize=8)
+def _angles_below(rotary: Rotary, count: int, dtype: torch.dtype) -> Angles:
+    """Cosine and sine [count, head_dim / 2] of every frequency at the positions below `count`."""
+    places = torch.arange(count, device=rotary.inv_freq.device)
+    return rotary.angles(places[None], dtype)
+
 
 class AngleTable:
-    """Rotation angles of the positions below `count`, computed once: layers only look them up."""
+    """Rotation angles of the positions below `count`: computed once for all questions, then looked up."""
 
     def __init__(self, model: LanguageModel, count: int) -> None:
         self._axis = model.rotary.axis
-        self._cos, self._sin = angles_of(model, np.arange(count, dtype=np.int64)[None])
+        room = -(-count // POSITIONS) * POSITIONS
+        self._cos, self._sin = _angles_below(model.rotary, room, model.dtype)
 
     def of(self, positions: Ints) -> Angles:
         """Angles [n, head_dim / 2] of positions int64 [axes, n]; equal to computing them."""
@@ -116,7 +127,7 @@ class AskPass:
             self.reader.foresee(layer + 1, mean)
         memory = self.reader.read(layer, mean)
         before, frames = len(self.fixed_frames), self.fixed_frames
-        rows = before + (0 if memory is None else memory.keys.shape[1])
+        rows = before + (0 if memory is None else len(memory.frames))
         if memory is not None:
             nobody = np.full(rows - before - memory.tokens, len(self.snapshot.times_us), np.int64)
             frames = np.concatenate([frames, memory.frames[: memory.tokens], nobody])
@@ -126,7 +137,10 @@ class AskPass:
         state.append(*self._fixed(layer), self.fixed)
         if memory is not None:
             positions = self.layout.slots.positions(memory.frames, memory.places)
-            state.append(memory.keys, memory.values, self.table.of(positions))
+            cos, sin = self.table.of(positions)
+            for part in memory.parts:
+                here = slice(state.size - before, state.size - before + part[0].shape[1])
+                state.append(*part, (cos[here], sin[here]))
             if memory.weights is not None:
                 state.bias = torch.cat([memory.weights.new_zeros(before), memory.weights])
         self.states[layer] = state
@@ -197,7 +211,7 @@ class AskHandle(Handle):
         if owner.answering:
             turned, bias = turned[:, -1:], bias[-1:]
         if owner.gathered:
-            out = sdpa(turned, keys, values, bias, scaling)
+            out = few_rows(turned, keys, values, bias, scaling)
         else:
             parts = [
                 partial(turned, keys[:, part], values[:, part], scaling, bias[:, part])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,16 +25,18 @@ from lookout.memory import (
 )
 from lookout.memory.types import Ints
 
+TOGETHER = 1 << 20
+"""Bytes of slabs that are copied together before they are placed."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerContext:
-    """Memory rows of one layer: `keys` and `values` [kv_heads, n, d] (keys un-rotated), where they stand
-    (`frames` int64 [n], `places` int64 [axes, n]), and `weights` [n], the log of how many tokens a row
-    stands for, or None where each counts once. The first `tokens` rows are tokens, the others stand for
-    several."""
+    """Memory rows of one layer: `parts`, each keys and values [kv_heads, some, d] (keys un-rotated), read
+    once and in order; where the rows of all parts stand (`frames` int64 [n], `places` int64 [axes, n]), and
+    `weights` [n], the log of how many tokens a row stands for, or None where each counts once. The first
+    `tokens` rows are tokens, the others stand for several."""
 
-    keys: torch.Tensor
-    values: torch.Tensor
+    parts: Iterable[tuple[torch.Tensor, torch.Tensor]]
     frames: Ints
     places: Ints
     tokens: int
@@ -146,23 +149,49 @@ def context_of(  # noqa: PLR0917
     dtype = snapshot.prefix.keys.dtype
     tokens = np.concatenate([np.zeros(0, np.int64), *(cluster.slab.tokens for cluster in found.clusters)])
     frames, places = snapshot.lookup(tokens)
-    rows = torch.cat(list(data)) if data else torch.zeros(0, 2, heads, size, dtype=dtype, device=device)
+    inside = None
     if not span.whole:
-        inside = np.flatnonzero(span.holds(frames))
-        rows = rows[torch.from_numpy(inside).to(rows.device)]
+        inside = span.holds(frames)
         frames, places = frames[inside], places[:, inside]
-    keys, values, weights = rows[:, 0], rows[:, 1], None
+    parts, weights = _parts(data, inside), None
     if len(stands):
-        means = [x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values)]
-        keys, values = torch.cat([keys, means[0]]), torch.cat([values, means[1]])
+        keys, values = (x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values))
+        parts = itertools.chain(parts, [(keys.transpose(0, 1), values.transpose(0, 1))])
         if weighted:
-            weights = torch.zeros(len(keys), dtype=dtype, device=device)
+            weights = torch.zeros(len(frames) + len(stands), dtype=dtype, device=device)
             weights[len(frames) :] = stands.counts.to(device).log().to(dtype)
     return LayerContext(
-        keys=keys.transpose(0, 1),
-        values=values.transpose(0, 1),
+        parts=parts,
         frames=np.concatenate([frames, stands.frames]),
         places=np.concatenate([places, stands.places], 1),
         tokens=len(frames),
         weights=weights,
     )
+
+
+def _parts(
+    slabs: Sequence[torch.Tensor], inside: np.ndarray | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are `inside`:
+    small slabs together, and never so many that a CPU's cache loses them before they are placed."""
+    done = 0
+    for some in _grouped(slabs):
+        rows = torch.cat(some) if len(some) > 1 else some[0]
+        if inside is not None:
+            chosen = np.flatnonzero(inside[done : done + len(rows)])
+            done += len(rows)
+            rows = rows[torch.from_numpy(chosen).to(rows.device)]
+        yield rows[:, 0].transpose(0, 1), rows[:, 1].transpose(0, 1)
+
+
+def _grouped(slabs: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    some: list[torch.Tensor] = []
+    size = 0
+    for slab in slabs:
+        if some and size + slab.nbytes > TOGETHER:
+            yield some
+            some, size = [], 0
+        some.append(slab)
+        size += slab.nbytes
+    if some:
+        yield some

@@ -109,14 +109,15 @@ def _wanted(verdict: rules.Verdict, camera: str | None, watch: str | None) -> bo
 
 
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:
-    """Seconds of each camera and watch by outcome."""
+    """Seconds of each camera and watch by outcome; outcomes that none has are left out."""
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
     for each in intervals:
         seconds[each["camera"], each["watch"]][each["outcome"]] += each["seconds"]
     table = Table(
         box=None, header_style="bold", pad_edge=False, title="seconds by outcome", title_justify="left"
     )
-    for column in ("camera", "watch", *_COLUMNS, "seen"):
+    columns = [name for name in _COLUMNS if any(row[name] for row in seconds.values())]
+    for column in ("camera", "watch", *columns, "seen"):
         if column in ("camera", "watch"):
             table.add_column(column, overflow="fold")
         else:
@@ -124,6 +125,6 @@ def coverage_table(intervals: list[dict[str, Any]]) -> Table:
     for (camera, watch), row in sorted(seconds.items()):
         total = sum(row.values())
         looked = (row[Outcome.ANSWERED.value] + row[Outcome.IDLE.value]) / total if total else 0.0
-        cells = [f"{row[name]:.0f}" if row[name] else "-" for name in _COLUMNS]
+        cells = [f"{row[name]:.0f}" if row[name] else "-" for name in columns]
         table.add_row(camera, watch, *cells, f"{looked:.1%}")
     return table

@@ -198,6 +198,8 @@ def test_a_cameras_name_is_printed_whole() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert name in text.splitlines()[0]
     assert "…" not in text
+    assert "answered" in text
+    assert "degraded" not in text
 
 
 def test_settings_that_a_local_fleet_does_not_read_are_named() -> None:

@@ -15,7 +15,8 @@ from lookout import models
 from lookout.analysis.results import Part, PartResult, Progress
 from lookout.analysis.run import Model, PartsRun
 from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
-from lookout.codec import RecordingReader, Sampling
+from lookout.codec import Gap, RecordingReader, Sampling
+from lookout.codec.recording import gaps_of
 from lookout.codec.table import Pick
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
@@ -147,7 +148,11 @@ class Analyzer:
         longest = max((part.stop - part.first for part in chosen), default=1)
         planner = self.planner(how, longest)
         model = Model(self.tower, self.engine)
-        state = PartsRun(model, planner, questions, how, chosen, on_part, progress)
+
+        def gaps(part: Part) -> tuple[Gap, ...]:
+            return gaps_of(picks[part.first : part.stop], sampling.lost, round(part.end_s * 1e6))
+
+        state = PartsRun(model, planner, questions, how, chosen, gaps, on_part, progress)
         start = time.perf_counter() - begun
         with sampling:
             _, timings = run_groups(

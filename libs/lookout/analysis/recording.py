@@ -11,9 +11,10 @@ from typing import Any
 
 from lookout.analysis.analyzer import Analyzer
 from lookout.analysis.journal import Journal, identity_of
-from lookout.analysis.results import Analysis, PartResult, Progress, answer_of
+from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, joined
 from lookout.analysis.settings import AnalysisError, AnalysisSettings, with_options
-from lookout.codec import Gap, RecordingReader, Source, open_recording
+from lookout.codec import RecordingReader, Source, open_recording
+from lookout.codec.recording import broken_off
 from lookout.engines import Question
 from lookout.recordings import Timings
 
@@ -95,13 +96,12 @@ def _analyzed(  # noqa: PLR0917
             on_part(result)
 
     timings: Timings | None = None
-    gaps: tuple[Gap, ...] = ()
     work: dict[str, int] = {}
     if left:
         _, timings, sampling = analyzer.run(
             reader, questions, settings, parts=left, on_part=finished, progress=progress, begun=loaded
         )
-        gaps, work = sampling.gaps, dataclasses.asdict(sampling.work)
+        work = dataclasses.asdict(sampling.work)
     results = tuple(known[part.number] for part in parts)
     return Analysis(
         source=reader.facts.name,
@@ -110,8 +110,9 @@ def _analyzed(  # noqa: PLR0917
         questions=tuple(question.text for question in questions),
         answers=tuple(answer_of(question, i, results) for i, question in enumerate(questions)),
         parts=results,
-        gaps=gaps,
+        gaps=(*joined(gap for result in results for gap in result.gaps), *broken_off(reader.facts)),
         timings=timings,
         work=work,
         wall_s=time.perf_counter() - begun,
+        run_s=sum(part.end_s - part.start_s for part in left),
     )

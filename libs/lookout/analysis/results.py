@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,8 @@ class PartResult:
         flops: FLOPs of prefill and questions, by stage.
         tokens: Visual tokens that were encoded.
         tokens_total: Visual tokens of whole frames.
+        damaged: Samples, of `frames`, that damage in the file reached.
+        gaps: What could not be decoded.
     """
 
     part: Part
@@ -59,6 +61,8 @@ class PartResult:
     flops: Mapping[str, int] = field(default_factory=dict)
     tokens: int = 0
     tokens_total: int = 0
+    damaged: int = 0
+    gaps: tuple[Gap, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -71,7 +75,8 @@ class PartResult:
             PartAnswer(a["question"], a["p_yes"], a["text"], tuple((t, s) for t, s in a["seen_s"]))
             for a in data["answers"]
         )
-        return cls(**{**data, "part": Part(**data["part"]), "answers": answers})
+        gaps = tuple(Gap(**gap) for gap in data.get("gaps", ()))
+        return cls(**{**data, "part": Part(**data["part"]), "answers": answers, "gaps": gaps})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class Analysis:
             part was left to do.
         work: What decoding did: packets, frames decoded, and so on.
         wall_s: Seconds of this run.
+        run_s: Seconds of the recording that this run answered: fewer than `seconds` for a time range, or
+            where an earlier run was stopped.
         complete: False where the run was stopped.
     """
 
@@ -128,6 +135,7 @@ class Analysis:
     timings: Timings | None = None
     work: Mapping[str, int] = field(default_factory=dict)
     wall_s: float = 0.0
+    run_s: float = 0.0
     complete: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,6 +155,17 @@ class Progress:
     done: int
     samples: int
     parts: int
+
+
+def joined(gaps: Iterable[Gap]) -> list[Gap]:
+    """Gaps of parts in order, those that go on in the next part as one."""
+    out: list[Gap] = []
+    for gap in gaps:
+        if out and (out[-1].end_us, out[-1].reason) == (gap.start_us, gap.reason):
+            out[-1] = Gap(out[-1].start_us, gap.end_us, out[-1].samples + gap.samples, gap.reason)
+        else:
+            out.append(gap)
+    return out
 
 
 def part_answer(found: RecordingAnswer) -> PartAnswer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lookout.analysis.encoding import encode
 from lookout.analysis.results import Part, PartResult, Progress, part_answer
 from lookout.analysis.settings import AnalysisSettings
-from lookout.codec import FileFrame, Sampling
+from lookout.codec import FileFrame, Gap, Sampling
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.prefill import GroupPrefill
@@ -43,6 +43,7 @@ class _Open:
     prefill: GroupPrefill
     carry: Carry | None = None
     frames: int = 0
+    damaged: int = 0
     tokens: int = 0
     tokens_total: int = 0
     vision_flops: int = 0
@@ -58,6 +59,7 @@ class PartsRun:
         questions: Asked at the end of every part.
         settings: How.
         parts: Which, in order.
+        gaps: What could not be decoded of a part whose samples have come.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
     """
@@ -69,13 +71,14 @@ class PartsRun:
         questions: Sequence[Question],
         settings: AnalysisSettings,
         parts: Sequence[Part],
+        gaps: Callable[[Part], tuple[Gap, ...]],
         on_part: Callable[[PartResult], None] | None,
         progress: Callable[[Progress], None] | None,
     ) -> None:
         self.model, self.questions, self.settings, self.parts = model, questions, settings, parts
         self.results: list[PartResult] = []
         self.answer_s = 0.0
-        self._on_part, self._progress = on_part, progress
+        self._gaps, self._on_part, self._progress = gaps, on_part, progress
         self._open: _Open | None = None
         self._decoded = self._prefilled = 0
         self._samples = sum(part.stop - part.first for part in parts)
@@ -130,6 +133,7 @@ class PartsRun:
         cost = state.prefill.add(plan, found.frames)
         state.carry = found.carry
         state.frames += len(group.frames)
+        state.damaged += sum(frame.corrupt for frame in group.frames)
         state.tokens += sum(len(frame.kept) for frame in found.frames)
         state.tokens_total += tokens * len(found.frames)
         state.vision_flops += found.flops
@@ -138,7 +142,7 @@ class PartsRun:
     def _finish(self, part: Part) -> None:
         state, self._open = self._open, None
         if state is None:  # no frame of it could be decoded
-            self._deliver(PartResult(part, 0, ()))
+            self._deliver(PartResult(part, 0, (), gaps=self._gaps(part)))
             return
         begun = time.perf_counter()
         answers, flops = state.prefill.ask(self.questions, evidence=self.settings.evidence)
@@ -156,6 +160,8 @@ class PartsRun:
                 flops={"vision": state.vision_flops, "prefill": state.prefill_flops, "questions": flops},
                 tokens=state.tokens,
                 tokens_total=state.tokens_total,
+                damaged=state.damaged,
+                gaps=self._gaps(part),
             )
         )
 

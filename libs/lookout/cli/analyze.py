@@ -26,7 +26,7 @@ from rich.table import Table
 from lookout.cli.connect import CliError, asked
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
-from lookout.cli.report.recording_text import clock, cost_line
+from lookout.cli.report.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 
 if TYPE_CHECKING:
@@ -273,8 +273,6 @@ def show(found: Analysis) -> None:
         if answer.text:
             table.add_row(f"  {answer.text}")
     console.print(table)
-    for gap in found.gaps:
-        console.print(
-            f"[yellow]gap[/] {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}", highlight=False
-        )
+    for line in damage_lines(found):
+        console.print(escape(line), style="yellow", highlight=False)
     console.print(cost_line(found), style="dim", highlight=False)

@@ -450,19 +450,19 @@ class FileDecoder:
     def _in_order(self) -> None:
         """Decode the file in order and hand over every sample that still waits."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
+        # What is missing is given up before later samples wait for room: the reader waits for it.
+        delivery = Delivery(self._ring, frozenset(positions), positions)
         painter, index = Painter(), 0
         with self._busy(), open_video(self.source, self.limits) as video:
             for index, frame in enumerate(video.frames()):
-                position = positions.pop(frame.pts if self.table.ordered else index, None)
+                name = frame.pts if self.table.ordered else index
                 self.work.frames += 1
-                if position is not None:
-                    self.work.painted += 1
-                    if not self._ring.put(position, self._paint(painter, frame)):
-                        return
-                if not positions:
+                if name in positions:
+                    delivery.hold(name, self._paint(painter, frame))
+                delivery.step()
+                if delivery.complete or self._ring.closed:
                     break
-        for position in positions.values():
-            self._ring.give_up(position)
+        self.work.painted += delivery.finish()
         self.work.fed += index + 1
         self.work.runs += 1
 

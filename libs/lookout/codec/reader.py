@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from lookout.codec.container import Video
@@ -15,6 +15,7 @@ from lookout.codec.recording import (
     RecordingFacts,
     RecordingReader,
     Sampling,
+    broken_off,
     facts_of,
     first_size,
     gaps_of,
@@ -108,8 +109,11 @@ class DecodedSampling(Sampling):
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        lost = dict.fromkeys((pick.pts for pick in self.decoder.missing), UNDECODABLE)
-        return gaps_of(self.decoder.picks, lost, self._facts)
+        return gaps_of(self.decoder.picks, self.lost, self._facts.duration_us) + broken_off(self._facts)
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return dict.fromkeys((pick.pts for pick in self.decoder.missing), UNDECODABLE)
 
     @property
     def work(self) -> Work:

@@ -298,6 +298,11 @@ class Sampling(_Closable):
 
     @property
     @abstractmethod
+    def lost(self) -> Mapping[int, str]:
+        """Why samples could not be decoded so far, by pts."""
+
+    @property
+    @abstractmethod
     def work(self) -> Work:
         """What decoding did so far."""
 
@@ -314,9 +319,9 @@ class Sampling(_Closable):
 UNDECODABLE = "damaged: no frame could be decoded"
 
 
-def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFacts) -> tuple[Gap, ...]:
+def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tuple[Gap, ...]:
     """Missing samples (reason by pts) as ranges of time, each from its first
-    missing sample to the next that came."""
+    missing sample to the next that came, or to `end_us`."""
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:
@@ -326,11 +331,16 @@ def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], facts: RecordingFact
             gaps.append(Gap(begun[0].time_us, pick.time_us, len(begun), lost[begun[0].pts]))
             begun = []
     if begun:
-        gaps.append(Gap(begun[0].time_us, facts.duration_us, len(begun), lost[begun[0].pts]))
-    if facts.damage:
-        end = max(facts.duration_us, facts.promised_us)
-        gaps.append(Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"))
+        gaps.append(Gap(begun[0].time_us, end_us, len(begun), lost[begun[0].pts]))
     return tuple(gaps)
+
+
+def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
+    """Where a recording ends before its time."""
+    if not facts.damage:
+        return ()
+    end = max(facts.duration_us, facts.promised_us)
+    return (Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"),)
 
 
 def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:

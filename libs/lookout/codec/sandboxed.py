@@ -10,7 +10,7 @@ import dataclasses
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +18,15 @@ import numpy as np
 
 from lookout.codec.geometry import Fit
 from lookout.codec.parallel import FileFrame, Work
-from lookout.codec.recording import UNDECODABLE, Gap, RecordingFacts, RecordingReader, Sampling, gaps_of
+from lookout.codec.recording import (
+    UNDECODABLE,
+    Gap,
+    RecordingFacts,
+    RecordingReader,
+    Sampling,
+    broken_off,
+    gaps_of,
+)
 from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
 from lookout.codec.sandbox import SandboxPool, SandboxSettings
 from lookout.codec.table import Pick, intervals_of, plan_ranges, share_out
@@ -147,7 +155,11 @@ class SandboxedSampling(Sampling):
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        return gaps_of(self._picks, self._lost, self._facts)
+        return gaps_of(self._picks, self._lost, self._facts.duration_us) + broken_off(self._facts)
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return self._lost
 
     @property
     def work(self) -> Work:

@@ -21,7 +21,7 @@ from lookout.codec import CodecError, VideoReader
 from lookout.engines import Question
 from lookout.recordings import Mode, PrefillSettings, RecordingError
 from tests.tiny_models import FAMILIES, checkpoint
-from tests.unit.codec.clips import encode
+from tests.unit.codec.clips import encode, without_packets
 
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = AnalysisSettings(fps=5.0, part_frames=8, prefill=PrefillSettings(group_frames=3, rho=0.5))
@@ -108,6 +108,24 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     again = run(journal=journal)
     assert again.timings is None
     assert again.parts == found.parts
+
+
+def test_gaps_are_named_once_whether_or_not_the_run_was_stopped(tmp_path: Path) -> None:
+    """Two seconds are lost; they end one part, are all of the next and begin a third."""
+    closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
+    broken = without_packets(encode("mp4", frames=90, speed=1, options=closed), 30, 50)
+    journal = tmp_path / "run.jsonl"
+
+    def stop(result: PartResult) -> None:
+        if result.part.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(broken, journal=journal, on_part=stop)
+    for found in (run(broken), run(broken, journal=journal), run(broken, journal=journal)):
+        assert [(gap.start_us, gap.end_us, gap.samples) for gap in found.gaps] == [(3_000_000, 5_000_000, 10)]
+    assert found.run_s == 0.0  # the last run had nothing left to do
+    assert run(broken, start_s=6.0).run_s == pytest.approx(3.0)
 
 
 def test_another_request_begins_its_journal_anew(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from lookout.codec import CodecError, Fit, Reason, UrlSource, VideoReader, downl
 from lookout.codec.container import Video
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.types import U8
-from tests.unit.codec.clips import encode
+from tests.unit.codec.clips import encode, without_packets
 
 SIZE = (24, 32)
 OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=2:keyint=12:min-keyint=12:scenecut=0"}
@@ -130,19 +130,26 @@ def test_requests_that_make_no_sense(arguments: dict[str, object], message: str)
 def test_a_damaged_group_becomes_a_named_gap() -> None:
     """Every packet of one closed group is overwritten: the other groups are given, the gap has its times."""
     closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
-    data = bytearray(encode("mp4", frames=90, speed=1, options=closed))
-    with VideoReader(bytes(data)) as reader, Video(bytes(data)) as video:
-        for packet in list(video.packets())[30:50]:
-            body = bytes(packet)
-            at = data.index(body)
-            data[at : at + len(body)] = bytes(len(body))
+    data = encode("mp4", frames=90, speed=1, options=closed)
+    with VideoReader(data) as reader:
         whole = reader.read(10, size=SIZE)
-    with VideoReader(bytes(data)) as reader:
+    with VideoReader(without_packets(data, 30, 50)) as reader:
         got = reader.read(10, size=SIZE, threads=3)
     assert [(gap.start_us, gap.end_us, gap.samples) for gap in got.gaps] == [(3_000_000, 5_000_000, 20)]
     kept = [i for i in range(90) if not 30 <= i < 50]
     assert got.times_us.tolist() == [i * 100_000 for i in kept]
     assert (got.pixels == whole.pixels[kept]).all()
+
+
+@pytest.mark.parametrize("lookahead", [1, 3])
+def test_a_gap_does_not_stop_a_reader_that_lets_few_samples_wait(lookahead: int) -> None:
+    """Damage that reaches the group before makes the file be decoded in order: what is missing must be known
+    before later samples wait for room."""
+    closed = {"x264-params": "bframes=0:keyint=10:min-keyint=10:scenecut=0"}
+    data = without_packets(encode("mp4", frames=90, speed=1, options=closed), 30, 50)
+    with VideoReader(data) as reader, reader.sample(10, size=SIZE, lookahead=lookahead, threads=2) as frames:
+        assert [frame.index for frame in frames] == [i for i in range(90) if not 30 <= i < 50]
+        assert [gap.samples for gap in frames.gaps] == [20]
 
 
 def test_a_file_that_breaks_off_says_so(footage: Path) -> None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lookout.cli.report.recording_text import clock, cost_line
+from lookout.cli.report.recording_text import clock, cost_line, damage_lines
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
@@ -74,10 +74,7 @@ _HOW = (
 def _recording(found: Analysis, source: str | Source, sandbox: bool) -> str:
     pictures = _pictures(found, source, sandbox)
     lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
-    gaps = "".join(
-        f'<p class="cost">gap {clock(gap.start_s)} to {clock(gap.end_s)}: {escape(gap.reason)}</p>'
-        for gap in found.gaps
-    )
+    gaps = "".join(f'<p class="cost">{escape(line)}</p>' for line in damage_lines(found))
     return (
         f"<h2>{escape(found.source)}</h2><p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
         f"{lines}{gaps}<p class=cost>{escape(cost_line(found))}</p>"

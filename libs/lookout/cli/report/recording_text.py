@@ -15,6 +15,15 @@ def clock(at: float) -> str:
     return f"{hours}:{minutes:02d}:{int(rest):02d}" if hours else f"{minutes}:{rest:04.1f}"
 
 
+def damage_lines(found: Analysis) -> list[str]:
+    """What damage in the file took away or changed, one line each."""
+    lines = [f"gap {clock(gap.start_s)} - {clock(gap.end_s)}: {gap.reason}" for gap in found.gaps]
+    damaged, frames = sum(part.damaged for part in found.parts), sum(part.frames for part in found.parts)
+    if damaged:
+        lines.append(f"{damaged} of {frames} samples show damage in the file")
+    return lines
+
+
 def cost_line(found: Analysis) -> str:
     """What the answers cost, in one line."""
     rows, kept = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
@@ -27,7 +36,7 @@ def cost_line(found: Analysis) -> str:
     if found.timings is None:
         return f"{rows_line}; answered by an earlier run (--fresh to repeat)"
     run = found.timings
-    length = found.seconds / max(1e-9, run.total_s + run.answer_s)
+    length = found.run_s / max(1e-9, run.total_s + run.answer_s)
     return (
         f"{rows_line}; decode {run.t_dec:.1f} s, prefill {run.t_prefill:.1f} s, together {run.total_s:.1f} s "
         f"(bound {run.bound:.1f} s, efficiency {run.efficiency:.0%}); {length:.1f} times as fast as it plays"

@@ -424,7 +424,7 @@ def draw(folder: Path, rows: list[Row], gaps: dict[str, dict[str, dict[str, floa
     """The two plots."""
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted({name for row in rows for name in row.ratio})
-    bars = [Bars(row.case, {name: row.ratio.get(name, 0.0) for name in names}) for row in rows]
+    bars = [Bars(row.case, {name: row.ratio[name] for name in names if name in row.ratio}) for row in rows]
     chart = bar_chart("Times faster than the peer's best mode (1080p to 448x448)", bars, mark=1.0)
     (folder / "peers.svg").write_text(chart)
     if gaps:

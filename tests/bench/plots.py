@@ -47,7 +47,8 @@ def _legend(names: Sequence[str], x: float, y: float) -> list[str]:
 
 
 def bar_chart(title: str, groups: Sequence[Bars], *, mark: float | None = None) -> str:
-    """Horizontal bars, one group under the other; `mark` draws a vertical line."""
+    """Horizontal bars, one group under the other, a dash where a name has no value; `mark` draws a vertical
+    line."""
     names = list(dict.fromkeys(name for group in groups for name in group.values))
     left, right, bar = 280.0, 700.0, 13.0
     top = 56.0
@@ -58,7 +59,11 @@ def bar_chart(title: str, groups: Sequence[Bars], *, mark: float | None = None) 
     for group in groups:
         body.append(_text(left - 8, y + bar * len(names) / 2 + 4, group.label, "end"))
         for name, colour in zip(names, COLOURS, strict=False):
-            value = group.values.get(name, 0.0)
+            value = group.values.get(name)
+            if value is None:
+                body.append(_text(left + 4, y + bar - 4, f"{name}: -"))
+                y += bar
+                continue
             place = f'x="{left:g}" y="{y:.1f}" width="{value * scale:.1f}" height="{bar - 2:g}"'
             body.append(f'<rect {place} fill="{colour}"/>')
             body.append(_text(left + value * scale + 4, y + bar - 4, f"{value:.2f}"))

@@ -45,7 +45,8 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--minutes", type=int, default=60, help="memory: the longest recording")
     parser.add_argument("--recording", type=Path, help="overlap: a file (default: 720p of real footage)")
     parser.add_argument("--seconds", type=int, default=1800, help="overlap: length, one sample a second")
-    parser.add_argument("--group", type=int, default=32, help="overlap: frames of a group")
+    shipped = PrefillSettings().group_frames
+    parser.add_argument("--group", type=int, default=shipped, help="overlap: frames of a group")
     parser.add_argument("--rho", type=float, default=0.2, help="overlap: share of entries kept")
     parser.add_argument(
         "--share",

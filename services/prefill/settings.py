@@ -62,11 +62,17 @@ class PrefillSettings(ServiceSettings):
         le=1024,
         description="budget of rows that are computed again, in frames; unset: the preset's",
     )
+    refresh_surplus: float | None = Field(
+        None,
+        gt=0,
+        description="a block that saw a burst of movement leave is computed again from this surplus on, a "
+        "share of the tokens it sees; unset: the preset's",
+    )
     labels: LabelPolicy | None = Field(
         None, description="which frames get a label: frame, kept or block; unset: the preset's"
     )
     key_every: int = Field(
-        15, ge=1, description="strides from one key window, which is computed in full, to the next"
+        30, ge=1, description="strides from one key window, which is computed in full, to the next"
     )
     key_batch: int = Field(
         1, ge=1, description="limit of key windows in one batch; the key windows of other cameras wait"
@@ -138,5 +144,6 @@ class PrefillSettings(ServiceSettings):
             preset.sampled(self),
             key_every=self.key_every,
             refresh_frames=preset.refresh_frames if self.refresh_frames is None else self.refresh_frames,
+            refresh_surplus=preset.refresh_surplus if self.refresh_surplus is None else self.refresh_surplus,
             labels=preset.labels if self.labels is None else self.labels,
         )

@@ -153,7 +153,7 @@ def decoded(
         method: [
             Sample(pixels, motion.basis, motion.v, intra=frame.info.picture.intra, corrupt=frame.info.corrupt)
             for pixels, motion, frame in zip(
-                result.pixels, both.motions[method] if both else still, result.frames, strict=True
+                result.pixels, both.found[method] if both else still, result.frames, strict=True
             )
         ]
         for method in GatherMethod

@@ -74,7 +74,7 @@ class Both:
     cols: int
     patch: int
     gathers: dict[GatherMethod, MotionGather] = field(init=False)
-    motions: dict[GatherMethod, list[Motion]] = field(init=False)
+    found: dict[GatherMethod, list[Motion]] = field(init=False)
     needs_luma: bool = False
     needs_all: bool = True
 
@@ -82,7 +82,7 @@ class Both:
         self.gathers = {
             r: MotionGather(GatherSettings(self.rows, self.cols, self.patch, r)) for r in GatherMethod
         }
-        self.motions = {r: [] for r in GatherMethod}
+        self.found = {r: [] for r in GatherMethod}
 
     def start(self, geometry: Geometry) -> None:
         """As `Gather`."""
@@ -96,11 +96,17 @@ class Both:
         for gather in self.gathers.values():
             gather.push(frame, blocks, plane)
 
-    def sample(self, frame: FrameInfo) -> Motion:
+    def sample(self, frame: FrameInfo) -> None:
         """As `Gather`."""
-        for rule, gather in self.gathers.items():
-            self.motions[rule].append(gather.sample(frame))
-        return self.motions[DEFAULT_GATHER_METHOD][-1]
+        for gather in self.gathers.values():
+            gather.sample(frame)
+
+    def motions(self) -> list[Motion]:
+        """As `Gather`."""
+        made = {rule: gather.motions() for rule, gather in self.gathers.items()}
+        for rule, motions in made.items():
+            self.found[rule] += motions
+        return made[DEFAULT_GATHER_METHOD]
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ def measure(path: Path, size: int) -> Clip:
     for n in range(1, len(planes)):
         truth = patch_difference(planes[n], planes[n - 1], grid) > TRUTH
         for rule, counts in steps.items():
-            motion = both.motions[rule][n]
+            motion = both.found[rule][n]
             if motion.v is None:
                 continue
             vectors += rule is DEFAULT_GATHER_METHOD
@@ -172,7 +178,7 @@ def measure(path: Path, size: int) -> Clip:
                     pixels, motion.basis, motion.v, intra=frame.info.picture.intra, corrupt=frame.info.corrupt
                 )
                 for pixels, motion, frame in zip(
-                    decoded.pixels, both.motions[rule], decoded.frames, strict=True
+                    decoded.pixels, both.found[rule], decoded.frames, strict=True
                 )
             ]
             policy = PrunePolicy(change=Change.VECTORS, rule=rule, luma_tau=TRUTH, accumulation=accumulation)

@@ -2,21 +2,25 @@
 
 Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny model
 answers all of its questions (five strides of four samples, 2 FPS) on two kinds of cameras: rendered ones that
-it never saw (the demo's and random ones), and real clips of at least ten strides. Chains are at most one key
-period long: a key window, then 14 windows that each continue the one before. All settings answer the same
+it never saw (the demo's and random ones), and real clips of at least ten strides. Chains are at most 15
+windows long: a key window, then 14 windows that each continue the one before. All settings answer the same
 windows.
 
 - `dp`: mean |difference of p(yes)| against the same windows computed in full, under the same masks and with a
-  label for every frame. Key windows are counted in: they differ by nothing, and 14 of 15 windows are others.
+  label for every frame. Key windows are counted in: they differ by nothing, and one window in 30 is one.
+- `front 2 +0.1`: two frames of rows from the front; after a burst of movement all blocks that saw it leave,
+  from a surplus of 0.1 on (`WindowSettings.refresh_surplus`).
 - `dense`: the same against windows in which every patch is kept.
 - `saved`: share of a window's FLOPs (questions apart) saved against dense windows, key windows counted in, of
   this model; its labels weigh more than a large model's (see bench-windows).
 
 Intervals are 95 % over cameras (bootstrap). The cheapest setting with `dp` of at most --bound is named
-for every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. 20 cameras take
-about 8 minutes of a core, of which 4 are rendering, and 4 more for another kind of mask. Every camera's
-answers are kept under --results and are not computed again, so that the command can be stopped and goes on.
-The last line is JSON.
+for every kind of mask. `random-k` computes as many rows as `front`, anywhere: the floor. Under vectors fewer
+settings are compared. For the default, `sources` says where `dp` comes from: by camera, by strides since the
+key window, and how much of it falls on answers that are undecided in full windows (p(yes) from .05 to .95).
+20 cameras take about 12 minutes of a core, of which 3 are rendering. Answers are kept under --results by
+camera, mask and setting and are not computed again, so that the command can be stopped and goes on, and a
+setting can be added. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -41,19 +45,31 @@ from lookout.models import find_model
 from lookout.pruning import Accumulation, Change, PrunePolicy
 from lookout.runtime import folder_digest
 from lookout.vision import Tower, load_tower
-from lookout.windows import LabelPolicy, Planner, Policy, StrideBlock, WindowSettings
+from lookout.windows import (
+    DEFAULT_PRESET,
+    PRESETS,
+    LabelPolicy,
+    Planner,
+    Policy,
+    StrideBlock,
+    WindowSettings,
+)
 from tests.bench.motion import MOVING, clips_of, footage
 from watchbench import cameras, encode, scenes
 from watchbench.questions import PRODUCT
 from watchbench.questions import QUESTIONS as KNOWN
 from watchbench.sight import HELD_BACK
 
-FRAMES, BLOCKS, PERIOD = 4, 5, 15
-STRIDES = BLOCKS - 1 + PERIOD
+FRAMES, BLOCKS, CHAIN = 4, 5, 15  # windows of a chain
+STRIDES = BLOCKS - 1 + CHAIN
+PERIOD = WindowSettings().key_every  # weighs key windows against the others
 SHORTEST = 10  # strides of a real clip
 SECONDS = STRIDES * FRAMES * 0.5 + 0.5
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
-BUDGETS = (0, 1, 2, 4, 8)
+BUDGETS = (0, 1, 2, 3, 4, 6, 8)
+SURPLUSES = ((1, 0.1), (2, 0.05), (2, 0.1), (2, 0.2), (3, 0.1))  # frames of budget and surplus
+RANDOM = (1, 2, 4, 8)  # budgets that are compared with as many rows anywhere
+UNDECIDED = (0.05, 0.95)
 LIMITS = (0.01, 0.02, 0.05, 0.1)  # of an audit
 VECTORS, LUMA, DENSE = "vectors since the anchor", "pixels since encoded", "dense"
 POLICIES = {
@@ -61,7 +77,7 @@ POLICIES = {
     VECTORS: PrunePolicy(Change.VECTORS, luma_tau=6.0, accumulation=Accumulation.SINCE_ANCHOR),
     LUMA: PrunePolicy(),
 }
-RESULTS = 1  # raise when answers are made in another way, so that cameras are answered again
+RESULTS = 2  # raise when answers are made in another way, so that cameras are answered again
 P = NDArray[np.float64]
 
 
@@ -72,32 +88,61 @@ class Setting:
     labels: LabelPolicy
     policy: Policy
     budget: int | None = None
+    surplus: float | None = None
 
     @property
     def name(self) -> str:
-        """For people: labels, policy, frames of budget."""
-        return f"{self.labels.value} {self.policy.value}" + ("" if self.budget is None else f" {self.budget}")
+        """For people: labels, policy, frames of budget, surplus."""
+        parts = [self.labels.value, self.policy.value]
+        parts += [] if self.budget is None else [str(self.budget)]
+        parts += [] if self.surplus is None else [f"+{self.surplus:g}"]
+        return " ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One camera, one setting: p(yes) [windows, questions], FLOPs [windows], and whether each window is the
-    key window of its chain [windows]."""
+    """One camera, one setting: p(yes) [windows, questions], FLOPs [windows], and the windows since the key
+    window of its chain [windows]."""
 
     p: P
     flops: P
-    key: NDArray[np.bool_]
+    since: NDArray[np.int64]
+
+    @property
+    def key(self) -> NDArray[np.bool_]:
+        """Which windows are key windows, [windows]."""
+        return self.since == 0
 
 
-def settings() -> list[Setting]:
-    """Everything that is compared; the first one is the reference."""
-    out = [Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)]
-    out += [Setting(LabelPolicy.FRAME, Policy.FRONT, budget) for budget in BUDGETS]
-    out += [Setting(LabelPolicy.FRAME, Policy.RANDOM_K, budget) for budget in BUDGETS if budget]
-    out += [Setting(LabelPolicy.FRAME, Policy.REFRESH)]
+FULL = Setting(LabelPolicy.FRAME, Policy.PRUNE_ONLY)
+"""The reference: every row of every window is computed."""
+
+
+def default() -> Setting:
+    """What the product does."""
+    preset = PRESETS[DEFAULT_PRESET]
+    return Setting(preset.labels, preset.policy, preset.refresh_frames, preset.refresh_surplus)
+
+
+def settings(kind: str) -> list[Setting]:
+    """What is compared under one kind of mask; the first one is the reference."""
+    if kind == DENSE:
+        return [FULL]
+    anchors = Setting(LabelPolicy.FRAME, Policy.REFRESH)
+
+    def fronts(*budgets: int) -> list[Setting]:
+        return [Setting(LabelPolicy.FRAME, Policy.FRONT, budget) for budget in budgets]
+
+    if kind == VECTORS:
+        return [FULL, *fronts(0, 2, 4), default(), anchors]
+    out = [FULL, *fronts(*BUDGETS)]
+    out += [Setting(LabelPolicy.FRAME, Policy.RANDOM_K, budget) for budget in RANDOM]
+    out += [Setting(LabelPolicy.FRAME, Policy.FRONT, *one) for one in SURPLUSES]
+    out += [anchors]
     for labels in (LabelPolicy.KEPT, LabelPolicy.BLOCK):
-        out += [Setting(labels, Policy.PRUNE_ONLY), Setting(labels, Policy.FRONT, 2)]
-    return out
+        out += [Setting(labels, Policy.PRUNE_ONLY)]
+        out += [Setting(labels, Policy.FRONT, budget) for budget in (2, 4, 8)]
+    return out if default() in out else [*out, default()]
 
 
 def rendered(count: int, folder: Path) -> list[Path]:
@@ -115,7 +160,7 @@ def rendered(count: int, folder: Path) -> list[Path]:
 
 def chains(path: Path, tower: Tower, kind: str) -> list[list[StrideBlock]]:
     """A camera's blocks under one kind of mask, in chains of at most one key period."""
-    clip = read_clip(path, tower.grid, vectors=POLICIES[kind].needs_vectors)
+    clip = read_clip(path, tower.grid, vectors=POLICIES[kind].gathers)
     blocks = stride_blocks(f"{path.stem}/0", clip, tower, POLICIES[kind], FRAMES)
     parts = [blocks[first : first + STRIDES] for first in range(0, len(blocks), STRIDES)]
     return [part for part in parts if len(part) >= SHORTEST]
@@ -126,19 +171,22 @@ def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Set
     planner = _Whole(
         engine.layout,
         WindowSettings(
-            BLOCKS, setting.policy, PERIOD, refresh_frames=setting.budget, labels=setting.labels,
+            BLOCKS, setting.policy, CHAIN, refresh_frames=setting.budget, labels=setting.labels,
+            refresh_surplus=setting.surplus,
             samples=FRAMES, stride_s=FRAMES * 0.5,
         ),
     )  # fmt: skip
     out: list[Window] = []
-    key: list[bool] = []
+    since: list[int] = []
     for blocks in made:
         # The key window is the first whole one: the chain starts with its oldest block.
         (windows,) = slide(engine, planner, {blocks[0].stream: blocks}, QUESTIONS, key=False).values()
         out += windows[BLOCKS - 1 :]
-        key += [n == 0 for n in range(len(windows) - BLOCKS + 1)]
+        since += range(len(windows) - BLOCKS + 1)
     p = [[one.p_yes for one in window.answer.answers] for window in out]
-    return Answered(np.array(p), np.array([prefill(w.answer.cost) for w in out], dtype=float), np.array(key))
+    return Answered(
+        np.array(p), np.array([prefill(w.answer.cost) for w in out], dtype=float), np.array(since)
+    )
 
 
 def prefill(cost: Cost) -> int:
@@ -155,49 +203,61 @@ class _Whole(Planner):
         return super().plan(blocks, None if begins else previous, key=begins)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """One camera under one kind of mask: the share of tokens kept, and what each setting answered."""
+
+    kept: float
+    answers: dict[str, Answered]
+
+
 class Results:
-    """Answers of cameras on disk, by what made them."""
+    """Answers of cameras on disk, by what made them; each setting of a camera is kept when it is there."""
 
     def __init__(self, folder: Path) -> None:
-        told = (RESULTS, cameras.LOOK, POLICIES, settings(), folder_digest(find_model()))
+        told = (RESULTS, cameras.LOOK, POLICIES, folder_digest(find_model()))
         self.folder = folder / hashlib.sha256(repr(told).encode()).hexdigest()[:12]
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def read(self, name: str) -> tuple[dict[str, Answered], float] | None:
-        """Answers by setting and the share of tokens kept; None for a camera not yet answered."""
+    def read(self, name: str) -> Camera | None:
+        """What is known of a camera under a kind of mask; None where nothing is."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
         with np.load(path) as found:
             names = json.loads(str(found["names"]))
-            out = {
-                one: Answered(found[f"p{n}"], found[f"flops{n}"], found["key"]) for n, one in enumerate(names)
+            answers = {
+                one: Answered(found[f"p{n}"], found[f"flops{n}"], found["since"])
+                for n, one in enumerate(names)
             }
-            return out, float(found["kept"])
+            return Camera(float(found["kept"]), answers)
 
-    def write(self, name: str, answers: Mapping[str, Answered], kept: float) -> None:
-        """Keep the answers of a camera."""
-        arrays: dict[str, Any] = {f"p{n}": one.p for n, one in enumerate(answers.values())}
-        arrays |= {f"flops{n}": one.flops for n, one in enumerate(answers.values())}
-        key = next(iter(answers.values())).key
+    def write(self, name: str, camera: Camera) -> None:
+        """Keep what is known of a camera."""
+        arrays: dict[str, Any] = {f"p{n}": one.p for n, one in enumerate(camera.answers.values())}
+        arrays |= {f"flops{n}": one.flops for n, one in enumerate(camera.answers.values())}
+        since = next(iter(camera.answers.values())).since
         part = self.folder / f".{name}.npz"
-        np.savez(part, allow_pickle=False, names=json.dumps(list(answers)), key=key, kept=kept, **arrays)
+        names = json.dumps(list(camera.answers))
+        np.savez(part, allow_pickle=False, names=names, since=since, kept=camera.kept, **arrays)
         part.replace(self.folder / f"{name}.npz")
 
 
-def camera_answers(
-    path: Path, kind: str, tower: Tower, engine: Engine, results: Results
-) -> tuple[dict[str, Answered], float]:
-    """A camera's answers under one kind of mask, with every setting (dense: the reference alone)."""
+def camera_answers(path: Path, kind: str, tower: Tower, engine: Engine, results: Results) -> Camera:
+    """A camera's answers under one kind of mask, with every setting of that kind."""
     name = f"{path.stem}-{kind.replace(' ', '-')}"
     found = results.read(name)
+    missing = [one for one in settings(kind) if found is None or one.name not in found.answers]
+    if not missing and found is not None:
+        return found
+    made = chains(path, tower, kind)
     if found is None:
-        made = chains(path, tower, kind)
         kept = sum(block.tokens for part in made for block in part)
         whole = sum(len(block.frames) * tower.grid.tokens for part in made for block in part)
-        wanted = settings()[:1] if kind == DENSE else settings()
-        found = {one.name: answered(engine, made, one) for one in wanted}, kept / whole
-        results.write(name, *found)
+        found = Camera(kept / whole, {})
+    for one in missing:
+        found.answers[one.name] = answered(engine, made, one)
+        results.write(name, found)
     return found
 
 
@@ -221,17 +281,45 @@ def apart_of(one: Sequence[Answered], full: Sequence[Answered]) -> P:
 def less_random(found: Sequence[Mapping[str, Answered]]) -> dict[str, dict[str, Any]]:
     """By frames of budget: `dp` of rows from the front less that of as many rows anywhere, over cameras."""
     out: dict[str, dict[str, Any]] = {}
-    for budget in BUDGETS[1:]:
+    for budget in RANDOM:
+        names = [
+            Setting(LabelPolicy.FRAME, policy, budget).name for policy in (Policy.FRONT, Policy.RANDOM_K)
+        ]
+        if any(name not in answers for answers in found for name in names):
+            continue
         front, anywhere = (
-            apart_of(
-                [answers[Setting(LabelPolicy.FRAME, policy, budget).name] for answers in found],
-                [answers[settings()[0].name] for answers in found],
-            )
-            for policy in (Policy.FRONT, Policy.RANDOM_K)
+            apart_of([answers[name] for answers in found], [answers[FULL.name] for answers in found])
+            for name in names
         )
         less = front - anywhere
         out[str(budget)] = {"dp": round(float(less.mean()), 5), "interval": interval(less)}
     return out
+
+
+def less_front(found: Sequence[Mapping[str, Answered]], dense: Sequence[Answered]) -> dict[str, Any]:
+    """By frames of budget: `dp` and `saved` of the default less those of that budget alone, over cameras."""
+    full = [answers[FULL.name] for answers in found]
+    product = [answers[default().name] for answers in found]
+    out: dict[str, Any] = {}
+    for budget in BUDGETS:
+        name = Setting(LabelPolicy.FRAME, Policy.FRONT, budget).name
+        if any(name not in answers for answers in found):
+            continue
+        alone = [answers[name] for answers in found]
+        apart = apart_of(product, full) - apart_of(alone, full)
+        saved = shares(alone, dense) - shares(product, dense)
+        out[str(budget)] = {
+            "dp": round(float(apart.mean()), 5),
+            "interval": interval(apart),
+            "saved": round(float(saved.mean()), 4),
+            "saved_interval": interval(saved),
+        }
+    return out
+
+
+def shares(one: Sequence[Answered], dense: Sequence[Answered]) -> P:
+    """FLOPs of a setting, as shares of dense windows: [cameras]."""
+    return np.array([over_period(a.flops, a.key) / c.flops.mean() for a, c in zip(one, dense, strict=True)])
 
 
 def compared(one: Sequence[Answered], full: Sequence[Answered], dense: Sequence[Answered]) -> dict[str, Any]:
@@ -240,7 +328,6 @@ def compared(one: Sequence[Answered], full: Sequence[Answered], dense: Sequence[
     apart = apart_of(one, full)
     lost = np.array([over_period(np.abs(a.p - c.p).mean(1), a.key) for a, _, c in sets])
     sides = [over_period(((a.p > 0.5) != (b.p > 0.5)).mean(1), a.key) for a, b, _ in sets]
-    cost = [over_period(a.flops, a.key) / c.flops.mean() for a, _, c in sets]
     return {
         "dp": round(float(apart.mean()), 5),
         "interval": interval(apart),
@@ -248,7 +335,7 @@ def compared(one: Sequence[Answered], full: Sequence[Answered], dense: Sequence[
         "other_side": round(float(np.mean(sides)), 5),
         "dense": round(float(lost.mean()), 5),
         "dense_interval": interval(lost),
-        "saved": round(1 - float(np.mean(cost)), 4),
+        "saved": round(1 - float(shares(one, dense).mean()), 4),
     }
 
 
@@ -271,28 +358,30 @@ def real(where: Path, tower: Tower) -> Iterator[Path]:
             yield path
 
 
-def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense: Sequence[Answered],
-           bound: float) -> dict[str, object]:  # fmt: skip
+def report(
+    kind: str, title: str, found: Mapping[str, Camera], dense: Sequence[Answered], bound: float
+) -> dict[str, object]:
     """Print the table of some cameras and return what the last line says."""
-    kept = float(np.mean([share for _, share in found]))
-    windows = sum(len(one.key) for one in dense)
-    print(f"\n{title}: {len(found)} cameras, {windows} windows, {kept:.1%} of the tokens kept")
+    every = list(found.values())
+    kept = float(np.mean([one.kept for one in every]))
+    windows = sum(len(one.since) for one in dense)
+    print(f"\n{kind}, {title}: {len(found)} cameras, {windows} windows, {kept:.1%} of the tokens kept")
     print(f"{'labels, policy, frames':22} {'dp':>8} {'95 %':>16} {'dense':>9} {'sides':>8} {'saved':>7}")
     rows: dict[str, dict[str, Any]] = {}
-    full = [answers[settings()[0].name] for answers, _ in found]
-    for one in settings():
-        rows[one.name] = row = compared([answers[one.name] for answers, _ in found], full, dense)
+    full = [one.answers[FULL.name] for one in every]
+    for one in settings(kind):
+        rows[one.name] = row = compared([camera.answers[one.name] for camera in every], full, dense)
         low, high = row["interval"]
         print(
             f"{one.name:22} {row['dp']:8.5f}  {low:.4f} - {high:.4f} {row['dense']:9.5f} "
             f"{row['other_side']:8.3%} {row['saved']:7.1%}"
         )
-    audits = audited(found)
+    audits, where = audited(every), sources(found)
     print(
         "largest |dp| of the product's questions in a continued window, by default: "
         + ", ".join(f"{name} {value:.3f}" for name, value in audits.items())
     )
-    floor = less_random([answers for answers, _ in found])
+    floor = less_random([one.answers for one in every])
     print(
         "front less random-k: "
         + ", ".join(
@@ -300,6 +389,16 @@ def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense
             for budget, one in floor.items()
         )
     )
+    less = less_front([one.answers for one in every], dense)
+    print(
+        "default less front alone: "
+        + ", ".join(
+            f"{budget} frames dp {one['dp']:+.4f} ({one['interval'][0]:+.4f} - {one['interval'][1]:+.4f}), "
+            f"saved {one['saved']:+.1%}"
+            for budget, one in less.items()
+        )
+    )
+    print(f"where dp of the default comes from: {json.dumps(where)}")
     best = cheapest(rows, bound)
     print(f"cheapest with dp of at most {bound}: {best}", flush=True)
     return {
@@ -308,24 +407,51 @@ def report(title: str, found: Sequence[tuple[dict[str, Answered], float]], dense
         "kept": round(kept, 4),
         "cheapest": best,
         "audits": audits,
+        "sources": where,
         "front_less_random": floor,
+        "default_less_front": less,
         "settings": rows,
     }
 
 
-def audited(found: Sequence[tuple[dict[str, Answered], float]]) -> dict[str, float]:
+def audited(found: Sequence[Camera]) -> dict[str, float]:
     """What audits would say of every continued window, by default: quantiles of the largest |dp| over the
     product's questions, and the shares above some limits."""
     product = [n for n, one in enumerate(KNOWN) if one.name in PRODUCT]
-    reference, default = settings()[0].name, Setting(LabelPolicy.FRAME, Policy.FRONT, 2).name
-    apart = np.concatenate(
-        [
-            np.abs(answers[default].p - answers[reference].p)[~answers[default].key][:, product].max(1)
-            for answers, _ in found
-        ]
-    )
+    apart = np.concatenate([moved(one)[~one.answers[FULL.name].key][:, product].max(1) for one in found])
     told = {f"q{q:g}": round(float(np.quantile(apart, q)), 4) for q in (0.5, 0.9, 0.95, 0.99, 1.0)}
     return told | {f"above {limit:g}": round(float((apart > limit).mean()), 4) for limit in LIMITS}
+
+
+def moved(camera: Camera) -> P:
+    """|p(yes) by default - p(yes) in full|, [windows, questions]."""
+    return np.abs(camera.answers[default().name].p - camera.answers[FULL.name].p)
+
+
+def sources(found: Mapping[str, Camera]) -> dict[str, Any]:
+    """Where `dp` of the default comes from: cameras, the strides since the key window (mean over the windows
+    of all cameras), the share on answers that full windows leave undecided, and the share of such answers."""
+    apart = {name: moved(one) for name, one in found.items()}
+    full = {name: one.answers[FULL.name] for name, one in found.items()}
+    by_camera = {
+        name: round(over_period(values.mean(1), full[name].key), 4) for name, values in apart.items()
+    }
+    every = np.concatenate(list(apart.values()))
+    since = np.concatenate([one.since for one in full.values()])
+    p = np.concatenate([one.p for one in full.values()])
+    undecided = (p > UNDECIDED[0]) & (p < UNDECIDED[1])
+    strides = {
+        f"{first}-{last}": round(float(every[(since >= first) & (since <= last)].mean()), 4)
+        for first, last in ((1, 4), (5, 9), (10, CHAIN - 1))
+        if ((since >= first) & (since <= last)).any()
+    }
+    return {
+        "cameras": dict(sorted(by_camera.items(), key=lambda one: -one[1])),
+        "windows": {name: len(one.since) for name, one in full.items()},
+        "strides": strides,
+        "undecided": round(float(undecided.mean()), 3),
+        "dp_undecided": round(float(every[undecided].sum() / max(every.sum(), 1e-12)), 3),
+    }
 
 
 def main() -> None:
@@ -352,16 +478,16 @@ def main() -> None:
     groups["all"] = [path for paths in groups.values() for path in paths]
     line: dict[str, object] = {"bench": "windows_fidelity", "questions": len(QUESTIONS)}
     for kind in options.masks or [LUMA, VECTORS]:
-        found = {
-            path: (
-                camera_answers(path, kind, tower, engine, results),
-                camera_answers(path, DENSE, tower, engine, results)[0][settings()[0].name],
-            )
-            for path in tqdm(groups["all"], desc=f"answer ({kind})", unit="camera")
-        }
+        bar = tqdm(groups["all"], desc=f"answer ({kind})", unit="camera")
+        found = {path: camera_answers(path, kind, tower, engine, results) for path in bar}
+        dense = {path: camera_answers(path, DENSE, tower, engine, results) for path in groups["all"]}
         line[kind] = {
             name: report(
-                f"{kind}, {name}", [found[p][0] for p in paths], [found[p][1] for p in paths], options.bound
+                kind,
+                name,
+                {path.stem: found[path] for path in paths},
+                [dense[path].answers[FULL.name] for path in paths],
+                options.bound,
             )
             for name, paths in groups.items()
             if paths

@@ -25,7 +25,7 @@ from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, wri
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
-from lookout.cli.up import KafkaOption, RedisOption, SettingOption, parse_settings
+from lookout.cli.up import KafkaOption, PresetOption, RedisOption, SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
 from lookout.codec import CodecError, SandboxPool
 from lookout.local import Fleet
@@ -86,6 +86,7 @@ def demo(
     kafka: KafkaOption = None,
     redis: RedisOption = None,
     model: ModelOption = None,
+    preset: PresetOption = "default",
     setting: SettingOption = None,
 ) -> None:
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
@@ -96,7 +97,7 @@ def demo(
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     chosen = find_model(model)
-    common, own = parse_settings(setting or [])
+    common, own = parse_settings(setting or [], preset)
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
     settings = {"model_dir": str(chosen), **common}
     fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own, announced=True)

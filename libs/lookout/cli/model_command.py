@@ -15,6 +15,7 @@ from rich.table import Table
 
 from lookout.cli.connect import CliError
 from lookout.cli.model import find_model
+from lookout.cli.up import Preset
 
 if TYPE_CHECKING:
     from lookout.evaluation.check import ModelReport
@@ -118,6 +119,10 @@ def evaluate_model(
         ),
     ],
     plot: PlotOption = None,
+    preset: Annotated[
+        Preset,
+        typer.Option("--preset", help="What is pruned and reused; codecsight: as in the paper."),
+    ] = "default",
     window: WindowOption = None,
     stride: StrideOption = None,
     fps: FpsOption = None,
@@ -131,7 +136,7 @@ def evaluate_model(
     """
     console = Console()
     _known(dtype)
-    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype)
+    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset)
     found = evaluation.as_json()
     table = Table("question", *found["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left")
     for question in evaluation.product:
@@ -172,6 +177,7 @@ def _evaluated(
     fps: float | None,
     device: str,
     dtype: str,
+    preset: Preset = "default",
 ) -> Evaluation:
     from lookout.evaluation.evaluate import evaluate
     from lookout.evaluation.labels import read_labels
@@ -188,6 +194,7 @@ def _evaluated(
             window_s=window,
             stride_s=stride,
             fps=fps,
+            preset=preset,
             device=device,
             dtype=dtype,
             progress=shown,

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -42,6 +42,11 @@ SettingOption = Annotated[
         show_default=False,
     ),
 ]
+Preset = Literal["default", "codecsight"]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="Settings that belong together; codecsight: those of the paper."),
+]
 
 
 def up(
@@ -59,13 +64,14 @@ def up(
     ] = None,
     model: ModelOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
+    preset: PresetOption = "default",
     setting: SettingOption = None,
 ) -> None:
     """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
 
     Other commands on this machine find the fleet without an address.
     """
-    common, own = parse_settings(setting or [])
+    common, own = parse_settings(setting or [], preset)
     fleet = Fleet(
         data,
         kafka=kafka,
@@ -111,9 +117,12 @@ def unread_settings(environ: Mapping[str, str]) -> list[str]:
     return sorted(name for name in environ if name.startswith("LOOKOUT_") and name not in read)
 
 
-def parse_settings(pairs: list[str]) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:
-    """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix."""
-    common: dict[str, str] = {}
+def parse_settings(
+    pairs: list[str], preset: Preset = "default"
+) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:
+    """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
+    those of a preset."""
+    common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[Stage, dict[str, str]] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

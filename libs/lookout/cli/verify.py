@@ -12,7 +12,7 @@ from rich.progress import Progress
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.up import SettingOption, parse_settings
+from lookout.cli.up import PresetOption, SettingOption, parse_settings
 from lookout.wire import VERDICTS
 
 _SHOWN = 20
@@ -31,19 +31,20 @@ def verify(
         ),
     ] = None,
     model: ModelOption = None,
+    preset: PresetOption = "default",
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Compute committed verdicts again from the records in Kafka, and compare p(yes).
 
-    Each chain of windows is replayed from its key window. Give the settings of the fleet with --set. Verdicts
-    whose records are past their retention count as expired. Exit code 1 if a verdict differs.
+    Each chain of windows is replayed from its key window. Give the settings of the fleet with --preset and
+    --set. Verdicts whose records are past their retention count as expired. Exit code 1 if a verdict differs.
     """
     from lookout import verification
 
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
-    common, own = parse_settings(setting or [])
+    common, own = parse_settings(setting or [], preset)
     scope = verification.Scope(camera, parse_since(since).at_ms or 0)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)

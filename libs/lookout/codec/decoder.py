@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import av
@@ -23,7 +23,6 @@ from lookout.codec.types import (
     DecodeRequest,
     FrameInfo,
     Geometry,
-    Motion,
     Reason,
     SampledFrame,
     SegmentFacts,
@@ -297,9 +296,10 @@ class SinglePass:
     def _sample(self, item: _Item, slot: int) -> None:
         assert item.frame is not None
         gather = self.request.gather
-        motion: Motion | None = gather.sample(item.info) if gather is not None else None
+        if gather is not None:
+            gather.sample(item.info)
         self.pixels.append(self.painter.paint(item.frame, self._geometry_of(item)))
-        self.samples.append(SampledFrame(item.info, slot, item.stream_us, motion))
+        self.samples.append(SampledFrame(item.info, slot, item.stream_us))
 
     def _check_length(self, time_us: int) -> None:
         limits = self.request.limits
@@ -308,6 +308,10 @@ class SinglePass:
 
     def _result(self, geometry: Geometry) -> DecodedSegment:
         shape = (0, self.request.height, self.request.width, 3)
+        gather = self.request.gather
+        if gather is not None:
+            moved = zip(self.samples, gather.motions(), strict=True)
+            self.samples = [replace(sample, motion=motion) for sample, motion in moved]
         floor = self.request.first_slot if self.continued or self.request.expected is None else 0
         return DecodedSegment(
             pixels=np.stack(self.pixels) if self.pixels else np.zeros(shape, np.uint8),

@@ -216,8 +216,11 @@ class Gather(Protocol):
         damaged frames without vectors and codecs that export none; `luma` is uint8 [height,
         width], valid during the call only."""
 
-    def sample(self, frame: FrameInfo) -> Motion:
-        """The frame last pushed is sampled: return the motion since the previous call, and begin anew."""
+    def sample(self, frame: FrameInfo) -> None:
+        """The frame last pushed is sampled: motion begins anew."""
+
+    def motions(self) -> list[Motion]:
+        """Motion at every sample since the last call, each since the sample before it; in order."""
 
 
 @dataclass(frozen=True, slots=True)

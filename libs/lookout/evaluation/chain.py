@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lookout.codec import DecodeRequest, Limits, SamplingGrid
 from lookout.engines import Engine, Question, WindowAnswer, WindowRequest
-from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
+from lookout.pruning import Carry, GatherMethod, GatherSettings, MotionGather, PrunePolicy
 from lookout.strides import StrideFrame, encode_strides, strides_of
 from lookout.vision import Grid, Tower
 from lookout.windows import Planner, StrideBlock, WindowPlan
@@ -40,14 +40,16 @@ class Window:
     end_s: float
 
 
-def read_clip(path: Path | str, grid: Grid, fps: float = 2.0, *, vectors: bool = False) -> ClipFrames:
+def read_clip(
+    path: Path | str, grid: Grid, fps: float = 2.0, *, vectors: GatherMethod | None = None
+) -> ClipFrames:
     """Decode and sample a clip at a model's input size.
 
     Args:
         path: The clip.
         grid: The model's input.
         fps: Sampled frames a second.
-        vectors: Whether to read motion vectors; without them, pixels are compared.
+        vectors: How motion vectors are gathered; None: they are not read, and pixels are compared.
 
     Raises:
         CodecError: The bytes cannot be decoded.
@@ -55,13 +57,14 @@ def read_clip(path: Path | str, grid: Grid, fps: float = 2.0, *, vectors: bool =
     from lookout.codec import SoftwareDecoder
 
     step_us = round(1e6 / fps)
-    gather = MotionGather(GatherSettings(grid.rows, grid.cols, grid.patch)) if vectors else None
+    rule = GatherSettings(grid.rows, grid.cols, grid.patch, vectors) if vectors is not None else None
+    gather = MotionGather(rule) if rule is not None else None
     request = DecodeRequest(
         grid.width,
         grid.height,
         SamplingGrid(step_us),
         gather=gather,
-        vectors=vectors,
+        vectors=gather is not None,
         limits=Limits(seconds=LONGEST_S),
     )
     decoded = SoftwareDecoder().decode(Path(path).read_bytes(), request)

@@ -145,7 +145,7 @@ def check_model(
     own = window_defaults(Path(folder))
     window_s, fps = window_s or own.window_s, fps or own.fps
     loaded = _load(Path(folder), device, dtype)
-    found = read_clip(clip, loaded.tower.grid, fps, vectors=False)
+    found = read_clip(clip, loaded.tower.grid, fps)
     if len(found.frames) < frames:
         raise CheckError(f"{clip}: {len(found.frames)} samples at {fps:g} a second, {frames} are compared")
     seen = ClipFrames(found.frames[:frames], found.step_us)

@@ -14,7 +14,7 @@ from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
 from lookout.models import SamplingNumbers, window_defaults
-from lookout.pruning import PrunePolicy
+from lookout.pruning import Preset, PrunePolicy, preset_policy
 from lookout.vision import FrameInput, Tower, load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
 
@@ -87,7 +87,7 @@ def evaluate(
     window_s: float | None = None,
     stride_s: float | None = None,
     fps: float | None = None,
-    preset: str = DEFAULT_PRESET,
+    preset: str = Preset.DEFAULT.value,
     policy: PrunePolicy | None = None,
     device: str = "cpu",
     dtype: str = "float32",
@@ -96,7 +96,7 @@ def evaluate(
     """Score a checkpoint on labelled clips.
 
     Every window of every clip is answered three times: with all tokens and computed in full,
-    pruned and computed in full, and pruned with KV reused as `preset` says. Windows at the border
+    pruned and computed in full, and pruned with KV reused, as `preset` says. Windows at the border
     of a labelled span are not scored.
 
     Args:
@@ -106,8 +106,8 @@ def evaluate(
             (`lookout.models.window_defaults`).
         stride_s: A window slides by so many seconds, a whole number of samples; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
-        preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
-        policy: What pruning keeps; None: the default.
+        preset: What pruning keeps and how windows reuse KV: `default` or `codecsight`, as for services.
+        policy: What pruning keeps; None: as the preset says.
         device: Where the model runs.
         dtype: Arithmetic of the model.
         progress: Wraps the clips, for a progress bar.
@@ -121,13 +121,14 @@ def evaluate(
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
-    base = PRESETS[preset].sampled(sampling)
+    base = PRESETS[preset if preset in PRESETS else DEFAULT_PRESET].sampled(sampling)
+    masks = policy or preset_policy(preset)
     questions = [Question(text, text) for text in questions_of(clips)]
     ways = {name: Way({one.id: Answers() for one in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0
     for clip in progress(clips, "clips"):
         asked = [one for one in questions if one.id in clip.spans]
-        made = _blocks(clip, tower, policy or PrunePolicy(), sampling)
+        made = _blocks(clip, tower, masks, sampling)
         plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
         found = {
             name: _answered(engine, settings, made[place], asked) for name, (place, settings) in plans.items()
@@ -164,7 +165,7 @@ def _blocks(
     clip: LabelledClip, tower: Tower, policy: PrunePolicy, sampling: SamplingNumbers
 ) -> tuple[list[StrideBlock], list[StrideBlock]]:
     """The clip's blocks with everything kept, and pruned."""
-    frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.needs_vectors)
+    frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.gathers)
     every, pruned = (
         stride_blocks(f"{clip.path.name}/0", frames, tower, one, sampling.block_samples, tail=True)
         for one in (replace(policy, everything=True), policy)

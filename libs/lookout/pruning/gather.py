@@ -34,6 +34,7 @@ from lookout.pruning.residual import compensated_difference, patch_means
 MOST_WAITING: Final = 1 << 17  # blocks; 40 bytes each
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Values = TypeVar("Values", F32, npt.NDArray[np.uint8])
 
@@ -76,18 +77,22 @@ class GatherSettings:
         return Cells(geometry.width, geometry.height, self.cell or (8 if fine else 16))
 
 
-class VectorChain(Protocol):
-    """Displacement of every cell since the last sample."""
+Frames = Sequence[tuple[VectorSource, Picture]]
 
-    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
-        """Take the blocks of inter frames, in order."""
+
+class VectorChain(Protocol):
+    """Displacement of every cell over one or more spans, each from one sample to the next."""
+
+    def add(self, frames: Frames) -> None:
+        """Take the blocks of inter frames of the only span, in order."""
 
     @property
-    def redrawn(self) -> float:
-        """Share of the picture that was intra, over all P-frames."""
+    def redrawn(self) -> F64:
+        """Share of the picture that was intra, over all P-frames: [spans]."""
 
     def displacement(self) -> tuple[F32, F32, Mask]:
-        """(dx, dy, new): float32 [rows, cols] in coded pixels, bool [rows, cols] where the content is new."""
+        """(dx, dy, new): float32 [spans, rows, cols] in coded pixels, bool [spans, rows, cols] where the
+        content is new."""
 
 
 class UnionChain:
@@ -99,7 +104,7 @@ class UnionChain:
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
-    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
+    def add(self, frames: Frames) -> None:
         """Take the blocks of inter frames, in order."""
         for source, picture in frames:
             self._take(source.blocks(), picture)
@@ -118,13 +123,13 @@ class UnionChain:
         self._new |= uncovered(hit.cell, hit.area, self.cells, picture)
 
     @property
-    def redrawn(self) -> float:
+    def redrawn(self) -> F64:
         """0: the paper takes intra at its word."""
-        return 0.0
+        return np.zeros(1)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The largest displacement and where anything was intra."""
-        shape = (self.cells.rows, self.cells.cols)
+        shape = (1, self.cells.rows, self.cells.cols)
         return self._dx.reshape(shape), self._dy.reshape(shape), self._new.reshape(shape)
 
 
@@ -135,49 +140,71 @@ class SignedSumChain:
     A B-frame is no link of the chain: only the last frame added, the sampled one, counts if it is one.
     """
 
-    def __init__(self, cells: Cells, intra_share: float) -> None:
+    def __init__(self, cells: Cells, intra_share: float, spans: int = 1) -> None:
         self.cells, self.intra_share = cells, intra_share
         size = cells.rows * cells.cols
-        self._sum = np.zeros((2, size), np.float32)
-        self._own = np.zeros((2, size), np.float32)
-        self._intra = np.zeros(size, np.int64)
-        self._links = 0
+        self._sum = np.zeros((2, spans, size), np.float32)
+        self._own = np.zeros((2, spans, size), np.float32)
+        self._intra = np.zeros((spans, size), np.int64)
+        self._links = np.zeros(spans, np.int64)
         self._half = half_areas(cells)  # a cell covered less is new content
 
-    def add(self, frames: Sequence[tuple[VectorSource, Picture]]) -> None:
-        """Take the blocks of inter frames, in order; all at once, as each step over arrays has its price."""
+    def add(self, frames: Frames) -> None:
+        """Take the blocks of inter frames of the only span, in order."""
+        self.add_spans([frames])
+
+    def add_spans(self, spans: Sequence[Frames]) -> None:
+        """Take the blocks of some inter frames of every span, in order; none is without frames. All at once,
+        as each step over arrays has its price."""
+        frames = [frame for span in spans for frame in span]
+        counts = np.array([len(span) for span in spans])
+        links = np.array([picture is not Picture.B for _, picture in frames])
         blocks, owner = joined([source for source, _ in frames])
         past = (blocks.source < 0) & (blocks.kind != PredictionKind.INTRA)
         if not past.all():
             blocks, owner = blocks.take(past), owner[past]
         hit = cover(blocks, self.cells)
-        size, count = self._intra.size, len(frames)
-        place = owner[hit.block] * size + hit.cell  # frame by frame
-        area = np.bincount(place, hit.area, count * size)
+        size = self.cells.rows * self.cells.cols
+        frame = owner[hit.block]
+        place = frame * size + hit.cell
+        area = np.bincount(place, hit.area, len(frames) * size)
+        new = (area.reshape(len(frames), size) < self._half) & links[:, None]
+        ends = np.cumsum(counts)
+        self._intra += np.add.reduceat(new, ends - counts, axis=0, dtype=np.int64)
+        self._links += np.add.reduceat(links, ends - counts, dtype=np.int64)
+        self._own[:] = 0
         dx, dy = blocks.dx[hit.block], blocks.dy[hit.block]
         moves = np.flatnonzero((dx != 0) | (dy != 0))  # most blocks of a fixed camera stand still
-        place, part = place[moves], hit.area[moves]
-        whole = np.maximum(area, 1)
-        means = np.stack(
-            [np.bincount(place, part * d[moves], count * size) / whole for d in (dx, dy)]
-        ).reshape(2, count, size)
-        links = np.array([picture is not Picture.B for _, picture in frames])
-        self._sum += means[:, links].sum(axis=1, dtype=np.float32)
-        self._own = np.zeros_like(self._sum) if links[-1] else means[:, -1].astype(np.float32)
-        self._intra += ((area.reshape(count, size) < self._half) & links[:, None]).sum(axis=0)
-        self._links += int(links.sum())
+        if not len(moves):
+            return
+        frame, weight = frame[moves], hit.area[moves] / np.maximum(area[place[moves]], 1)
+        span = np.repeat(np.arange(len(spans)), counts)[frame]
+        cell = span * size + hit.cell[moves]
+        linked = links[frame]
+        sampled = ~linked & (frame == ends[span] - 1)
+        for axis, d in enumerate((dx, dy)):
+            part = weight * d[moves]
+            self._sum[axis] += self._spread(cell[linked], part[linked])
+            if sampled.any():
+                self._own[axis] = self._spread(cell[sampled], part[sampled])
+
+    def _spread(self, cell: Index, part: F64) -> F32:
+        """Sums of `part` by cell of a span, [spans, cells]."""
+        sums = np.bincount(cell, part, self._intra.size)
+        return sums.astype(np.float32).reshape(self._intra.shape)
 
     @property
-    def redrawn(self) -> float:
-        """Share of the picture that was intra, over all P-frames."""
-        return float(self._intra.mean() / max(1, self._links))
+    def redrawn(self) -> F64:
+        """Share of the picture that was intra, over all P-frames: [spans]."""
+        return np.asarray(self._intra.mean(axis=1) / np.maximum(1, self._links), np.float64)
 
     def displacement(self) -> tuple[F32, F32, Mask]:
         """The summed displacement after the median, and where content is persistently intra."""
-        shape = (self.cells.rows, self.cells.cols)
-        dx, dy = median3x3((self._sum + self._own).reshape(2, *shape))
-        least = min(max(2, int(np.ceil(self.intra_share * self._links))), max(1, self._links))
-        intra = (self._intra >= least).reshape(shape).astype(np.uint8)
+        shape = (-1, self.cells.rows, self.cells.cols)
+        dx, dy = median3x3((self._sum + self._own).reshape(2, *self._intra.shape[:1], *shape[1:]))
+        links = np.maximum(self._links, 1)
+        least = np.minimum(np.maximum(2, np.ceil(self.intra_share * self._links)), links)
+        intra = (self._intra >= least[:, None]).reshape(shape).astype(np.uint8)
         return dx, dy, median3x3(intra).astype(np.bool_)
 
 
@@ -197,7 +224,7 @@ def median3x3(values: Values) -> Values:
 
 
 def largest3x3(values: Values) -> Values:
-    """Largest value of every 3x3 neighbourhood: [rows, cols] -> the same shape."""
+    """Largest value of every 3x3 neighbourhood: [..., rows, cols] -> the same shape."""
     rows = _sorted3(*_shifted(values, axis=-2))[2]
     return _sorted3(*_shifted(rows, axis=-1))[2]
 
@@ -240,15 +267,22 @@ def uncovered(cell: Index, area: F32, cells: Cells, picture: Picture) -> Mask:
 
 @dataclass
 class MotionGather:
-    """The codec room's `Gather`: block maps of one segment -> V (and R) on the patch grid at each sample."""
+    """The codec room's `Gather`: block maps of one segment -> V (and R) on the patch grid at each sample.
+
+    Frames wait until the motions are asked for, or there are too many of them: arrays of many small frames
+    cost hardly more than those of one.
+    """
 
     settings: GatherSettings
     _geometry: Geometry | None = field(default=None, repr=False)
     _chain: VectorChain | None = field(default=None, repr=False)
     _map: PatchMap | None = field(default=None, repr=False)
+    _cells: int = 0
     _broken: bool = True
     _waiting: list[tuple[VectorSource, Picture]] = field(default_factory=list, repr=False)
-    _waiting_blocks: int = 0
+    _waiting_blocks: int = 0  # of all that waits
+    _closed: list[tuple[int, Frames]] = field(default_factory=list, repr=False)  # by place in _motions
+    _motions: list[Motion] = field(default_factory=list, repr=False)
     _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
     _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
 
@@ -264,11 +298,14 @@ class MotionGather:
 
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or another coded size: nothing is known of what came before."""
+        self._settle()
         if geometry != self._geometry:
             s = self.settings
             self._map = PatchMap.of(geometry, s.cells(geometry), s.rows, s.cols, s.patch)
+            cells = s.cells(geometry)
+            self._cells = cells.rows * cells.cols
         self._geometry, self._broken = geometry, True
-        self._forget_waiting()
+        self._waiting, self._chain = [], None
         self._luma = self._sampled = None
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: npt.NDArray[np.uint8] | None) -> None:
@@ -278,51 +315,80 @@ class MotionGather:
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
-            self._forget_waiting()
+            self._waiting = []
             return
         # What waits costs little; whether the chain holds is known at the next sample.
         self._waiting.append((blocks, frame.picture))
-        self._waiting_blocks += len(blocks)
+        self._waiting_blocks += max(len(blocks), self._cells)
         if self._waiting_blocks > MOST_WAITING:
+            self._settle()
             self._add_waiting()
 
+    def sample(self, frame: FrameInfo) -> None:
+        """The frame last pushed is sampled: motion begins anew."""
+        del frame  # the frame last pushed
+        s, place = self.settings, len(self._motions)
+        self._motions.append(Motion(Basis.LUMA))
+        broken, frames, chain = self._broken, self._waiting, self._chain
+        self._broken, self._waiting, self._chain = False, [], None
+        if not broken:
+            geometry, _ = self._started()
+            if s.rule is GatherMethod.SIGNED_SUM and not s.residual and chain is None and frames:
+                self._closed.append((place, frames))
+            elif chain is None and not frames:  # nothing moved
+                zero = np.zeros((s.rows, s.cols), np.float16)
+                self._motions[place] = Motion(Basis.VECTORS, zero, zero.copy() if s.residual else None)
+            else:
+                chain = chain or self._new_chain()
+                if frames:
+                    chain.add(frames)
+                (self._motions[place],) = self._moved(chain, geometry)
+        self._sampled = self._luma
+
+    def motions(self) -> list[Motion]:
+        """Motion at every sample since the last call, each since the sample before it, in model-input pixels;
+        in order."""
+        self._settle()
+        out, self._motions = self._motions, []
+        return out
+
+    def _settle(self) -> None:
+        """The motions of all samples that wait."""
+        closed, self._closed = self._closed, []
+        self._waiting_blocks = 0
+        if not closed:
+            return
+        geometry, _ = self._started()
+        chain = SignedSumChain(self.settings.cells(geometry), self.settings.intra_share, len(closed))
+        chain.add_spans([frames for _, frames in closed])
+        for (place, _), motion in zip(closed, self._moved(chain, geometry), strict=True):
+            self._motions[place] = motion
+
     def _add_waiting(self) -> None:
+        """Take what waits for the next sample into its chain."""
         if self._waiting:
             self._chain = self._chain or self._new_chain()
             self._chain.add(self._waiting)
-        self._forget_waiting()
+        self._waiting = []
 
-    def _forget_waiting(self) -> None:
-        self._waiting.clear()
-        self._waiting_blocks = 0
-
-    def sample(self, frame: FrameInfo) -> Motion:
-        """Motion since the previous sample, in model-input pixels; begins anew."""
-        del frame  # the frame last pushed
-        if not self._broken:
-            self._add_waiting()
-        self._forget_waiting()
-        broken, chain, before = self._broken, self._chain, self._sampled
-        self._broken, self._chain, self._sampled = False, None, self._luma
-        if broken or (chain is not None and chain.redrawn > self.settings.intra_limit):
-            return Motion(Basis.LUMA)
-        geometry, patches = self._started()
-        s = self.settings
-        if chain is None:  # no frame since the last sample: nothing moved
-            zero = np.zeros((s.rows, s.cols), np.float16)
-            return Motion(Basis.VECTORS, zero, zero.copy() if s.residual else None)
+    def _moved(self, chain: VectorChain, geometry: Geometry) -> list[Motion]:
+        """The motion of every span of a chain."""
+        s, (_, patches) = self.settings, self._started()
+        redrawn = chain.redrawn > s.intra_limit
         dx, dy, new = chain.displacement()
         size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
         size[new] = np.inf
         if s.rule is GatherMethod.SIGNED_SUM:
             size = largest3x3(size)
-        v = patches.largest(size).astype(np.float16)
-        if not s.residual or self._luma is None or before is None:
-            return Motion(Basis.VECTORS, v)
-        gap = compensated_difference(self._luma, before, dx, dy, s.cells(geometry).size)
-        return Motion(
-            Basis.VECTORS, v, patch_means(gap, geometry, s.rows, s.cols, s.patch).astype(np.float16)
-        )
+        out = [
+            Motion(Basis.LUMA) if far else Motion(Basis.VECTORS, v)
+            for far, v in zip(redrawn, patches.largest(size).astype(np.float16), strict=True)
+        ]
+        if not s.residual or self._luma is None or self._sampled is None or redrawn[0]:
+            return out
+        gap = compensated_difference(self._luma, self._sampled, dx[0], dy[0], s.cells(geometry).size)
+        r = patch_means(gap, geometry, s.rows, s.cols, s.patch).astype(np.float16)
+        return [replace(out[0], r=r)]
 
     def _started(self) -> tuple[Geometry, PatchMap]:
         if self._geometry is None or self._map is None:

@@ -89,6 +89,11 @@ class PrunePolicy:
         """Whether decode must export motion vectors for it."""
         return self.change is not Change.LUMA and not self.everything
 
+    @property
+    def gathers(self) -> GatherMethod | None:
+        """How decode gathers motion vectors for it; None: it needs none."""
+        return self.rule if self.needs_vectors else None
+
     def luma_threshold(self, noise: float | None) -> float:
         """Grey levels for a camera of this noise; before anything is known of it, for a clean one."""
         return self.learning(noise or 0.0) if self.luma_tau is None else self.luma_tau

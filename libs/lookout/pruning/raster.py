@@ -87,8 +87,9 @@ def _aligned(blocks: PredictionBlocks, cells: Cells) -> Cover | None:
     if not len(blocks):
         return None
     left, top = blocks.x.astype(np.int32), blocks.y.astype(np.int32)
-    right, bottom = left + (blocks.w - 1), top + (blocks.h - 1)
-    if left.min() < 0 or top.min() < 0 or right.max() >= cells.width or bottom.max() >= cells.height:
+    right = np.minimum(left + blocks.w, cells.width) - 1
+    bottom = np.minimum(top + blocks.h, cells.height) - 1
+    if left.min() < 0 or top.min() < 0 or (right < left).any() or (bottom < top).any():
         return None
     col, row = left // cells.size, top // cells.size
     if (col != right // cells.size).any() or (row != bottom // cells.size).any():
@@ -125,7 +126,12 @@ class PatchMap:
         return cls(cell, row * cols + col, rows, cols)
 
     def largest(self, field: F32) -> F32:
-        """Per patch the largest of the cells touching it, 0 where none does: [cells] -> [rows, cols]."""
-        out = np.zeros(self.rows * self.cols, np.float32)
-        np.maximum.at(out, self.patch, field.ravel()[self.cell])
-        return out.reshape(self.rows, self.cols)
+        """Per patch the largest of the cells touching it, 0 where none does: [n, rows, cols] of cells ->
+        [n, rows, cols] of patches."""
+        out = np.zeros((len(field), self.rows * self.cols), np.float32)
+        order = np.argsort(self.patch, kind="stable")
+        patch, starts = np.unique(self.patch[order], return_index=True)
+        if len(patch):
+            values = field.reshape(len(field), -1)[:, self.cell[order]]
+            out[:, patch] = np.maximum.reduceat(values, starts, axis=1)
+        return out.reshape(-1, self.rows, self.cols)

@@ -17,6 +17,7 @@ from lookout.windows.positions import RowLayout, positions_of
 from lookout.windows.types import (
     PREFIX,
     VISUAL,
+    Departed,
     EncodedFrame,
     LabelPolicy,
     LabelStyle,
@@ -65,6 +66,10 @@ class WindowSettings:
             oldest stands nearest to what was evicted.
         refresh_frames: The budget of the other policies, in rows of whole frames (all groups of the grid and
             the text of one frame). None: as many rows as `REFRESH` would compute.
+        refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
+            behind. A block is computed again, with all rows before it, where the tokens that left since it
+            was last computed, less what as many blocks hold that it still sees, are at least this share of
+            the tokens it sees (anchors are counted as seen, but not as what left). None: the budget alone.
         labels: Which frames get a label.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).
@@ -72,11 +77,12 @@ class WindowSettings:
 
     blocks: int = 5
     policy: Policy = Policy.REFRESH
-    key_every: int = 15
+    key_every: int = 30
     compact: bool = False
     seed: int = 0
     anchors: int | None = None
     refresh_frames: int | None = None
+    refresh_surplus: float | None = None
     labels: LabelPolicy = LabelPolicy.FRAME
     samples: int = 0
     stride_s: float = 0.0
@@ -86,6 +92,8 @@ class WindowSettings:
             raise WindowError(f"anchors={self.anchors} must be at least 1; reuse-all refreshes none")
         if self.refresh_frames is not None and self.refresh_frames < 0:
             raise WindowError(f"refresh_frames={self.refresh_frames} must not be negative")
+        if self.refresh_surplus is not None and self.refresh_surplus <= 0:
+            raise WindowError(f"refresh_surplus={self.refresh_surplus} must be positive")
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
 
@@ -159,7 +167,9 @@ class Planner:
             parent=None if whole or base is None else base.digest,
         )
         grid = max((frame.keep.size for _, _, frame in shown), default=0)
-        return with_digest(plan if whole or base is None else self._choose(plan, base, grid))
+        if whole or base is None:
+            return with_digest(plan)
+        return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """The same window once more with nothing to compute, for further questions."""
@@ -280,6 +290,9 @@ class Planner:
         budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
+        if plan.policy is Policy.FRONT and evicted:
+            old = old[: max(budget, self._stale(plan))]
+            return _settled(replace(plan, compute=_union(old, fresh)), old)
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
@@ -290,8 +303,6 @@ class Planner:
             seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
             drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
             return replace(plan, compute=_union(drawn, fresh))
-        if plan.policy is Policy.FRONT:
-            return replace(plan, compute=_union(old[:budget], fresh))
         if plan.policy is Policy.VLCACHE:
             counts = falling_shares(budget, self.layout.layers, len(old))
             layers = tuple(_union(old[:count], fresh) for count in counts)
@@ -299,6 +310,24 @@ class Planner:
         rest = max(1, self.layout.layers - 1)
         rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // rest))
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
+
+    def _stale(self, plan: WindowPlan) -> int:
+        """Rows from the front up to the end of the last block that saw a burst leave."""
+        limit = self.settings.refresh_surplus
+        if limit is None:
+            return 0
+        rows = stale = seen = moving = 0
+        departed = dict(zip(plan.blocks, plan.departed, strict=True))
+        old = [part for part in plan.parts[1:] if part.source >= 0]
+        for count, (block, run) in enumerate(groupby(old, lambda part: part.block), 1):
+            for part in run:
+                tokens = part.visual_stop - part.visual_start
+                rows, seen = rows + part.stop - part.start, seen + tokens
+                moving += 0 if part.anchor else tokens
+            gone = departed[block]
+            if gone.tokens - gone.blocks * moving / count >= limit * seen and gone.blocks:
+                stale = rows
+        return stale
 
     def _budget(self, plan: WindowPlan, anchors: Sequence[PromptPart], grid: int) -> int:
         """Rows of `plan` to compute again."""
@@ -374,6 +403,27 @@ def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
             first, last = moved[0].start, moved[-1].stop
             source[first:last] = np.arange(first + shift, last + shift)
     return source
+
+
+def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
+    """Per block of `plan`, what has left the window since it was last computed whole."""
+    gone = [part for part in base.parts[1:] if part.block not in plan.blocks]
+    blocks = len({part.block for part in gone})
+    tokens = sum(part.visual_stop - part.visual_start for part in gone if not part.anchor)
+    none = Departed()
+    before = dict(zip(base.blocks, base.departed or (none,) * len(base.blocks), strict=True))
+    return tuple(
+        Departed(before[block].blocks + blocks, before[block].tokens + tokens) if block in before else none
+        for block in plan.blocks
+    )
+
+
+def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
+    """`plan` after the first old `rows` are computed again: for blocks among them nothing has left since."""
+    end = int(rows[-1]) + 1 if len(rows) else 0
+    late = {part.block for part in plan.parts[1:] if part.stop > end}
+    departed = zip(plan.blocks, plan.departed, strict=True)
+    return replace(plan, departed=tuple(gone if block in late else Departed() for block, gone in departed))
 
 
 def _union(left: Rows, right: Rows) -> tuple[RowRange, ...]:

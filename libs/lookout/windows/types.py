@@ -107,8 +107,9 @@ class Policy(StrEnum):
     `FULL` and `PRUNE_ONLY` compute every row of every window (on dense and on pruned blocks); `REUSE_ALL`
     only the new block; `REFRESH` the anchors too (CodecSight, section 3.4). The others get a budget of
     token-layers (`WindowSettings.refresh_frames`, or what `REFRESH` would spend): `FRONT` computes the first
-    rows behind the prefix, `CACHEBLEND` picks rows by KV deviation after one layer, `VLCACHE` takes the first
-    visual rows with a share that falls from layer to layer, `RANDOM_K` draws rows by a seed.
+    rows behind the prefix (after a burst more of them: `WindowSettings.refresh_surplus`), `CACHEBLEND` picks
+    rows by KV deviation after one layer, `VLCACHE` takes the first visual rows with a share that falls from
+    layer to layer, `RANDOM_K` draws rows by a seed.
     """
 
     FULL = "full"
@@ -153,6 +154,14 @@ class PromptPart(NamedTuple):
     anchor: bool = False
 
 
+class Departed(NamedTuple):
+    """What has left the window since a block was last computed: blocks with frames, and the visual tokens of
+    their frames that are no anchors."""
+
+    blocks: int = 0
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Rows an engine chooses by itself: the `rows` reused rows whose K and V at layer `layer` deviate most
@@ -178,6 +187,8 @@ class WindowPlan:
     - `select`: None, or rows that the engine adds by KV deviation.
     - `parent`: digest of the plan whose KV this plan continues; None for a key window.
     - `origin_us`: stream time from which labels count (start of the key window); `since_key` windows ago.
+    - `departed`: per block of `blocks`, what has left since it was last computed whole; () in key windows,
+      where nothing has.
     - `salt`: names the stream, the window and its lineage; approximate KV under it meets no other cache.
     """
 
@@ -198,6 +209,7 @@ class WindowPlan:
     parent: str | None = None
     layers: tuple[tuple[RowRange, ...], ...] | None = None
     select: Selection | None = None
+    departed: tuple[Departed, ...] = ()
     salt: str = field(default="")
 
     @property

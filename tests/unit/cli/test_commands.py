@@ -242,6 +242,7 @@ def test_settings_of_the_fleet() -> None:
     )
     assert common == {"window_s": "20", "fps": "1"}
     assert own == {Stage.PRUNE_ENCODE: {"tau": "0.5"}, Stage.DECODE: {"silence_s": "3"}}
+    assert parse_settings(["fps=1"], "codecsight")[0] == {"preset": "codecsight", "fps": "1"}
     for wrong in ("window_s", "kitchen.window_s=2"):
         code, text = run("up", "--set", wrong)
         assert code == 2

@@ -128,6 +128,7 @@ class Recorder:
     lumas: list[U8] = field(default_factory=list)
     geometries: list[Geometry] = field(default_factory=list)
     since: int = 0
+    counts: list[int] = field(default_factory=list)
 
     def start(self, geometry: Geometry) -> None:
         self.geometries.append(geometry)
@@ -139,11 +140,14 @@ class Recorder:
             self.lumas.append(luma.copy())
         self.since += 1
 
-    def sample(self, frame: FrameInfo) -> Motion:
+    def sample(self, frame: FrameInfo) -> None:
         assert self.frames[-1] is frame
-        v = np.full((1, 1), self.since, np.float16)
+        self.counts.append(self.since)
         self.since = 0
-        return Motion(Basis.VECTORS, v)
+
+    def motions(self) -> list[Motion]:
+        counts, self.counts = self.counts, []
+        return [Motion(Basis.VECTORS, np.full((1, 1), count, np.float16)) for count in counts]
 
 
 class FakeMalice(Recorder):
@@ -185,13 +189,17 @@ class FakeMalice(Recorder):
             case "bug":
                 raise ZeroDivisionError("a bug in the gather")
 
-    def sample(self, frame: FrameInfo) -> Motion:
+    def sample(self, frame: FrameInfo) -> None:
+        self.counts.append(0)
+
+    def motions(self) -> list[Motion]:
+        count, made = len(super().motions()), Motion(Basis.NONE)
         if self.deed == "look":
             found = [len(_listed(".")), len([k for k in os.environ if "LOOKOUT" in k])]
-            return Motion(Basis.VECTORS, np.array([found], np.float16))
+            made = Motion(Basis.VECTORS, np.array([found], np.float16))
         if self.deed == "smuggle":
-            return Smuggled()  # type: ignore[return-value]
-        return Motion(Basis.NONE)
+            made = Smuggled()  # type: ignore[assignment]
+        return [made] * count
 
 
 def _listed(folder: str) -> list[str]:

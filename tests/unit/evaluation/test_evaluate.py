@@ -123,18 +123,21 @@ def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> No
     assert told[REUSED]["flops_share"] < told[PRUNED]["flops_share"] < 1
 
 
-def test_the_tiny_model_is_scored_and_calibrated_by_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["default", "codecsight"])
+def test_the_tiny_model_is_scored_and_calibrated_by_the_command(preset: str, tmp_path: Path) -> None:
     question = "Is a person in view?"
     path = labelled(tmp_path, f"door.mp4,{question},yes,0,\ndoor.mp4,Is a vehicle in view?,no,,\n")
     plot = tmp_path / "plot.svg"
     words = ["eval", "--model", str(find_model()), "--labels", str(path), "--plot", str(plot)]
-    result = CliRunner().invoke(app, [*words, "--window", "10", "--stride", "2"])
+    result = CliRunner().invoke(app, [*words, "--preset", preset, "--window", "10", "--stride", "2"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.output.strip().splitlines()[-1])
     assert told["clips"] == 1
     assert set(told["ways"]) == {DENSE, PRUNED, REUSED}
     assert set(told["calibration"]["thresholds"]) == {question, "Is a vehicle in view?"}
     assert plot.read_text().startswith("<svg")
+    # The paper keeps what has moved since the anchor; this clip moves a little, and the default keeps less.
+    assert (told["ways"][REUSED]["tokens_kept"] > 0.8) == (preset == "codecsight")
 
 
 def test_a_clip_without_answers_is_not_scored(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from lookout.codec import Basis, Geometry, Motion, Picture, PredictionKind
+from lookout.codec import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind
 from lookout.pruning import GatherMethod, GatherSettings, MotionGather
 from lookout.pruning.gather import largest3x3, median3x3
 from tests.unit.pruning.samples import Block, frame, prediction_blocks, tiling
@@ -25,8 +25,14 @@ def gather(rule: GatherMethod, **more: object) -> MotionGather:
     made = MotionGather(GatherSettings(6, 8, 8, rule, **more))  # type: ignore[arg-type]
     made.start(GEOMETRY)
     made.push(frame(0, Picture.I), None, None)
-    assert made.sample(frame(0, Picture.I)).basis is Basis.LUMA
+    assert sampled(made, frame(0, Picture.I)).basis is Basis.LUMA
     return made
+
+
+def sampled(made: MotionGather, at: FrameInfo) -> Motion:
+    """The motion at a sample, asked for at once."""
+    made.sample(at)
+    return made.motions()[-1]
 
 
 def run(rule: GatherMethod, frames: list[tuple[Picture, list[Block]]], **more: object) -> Motion:
@@ -34,7 +40,7 @@ def run(rule: GatherMethod, frames: list[tuple[Picture, list[Block]]], **more: o
     made = gather(rule, **more)
     for i, (picture, blocks) in enumerate(frames, 1):
         made.push(frame(i, picture), prediction_blocks(blocks), None)
-    return made.sample(frame(len(frames)))
+    return sampled(made, frame(len(frames)))
 
 
 def blocks_of(grid: list[tuple[int, int] | None]) -> list[Block]:
@@ -139,9 +145,9 @@ def test_a_broken_chain_rests_on_luma_and_heals_at_the_next_sample(
     made.push(frame(1), still, None)
     made.push(breaker, None if blocks is None else prediction_blocks(blocks), None)  # type: ignore[arg-type]
     made.push(frame(3), still, None)
-    assert made.sample(frame(3)) == Motion(Basis.LUMA)
+    assert sampled(made, frame(3)) == Motion(Basis.LUMA)
     made.push(frame(4), still, None)
-    healed = made.sample(frame(4))
+    healed = sampled(made, frame(4))
     assert healed.basis is Basis.VECTORS
     assert healed.v is not None
     assert not healed.v.any()
@@ -160,9 +166,9 @@ def test_motion_is_measured_in_pixels_of_the_model_input() -> None:
     made = MotionGather(GatherSettings(3, 4, 8, GatherMethod.UNION))
     made.start(Geometry.fitted((WIDTH, HEIGHT), (32, 24)))
     made.push(frame(0, Picture.I), None, None)
-    made.sample(frame(0))
+    sampled(made, frame(0))
     made.push(frame(1), prediction_blocks(tiling(WIDTH, HEIGHT, 16, 6.0, 8.0)), None)
-    v = made.sample(frame(1)).v
+    v = sampled(made, frame(1)).v
     assert v is not None
     assert np.allclose(v, 5.0)
 
@@ -172,11 +178,11 @@ def test_residual_is_what_the_motion_does_not_explain() -> None:
     assert made.needs_luma
     before = np.random.default_rng(1).integers(0, 200, (HEIGHT, WIDTH), np.uint8)
     made.push(frame(1), prediction_blocks(tiling(WIDTH, HEIGHT, 16)), before)
-    assert made.sample(frame(1)).r is None  # nothing sampled before it had luma
+    assert sampled(made, frame(1)).r is None  # nothing sampled before it had luma
     now = np.roll(before, 4, axis=1)
     now[16:24, 24:32] += 40
     made.push(frame(2), prediction_blocks(tiling(WIDTH, HEIGHT, 16, -4.0, 0.0)), now)
-    r = made.sample(frame(2)).r
+    r = sampled(made, frame(2)).r
     assert r is not None
     assert r[2, 3] == 40
     assert not r[:, 1:][np.arange(6) != 2].any()
@@ -186,7 +192,7 @@ def test_a_gather_travels_to_another_process() -> None:
     made = pickle.loads(pickle.dumps(MotionGather(GatherSettings(6, 8, 8))))
     made.start(GEOMETRY)
     made.push(frame(0, Picture.I), None, None)
-    assert made.sample(frame(0)).basis is Basis.LUMA
+    assert sampled(made, frame(0)).basis is Basis.LUMA
 
 
 def test_settings_and_order_are_checked() -> None:
@@ -195,7 +201,7 @@ def test_settings_and_order_are_checked() -> None:
     made = MotionGather(GatherSettings(6, 8, 8))
     made._broken = False
     with pytest.raises(RuntimeError, match="start"):
-        made.sample(frame(0))
+        sampled(made, frame(0))
 
 
 @given(rows=st.integers(1, 9), cols=st.integers(1, 9), seed=st.integers(0, 1000), new=st.floats(0, 0.5))

@@ -155,6 +155,54 @@ def test_front_computes_its_budget_of_rows_from_the_front(frames: int) -> None:
     assert rows_in(plan.compute).tolist() == rows_in(want).tolist()
 
 
+def busy(index: int, kept: int, frames: int = 3, groups: int = 8) -> StrideBlock:
+    """A block whose frames keep `kept` of their groups; the first is a whole anchor."""
+    masks = [
+        np.arange(groups).reshape(1, groups) < (groups if number == 0 else kept) for number in range(frames)
+    ]
+    times = [(index * frames + number) * 500_000 for number in range(frames)]
+    made = [frame(t, m, n == 0) for n, (t, m) in enumerate(zip(times, masks, strict=True))]
+    return StrideBlock("cam/0", index, tuple(made))
+
+
+def surplus_oracle(kept: list[int], last: int, size: int, since: dict[int, int]) -> int | None:
+    """The last block to refresh of the window that ends with block `last`, by the rule in words; `since`
+    holds the window at which each block was last computed whole."""
+    stale = None
+    first = last - size + 1
+    for block_ in range(first, last):
+        left = range(max(0, since[block_] - size + 1), first)  # what it saw when computed, and sees no more
+        view = range(first, block_ + 1)
+        surplus = sum(2 * kept[b] for b in left) - len(left) * sum(2 * kept[b] for b in view) / len(view)
+        if left and surplus >= 0.1 * sum(8 + 2 * kept[b] for b in view):
+            stale = block_
+    return stale
+
+
+@settings(max_examples=60, deadline=None)
+@given(kept=st.lists(st.integers(0, 8), min_size=9, max_size=14), frames=st.integers(0, 2))
+def test_what_saw_a_burst_leave_is_computed_again(kept: list[int], frames: int) -> None:
+    size, text = 4, 7
+    settings_ = WindowSettings(size, Policy.FRONT, 1000, refresh_frames=frames, refresh_surplus=0.1)
+    planner, plan = Planner(PLAIN, settings_), None
+    since: dict[int, int] = {}
+    for last in range(size - 1, len(kept)):
+        blocks = [busy(index, kept[index]) for index in range(last - size + 1, last + 1)]
+        plan = planner.plan(blocks, plan, key=plan is None)
+        since[last] = last
+        if plan.parent is None:
+            since |= dict.fromkeys(plan.blocks, last)
+            continue
+        rows = {b: 8 + 2 * kept[b] + 3 * text for b in plan.blocks}
+        stale = surplus_oracle(kept, last, size, since)
+        wanted = 0 if stale is None else sum(rows[b] for b in plan.blocks if b <= stale)
+        old = sum(rows[b] for b in plan.blocks[:-1])
+        wanted = min(old, max(wanted, frames * (8 + text)))
+        assert rows_in(plan.compute).tolist() == [*range(3, 3 + wanted), *range(3 + old, plan.rows)]
+        ends = np.cumsum([rows[b] for b in plan.blocks[:-1]])
+        since |= {b: last for b, end in zip(plan.blocks[:-1], ends, strict=True) if end <= wanted}
+
+
 def test_nothing_is_refreshed_while_no_frame_left_the_window() -> None:
     settings_ = WindowSettings(3, Policy.FRONT, key_every=1000, refresh_frames=2)
     planner = Planner(PLAIN, settings_)

@@ -45,9 +45,11 @@ def find_model(folder: Path | str | None = None) -> Path:
         folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
 
     Raises:
-        ModelError: The folder holds no checkpoint.
+        ModelError: The folder does not exist or holds no checkpoint.
     """
     found = TINY if folder is None else Path(folder)
+    if not found.exists():
+        raise ModelError(f"{found} does not exist")
     if not (found / "config.json").is_file():
         raise ModelError(f"{found} holds no checkpoint: config.json is missing")
     return found.resolve()

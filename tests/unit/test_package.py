@@ -65,13 +65,15 @@ def test_every_error_has_one_root() -> None:
     assert all(issubclass(each, lookout.LookoutError) for each in roots)
 
 
-def test_wrong_settings_of_a_pipeline_are_refused() -> None:
+def test_wrong_settings_of_a_pipeline_are_refused(tmp_path: Path) -> None:
     with pytest.raises(lookout.PipelineError, match=r"holds 2\.6 samples"):
         lookout.Pipeline(fps=2, stride_s=1.3)
     with pytest.raises(lookout.PipelineError, match="preset"):
         lookout.Pipeline(preset="nothing")
+    with pytest.raises(lookout.LookoutError, match=r"nowhere does not exist"):
+        lookout.Pipeline(model=tmp_path / "nowhere")
     with pytest.raises(lookout.LookoutError, match=r"config\.json"):
-        lookout.Pipeline(model="/nowhere")
+        lookout.Pipeline(model=tmp_path)
 
 
 def clip(film: str, seconds: float, folder: Path) -> Path:

@@ -151,7 +151,8 @@ def see(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
 @lru_cache(maxsize=1)
 def _split_attention() -> str:
     """Registers attention in two parts: rows of the clip see what came before them (in their order, so that
-    no mask is read), rows of questions what the mask [B, 1, question rows, all] says."""
+    no mask is read), rows of questions what the mask [B, 1, question rows, all] says. A mask of all rows is
+    followed as it is."""
     from transformers import AttentionInterface
 
     def attend(  # noqa: PLR0917
@@ -160,6 +161,8 @@ def _split_attention() -> str:
         k, v = (x.repeat_interleave(module.num_key_value_groups, 1) for x in (k, v))
         rows = q.shape[2] - mask.shape[2]
         sdpa = partial(torch.nn.functional.scaled_dot_product_attention, scale=scaling)
+        if rows == 0:
+            return sdpa(q, k, v, attn_mask=mask).transpose(1, 2).contiguous(), None
         clip = sdpa(q[:, :, :rows], k[:, :, :rows], v[:, :, :rows], is_causal=True)
         asked = sdpa(q[:, :, rows:], k, v, attn_mask=mask)
         return torch.cat([clip, asked], 2).transpose(1, 2).contiguous(), None
@@ -193,10 +196,13 @@ def answer(  # noqa: PLR0917
     keep: Tensor | None = None,
     first_label: int = 1,
     layers: tuple[int, ...] = (),
+    parts: tuple[tuple[int, int], ...] = (),
 ) -> Reading:
     """Answers to questions that are blind to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
+    ``parts``: (frames, first label) of retrieved snippets and, last, of the window, T frames in all. A part sees
+    itself and the prefix, as KV that was born in another window does; questions see all parts.
     """
     b, t, per, _ = tokens.shape
     lm = model.model.language_model
@@ -204,21 +210,28 @@ def answer(  # noqa: PLR0917
     ids = list(head)
     visual: list[int] = []
     ends = []
-    for k in range(t):
-        ids += [*encode(f"Frame{(first_label + k) % LABELS:03d} "), *opening]
+    part_of: list[int] = [-1] * len(ids)
+    numbered = [
+        (part, label + k) for part, (count, label) in enumerate(parts or ((t, first_label),)) for k in range(count)
+    ]
+    for part, number in numbered:
+        ids += [*encode(f"Frame{number % LABELS:03d} "), *opening]
         visual += range(len(ids), len(ids) + per)
         ids += [0] * per + closing
         ends.append(len(ids))
+        part_of += [part] * (len(ids) - len(part_of))
     place = torch.tensor(visual)
     h = lm.embed_tokens(torch.tensor(ids)).expand(b, -1, -1).clone()
     h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
     position = torch.arange(len(ids)).expand(b, -1)
+    of_part = torch.tensor(part_of).expand(b, -1)
     valid = torch.ones(b, len(ids), dtype=torch.bool)
     if keep is not None:
         valid[:, place] = keep.reshape(b, -1)
         order = (~valid).int().argsort(dim=1, stable=True)[:, : int(valid.sum(1).max())]
         h = h.gather(1, order[..., None].expand(-1, -1, h.shape[-1]))
         position, valid = position.gather(1, order), valid.gather(1, order)
+        of_part = of_part.gather(1, order)
     texts = [encode(q.text + TAIL) for q in asked]
     q_ids = torch.tensor([i for text in texts for i in text])
     q_of = torch.tensor([n for n, text in enumerate(texts) for _ in text])
@@ -227,10 +240,18 @@ def answer(  # noqa: PLR0917
     last = torch.tensor([len(text) for text in texts]).cumsum(0) - 1
     past = (q_start[None, :, None] > position[:, None]) & valid[:, None]
     own = (q_of[:, None] == q_of[None]) & (q_pos[:, None] >= q_pos[None])
+    mask = torch.cat([past, own.expand(b, -1, -1)], 2)[:, None]
+    if parts:
+        together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
+        # A row that is not valid sees itself, so that no row of the softmax is empty.
+        itself = torch.eye(h.shape[1], dtype=torch.bool)
+        within = (together & (position[:, None] <= position[:, :, None]) & valid[:, None]) | itself
+        blind = torch.zeros(b, h.shape[1], len(q_ids), dtype=torch.bool)
+        mask = torch.cat([torch.cat([within, blind], 2)[:, None], mask], 2)
     usual, lm.config._attn_implementation = lm.config._attn_implementation, _split_attention()
     states = lm(
         inputs_embeds=torch.cat([h, lm.embed_tokens(q_ids).expand(b, -1, -1)], 1),
-        attention_mask=torch.cat([past, own.expand(b, -1, -1)], 2)[:, None],
+        attention_mask=mask,
         position_ids=torch.cat([position, q_pos.expand(b, -1)], 1),
         use_cache=False,
         output_hidden_states=bool(layers),

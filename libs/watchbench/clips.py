@@ -1,0 +1,132 @@
+"""Rendered clips kept on disk with what the vision tower makes of them, so that training the language model
+draws and encodes every clip once.
+
+A clip is 80 s of one scene at two frames a second. Beside the dense tokens it keeps those of the masks that
+the product computes (`lookout.pruning`, the default policy), for strides of 4 and of 16 samples: a pruned frame
+is encoded without its dropped patches, so its tokens differ from the dense ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lookout.pruning import Carry, PatchGrid, PrunePolicy, Sample, prune_block
+from watchbench import drawing, scenes, training
+from watchbench import model as vlm
+
+FRAMES = 160
+STRIDES = (4, 16)
+_PER_FRAME = {
+    "person_share", "person_box", "lying", "falling", "vehicle_share", "vehicle_box", "object_there",
+    "object_share", "object_box",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One clip.
+
+    Attributes:
+        dense: Tokens of whole frames, bf16 [T, 16, hidden].
+        pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of dropped
+            tokens mean nothing), and the keep mask, bool [T, 16].
+        truth: What is in view, [1, T, ...].
+    """
+
+    dense: Tensor
+    pruned: tuple[tuple[Tensor, Tensor], ...]
+    truth: scenes.Truth
+
+
+def part_of(truth: scenes.Truth, frames: Tensor) -> scenes.Truth:
+    """The truth of some frames, in their order: the window they make begins with the first of them."""
+    picked = {
+        field.name: getattr(truth, field.name)[:, frames]
+        for field in fields(scenes.Truth)
+        if field.name in _PER_FRAME
+    }
+    rest = {
+        field.name: getattr(truth, field.name)
+        for field in fields(scenes.Truth)
+        if field.name not in _PER_FRAME and field.name != "times"
+    }
+    return scenes.Truth(times=truth.times[:, frames], **picked, **rest)
+
+
+def joined(truths: list[scenes.Truth]) -> scenes.Truth:
+    """Truths of equal length as one batch."""
+    return scenes.Truth(
+        **{field.name: torch.cat([getattr(t, field.name) for t in truths]) for field in fields(scenes.Truth)}
+    )
+
+
+def product_masks(pixels: Tensor, stride: int) -> Tensor:
+    """Keep masks bool [T, 16] of pixels [T, 3, 112, 112] in 0..1, as the product's default policy makes them.
+
+    The pixels are those that the renderer drew: no codec stands between, whose noise is small at this size.
+    """
+    cells = vlm.SIZE // vlm.PATCH
+    grid = PatchGrid.merged(cells, cells, vlm.PATCH, cells // vlm.CELLS)
+    pictures = (pixels.permute(0, 2, 3, 1).clamp(0, 1) * 255).round().byte().numpy()
+    keep = np.zeros((len(pictures), vlm.CELLS, vlm.CELLS), bool)
+    carry: Carry | None = None
+    for begin in range(0, len(pictures), stride):
+        samples = [Sample(picture) for picture in pictures[begin : begin + stride]]
+        masks, carry = prune_block(samples, grid, PrunePolicy(), carry)
+        for mask in masks:
+            keep[[begin + i for i in mask.frames]] |= mask.keep
+    return torch.from_numpy(keep).flatten(1)
+
+
+class ClipStore:
+    """Clips by number; each is a function of the seed, the eye's weights and the number alone."""
+
+    def __init__(self, model: Any, folder: Path, seed: int) -> None:
+        """``folder`` keeps the clips; another eye (tower or projector) keeps its own."""
+        self.model, self.seed = model, seed
+        digest = hashlib.sha256()
+        for part in (model.model.vision_tower, model.model.multi_modal_projector):
+            for name, value in sorted(part.state_dict().items()):
+                digest.update(name.encode() + value.float().numpy().tobytes())
+        self.folder = folder / f"{digest.hexdigest()[:12]}-{seed}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def clip(self, number: int) -> Clip:
+        """Read a clip, or draw, encode and keep it."""
+        path = self.folder / f"{number:06d}.pt"
+        if not path.is_file():
+            fresh = path.with_suffix(".new")
+            torch.save(self._draw(number), fresh)
+            fresh.replace(path)
+        stored = torch.load(path, weights_only=True)
+        return Clip(stored["dense"], tuple(stored["pruned"]), scenes.Truth(**stored["truth"]))
+
+    @torch.no_grad()
+    def _draw(self, number: int) -> dict[str, Any]:
+        seed = self.seed * 10**7 + number
+        # Events fall into the first 20, 40, 60 or 80 s: windows of any length meet busy and quiet stretches.
+        scene = scenes.sample(1, FRAMES * training.STEP_S * (number % 4 + 1) / 4, seed)
+        times = torch.arange(FRAMES) * training.STEP_S
+        now = scenes.observe(scene, times)
+        drawn = drawing.render(scene, times, vlm.SIZE, now, pasted=training.composite(scene))
+        pixels = drawn[0].permute(0, 3, 1, 2).contiguous()
+        pruned = []
+        for stride in STRIDES:
+            keep = product_masks(pixels, stride)
+            pruned.append((self._tokens(pixels, keep), keep))
+        truth = {field.name: getattr(now.truth, field.name).clone() for field in fields(scenes.Truth)}
+        return {"dense": self._tokens(pixels, None), "pruned": pruned, "truth": truth}
+
+    def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
+        parts = [
+            vlm.see(self.model, pixels[i : i + 40], None if keep is None else keep[i : i + 40])
+            for i in range(0, len(pixels), 40)
+        ]
+        return torch.cat(parts).bfloat16()

@@ -74,14 +74,14 @@ test-faults: setup  ## ten cameras while every process is killed, frozen and fen
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
-	$(BIN)/python -m tests.bench.peers --decord out/peers/bin/python $(PEERS)
+	$(BIN)/python -m bench.peers --decord out/peers/bin/python $(PEERS)
 
 SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
 bench-%: setup  ## bench-windows, -engines, -masks, -memory, -recordings, -decode, -fleet ...: ratios, then one line of JSON
-	$(BIN)/python -m tests.bench.$*
+	$(BIN)/python -m bench.$*
 
 chart: setup  ## write the chart's derived files: schema, README, topic table
 	$(BIN)/python charts/derive.py

@@ -114,6 +114,42 @@ def train(
     print(trainer.install(name))
 
 
+@app.command()
+def lengthen(
+    name: Annotated[
+        str, typer.Option(help="Committed weights that learn on, and are replaced.")
+    ] = "tolerant",
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
+    ] = Path("out/train"),
+    steps: Annotated[int, typer.Option(help="Steps of 160 frames.")] = 2000,
+    threads: Annotated[int, typer.Option(help="Threads for learning.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 51,
+) -> None:
+    """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable."""
+    from watchbench import model as vlm
+    from watchbench.footage import folder as footage_folder
+    from watchbench.long import LongPlan, LongTrainer
+
+    try:
+        initial = vlm.weights(name)
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="--name") from None
+    where = footage_folder()
+    print(f"footage: {where or 'none; rendered scenes alone'}")
+    plan = LongPlan(
+        seed=seed,
+        steps=steps,
+        threads=threads,
+        drop=0.65 if name == "tolerant" else 0.0,
+        footage=str(where) if where else None,
+    )
+    card = json.loads((initial / "watchbench.json").read_text())
+    trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial)
+    trainer.run()
+    print(trainer.install(name, card))
+
+
 def main() -> None:
     """Entry point."""
     app()

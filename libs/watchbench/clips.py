@@ -2,8 +2,8 @@
 draws and encodes every clip once.
 
 A clip is 80 s of one scene at two frames a second. Beside the dense tokens it keeps those of the masks that
-the product computes (`lookout.pruning`, the default policy), for strides of 4 and of 16 samples: a pruned frame
-is encoded without its dropped patches, so its tokens differ from the dense ones.
+the product computes (`lookout.pruning`, the default policy), for strides of 4 and of 16 samples: a pruned
+frame is encoded without its dropped patches, so its tokens differ from the dense ones.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Clip:
 
     Attributes:
         dense: Tokens of whole frames, bf16 [T, 16, hidden].
-        pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of dropped
-            tokens mean nothing), and the keep mask, bool [T, 16].
+        pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of
+            dropped tokens mean nothing), and the keep mask, bool [T, 16].
         truth: What is in view, [1, T, ...].
     """
 

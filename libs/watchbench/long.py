@@ -1,5 +1,5 @@
-"""Training of the language model alone on long windows and on retrieved history, from clips that are drawn and
-encoded once (:mod:`watchbench.clips`).
+"""Training of the language model alone on long windows and on retrieved history, from clips that are drawn
+and encoded once (:mod:`watchbench.clips`).
 
 The eye stays as it is. A step asks questions about windows of 20, 40 or 80 frames, whole or pruned by the
 product's masks; in a fifth of the steps snippets of earlier moments stand before the window, as a memory
@@ -22,7 +22,7 @@ from tqdm import tqdm
 from watchbench import model as vlm
 from watchbench import training
 from watchbench.clips import FRAMES, STRIDES, Clip, ClipStore, joined, part_of
-from watchbench.questions import BY_NAME, NAMES, QUESTIONS, answers
+from watchbench.questions import BY_NAME, NAMES, answers
 from watchbench.scenes import Truth
 
 LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
@@ -230,8 +230,9 @@ class LongTrainer:
         yes, known = answers(lesson.truth)
         after = torch.tensor([question.after for question in lesson.asked])
         target, sure = yes[:, after, lesson.which], known[:, after, lesson.which].float()
+        layers = self.heads.layers
         reading = vlm.answer(
-            self.model, lesson.tokens, lesson.asked, lesson.keep, lesson.first, self.heads.layers, lesson.parts
+            self.model, lesson.tokens, lesson.asked, lesson.keep, lesson.first, layers, lesson.parts
         )
         table = vlm.vocabulary()
         words = torch.where(target, table[vlm.YES], table[vlm.NO])
@@ -243,8 +244,8 @@ class LongTrainer:
         loss = (two * weight).sum()
         asked = loss.item()
         loss = loss + 0.1 * (full * weight).sum()
-        if lesson.parts:  # a frame of a snippet cannot know what was before: only what is in it is asked of it
-            facts = training._known_loss(self.heads.facts(reading.frames[0]), *training.frame_facts(lesson.truth))
+        if lesson.parts:  # a snippet's frame cannot know what was before: it is asked only what is in it
+            facts = self.heads.facts_loss(reading.frames[0], lesson.truth)
             return loss + self.plan.frame * facts, asked
         return loss + self.plan.frame * self.heads.frame_loss(reading.frames, lesson.truth), asked
 
@@ -255,10 +256,9 @@ class LongTrainer:
         return model
 
     def install(self, name: str, card: dict[str, object]) -> Path:
-        """Make what was learnt the committed weights ``name``; ``card`` is what is known of the weights it began
-        with."""
+        """Make what was learnt the committed weights ``name``; ``card``: of the weights it began with."""
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
         return vlm.replace_weights(self.averaged(), name, card | {"long": {"plan": plan, "steps": self.step}})
 
 
-__all__ = ["HISTORY", "Lesson", "Lessons", "LongPlan", "LongTrainer", "QUESTIONS"]
+__all__ = ["HISTORY", "Lesson", "Lessons", "LongPlan", "LongTrainer"]

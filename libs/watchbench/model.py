@@ -201,8 +201,8 @@ def answer(  # noqa: PLR0917
     """Answers to questions that are blind to one another.
 
     ``tokens`` [B, T, 16, hidden]; ``keep`` bool [B, T, 16] drops tokens, whose positions stay unused.
-    ``parts``: (frames, first label) of retrieved snippets and, last, of the window, T frames in all. A part sees
-    itself and the prefix, as KV that was born in another window does; questions see all parts.
+    ``parts``: (frames, first label) of retrieved snippets and, last, of the window, T frames in all. A part
+    sees itself and the prefix, as KV that was born in another window does; questions see all parts.
     """
     b, t, per, _ = tokens.shape
     lm = model.model.language_model
@@ -211,10 +211,8 @@ def answer(  # noqa: PLR0917
     visual: list[int] = []
     ends = []
     part_of: list[int] = [-1] * len(ids)
-    numbered = [
-        (part, label + k) for part, (count, label) in enumerate(parts or ((t, first_label),)) for k in range(count)
-    ]
-    for part, number in numbered:
+    spans = enumerate(parts or ((t, first_label),))
+    for part, number in [(part, label + k) for part, (count, label) in spans for k in range(count)]:
         ids += [*encode(f"Frame{number % LABELS:03d} "), *opening]
         visual += range(len(ids), len(ids) + per)
         ids += [0] * per + closing

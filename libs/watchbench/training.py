@@ -106,9 +106,11 @@ class Heads(nn.Module):
     def frame_loss(self, frames: tuple[Tensor, ...], truth: scenes.Truth) -> Tensor:
         """Of states [B, T, hidden] after :attr:`layers`; what is a matter of taste is left out."""
         early, late = frames
-        return _known_loss(self.facts(early), *frame_facts(truth)) + _known_loss(
-            self.so_far(late), *answers(truth)
-        )
+        return self.facts_loss(early, truth) + _known_loss(self.so_far(late), *answers(truth))
+
+    def facts_loss(self, early: Tensor, truth: scenes.Truth) -> Tensor:
+        """Of the states [B, T, hidden] after the first of :attr:`layers` alone."""
+        return _known_loss(self.facts(early), *frame_facts(truth))
 
     def loss(self, tokens: Tensor, states: Tensor, labels: Labels, keep: Tensor | None = None) -> Tensor:
         """Every class in every kept cell, rare ones weighing more; ``keep`` bool [frames, 16]."""

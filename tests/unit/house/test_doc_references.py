@@ -40,8 +40,8 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][\w%-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    benches = {f"bench-{path.stem}" for path in (ROOT / "tests/bench").glob("*.py")}
-    benches |= {f"bench-{path.parent.name}" for path in (ROOT / "tests/bench").glob("*/__main__.py")}
+    benches = {f"bench-{path.stem}" for path in (ROOT / "bench").glob("*.py")}
+    benches |= {f"bench-{path.parent.name}" for path in (ROOT / "bench").glob("*/__main__.py")}
     assert set(TARGET.findall(page.read_text())) <= targets | benches
 
 

@@ -29,7 +29,7 @@ INSTEAD = {
 }
 FOLDERS = (
     "libs", "services", "examples", "docs", "protos", "tests/unit",
-    "tests/fleet", "tests/bench", "tests/cluster", "tests/vllm",
+    "tests/fleet", "bench", "tests/cluster", "tests/vllm",
 )  # fmt: skip
 #: as names of variables, functions and classes in libs and services
 NAMES = {

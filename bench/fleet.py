@@ -1,7 +1,7 @@
-"""`python -m tests.bench.fleet`: what the fleet costs without a model, at 10, 100 and 1 000 cameras.
+"""`python -m bench.fleet`: what the fleet costs without a model, at 10, 100 and 1 000 cameras.
 
 A real Kafka, Redis and four services; the vision tower and the engine are constants that say so
-(`tests.bench.constant`). Each size has a fleet of its own, which is warm before it is measured: as fast as it
+(`bench.constant`). Each size has a fleet of its own, which is warm before it is measured: as fast as it
 goes (CPU, records and transactions a second, capacity), then at half that pace (latency). Where the cameras
 of a size are soon played, more of them are, so many at a time, until there is enough to measure. Ends with
 one line of JSON; `flat` is the CPU of a camera-second with the most cameras over that with the fewest.
@@ -123,7 +123,7 @@ def repeated(
 
 #: services whose models are constants
 CONSTANTS: dict[Stage, Sequence[str]] = {
-    stage: ("tests.bench.constant", stage.value) for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL)
+    stage: ("bench.constant", stage.value) for stage in (Stage.PRUNE_ENCODE, Stage.PREFILL)
 }
 
 

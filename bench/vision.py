@@ -1,6 +1,6 @@
 """Kept patches against the dense tower: FLOPs and time in one run, on towers where compute dominates.
 
-The dense side is the stock tower on whole frames. `python -m tests.bench.vision [family ...]`; the last
+The dense side is the stock tower on whole frames. `python -m bench.vision [family ...]`; the last
 line is JSON:
 for each family and keep ratio the dense time over the pruned time, and the share of FLOPs left.
 """

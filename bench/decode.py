@@ -1,4 +1,4 @@
-"""`python -m tests.bench.decode`: what decoding once, decoding less and decoding in parallel are worth.
+"""`python -m bench.decode`: what decoding once, decoding less and decoding in parallel are worth.
 
 Live decoding: every clip is cut at keyframes into segments of about 2 s, as cameras send them. Each segment
 is decoded plainly (every frame in order, the samples converted) and in a single pass, without and with motion

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench.memory import policies
-from tests.bench.memory.policies import Flat
-from tests.bench.memory.quality import Weights, score, tokens_of
-from tests.bench.memory.streams import Played, Spec
-from tests.bench.memory.world import BUDGET, OURS, RETRIEVAL, TEXTS, World, feed
+from bench.memory import policies
+from bench.memory.policies import Flat
+from bench.memory.quality import Weights, score, tokens_of
+from bench.memory.streams import Played, Spec
+from bench.memory.world import BUDGET, OURS, RETRIEVAL, TEXTS, World, feed
 from watchbench.questions import PRODUCT
 
 FRAMES = (8, 16, 32, 40, 48, 64, 128)

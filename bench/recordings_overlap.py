@@ -19,6 +19,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from bench.recordings_answers import QUESTIONS
+from bench.results import Results
+from bench.shapes import QWEN_7B
 from lookout import models
 from lookout.analysis import AnalysisSettings, Analyzer
 from lookout.codec import FileFrame, VideoReader
@@ -28,9 +31,6 @@ from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.table import Pick
 from lookout.flops import causal_pairs
 from lookout.recordings import Mode, PrefillSettings, Timings, run_groups
-from tests.bench.recordings_answers import QUESTIONS
-from tests.bench.results import Results
-from tests.bench.shapes import QWEN_7B
 from watchbench.sight import FRAMES
 
 SIZE = (448, 448)

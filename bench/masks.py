@@ -1,4 +1,4 @@
-"""`python -m tests.bench.masks`: which masks keep the fewest tokens for the same answers.
+"""`python -m bench.masks`: which masks keep the fewest tokens for the same answers.
 
 Clips are sampled at 2 FPS and pruned by every policy, with an anchor every 2 s and every 8 s. There are three
 kinds of clips:
@@ -42,6 +42,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
+from bench.motion import ENOUGH, MOVING, SMALLEST, Both, clips_of, footage
 from lookout.codec import Basis, CodecError, DecodeRequest, Limits, Motion
 from lookout.codec.decoder import decode_segment
 from lookout.pruning import (
@@ -58,7 +59,6 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
-from tests.bench.motion import ENOUGH, MOVING, SMALLEST, Both, clips_of, footage
 from watchbench import cameras, drawing, encode, scenes, sight
 from watchbench import model as vlm
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers

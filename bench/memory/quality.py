@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.engines import Question, WindowRequest
-from lookout.engines.transformers.memory import MemoryAnswer, clock
-from lookout.memory import CameraMemory, Predictor, Snapshot, SplitMode, ThresholdRule
-from lookout.memory.statistics import unit_variance
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
-from tests.bench.memory import policies
-from tests.bench.memory.policies import Choice, Flat
-from tests.bench.memory.streams import FRAMES, STEP_S, WINDOW, Played, Spec
-from tests.bench.memory.world import (
+from bench.memory import policies
+from bench.memory.policies import Choice, Flat
+from bench.memory.streams import FRAMES, STEP_S, WINDOW, Played, Spec
+from bench.memory.world import (
     BUDGET,
     MOSAIC,
     MOSAIC_RETRIEVAL,
@@ -28,6 +23,11 @@ from tests.bench.memory.world import (
     World,
     feed,
 )
+from lookout.engines import Question, WindowRequest
+from lookout.engines.transformers.memory import MemoryAnswer, clock
+from lookout.memory import CameraMemory, Predictor, Snapshot, SplitMode, ThresholdRule
+from lookout.memory.statistics import unit_variance
+from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from watchbench.questions import BY_NAME, PRODUCT
 
 READINGS = {

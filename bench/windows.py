@@ -1,6 +1,6 @@
 """What pruning, refresh and both save against full recompute, for low, middle and high motion.
 
-Run with `make bench-windows` or `python -m tests.bench.windows`. One process, one thread, CPU time: the
+Run with `make bench-windows` or `python -m bench.windows`. One process, one thread, CPU time: the
 ratios hold on a busy machine. The workload is the papers': 40 s windows, 8 s strides, 2 FPS. Shares of kept
 tokens come from real clips (`motion.json`), under three kinds of mask: the default (pixels, since encoded),
 motion vectors since the anchor (the paper), motion vectors since encoded.
@@ -32,6 +32,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 
+from bench.shapes import QWEN_7B, VIT_300M
 from lookout.engines import Cost, Question, WindowRequest
 from lookout.engines.costs import window_cost
 from lookout.engines.transformers import TransformersEngine
@@ -49,7 +50,6 @@ from lookout.windows import (
     WindowSettings,
     load_layout,
 )
-from tests.bench.shapes import QWEN_7B, VIT_300M
 from tests.tiny_models import checkpoint
 
 FRAMES, BLOCKS, STRIDE_S = 16, 5, 8.0

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.memory.streams import FRAMES, STEP_S, WINDOW, Spec, episodes
+from bench.memory.timing import timed
+from bench.memory.world import TEXTS, World, feed
 from lookout.engines import WindowRequest
 from lookout.engines.transformers.memory import clock
 from lookout.memory import BornBlock, CameraMemory
 from lookout.memory.attention import merged, partial
 from lookout.vision import FrameInput
 from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
-from tests.bench.memory.streams import FRAMES, STEP_S, WINDOW, Spec, episodes
-from tests.bench.memory.timing import timed
-from tests.bench.memory.world import TEXTS, World, feed
 
 
 def executors(world: World, spec: Spec) -> dict[str, Any]:

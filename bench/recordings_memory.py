@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from bench.results import Results
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from lookout.windows import EncodedFrame
-from tests.bench.results import Results
 from tests.meter import Meter
 from tests.tiny_models import checkpoint
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.memory.budgets import FRAMES
+from bench.memory.streams import STEP_S
+from bench.memory.timing import POINTS
+from bench.memory.world import BUDGET
+from bench.plots import Lines, line_chart
 from lookout.memory import LINKS, Predictor
-from tests.bench.memory.budgets import FRAMES
-from tests.bench.memory.streams import STEP_S
-from tests.bench.memory.timing import POINTS
-from tests.bench.memory.world import BUDGET
-from tests.bench.plots import Lines, line_chart
 from watchbench.questions import PRODUCT
 
 Interval = tuple[float, float, float]

@@ -31,9 +31,9 @@ from typing import Any
 import av
 from tqdm import tqdm
 
+from bench.plots import Bars, Lines, bar_chart, line_chart
+from bench.results import Results
 from lookout.codec import VideoReader
-from tests.bench.plots import Bars, Lines, bar_chart, line_chart
-from tests.bench.results import Results
 from tests.conftest import find_footage
 
 SIZE = (448, 448)

@@ -1,7 +1,7 @@
 """The vLLM engine against the transformers engine on the same windows, in one
 run, on one and on eight streams.
 
-`make bench-engines` or `python -m tests.bench.engines`; a language model large enough that compute dominates,
+`make bench-engines` or `python -m bench.engines`; a language model large enough that compute dominates,
 windows of five strides: as the default preset computes them, with anchors refreshed, and computed in full.
 Ratios are transformers' time over vLLM's: above 1, vLLM is ahead. With `--threads 1` CPU time is measured;
 those ratios hold on a busy machine too. The last line is JSON.

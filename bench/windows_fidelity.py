@@ -1,6 +1,6 @@
 """What refresh, its budget and labels do to answers: the sweep that earns the default.
 
-Run with `make bench-windows_fidelity` or `python -m tests.bench.windows_fidelity`. The trained tiny model
+Run with `make bench-windows_fidelity` or `python -m bench.windows_fidelity`. The trained tiny model
 answers all of its questions (five strides of four samples, 2 FPS) on two kinds of cameras: rendered ones that
 it never saw (the demo's and random ones), and real clips of at least ten strides. Chains are at most 15
 windows long: a key window, then 14 windows that each continue the one before. All settings answer the same
@@ -38,6 +38,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from bench.motion import MOVING, clips_of, footage
 from lookout.codec import CodecError
 from lookout.engines import Cost, Engine, Question, load_engine
 from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
@@ -54,7 +55,6 @@ from lookout.windows import (
     StrideBlock,
     WindowSettings,
 )
-from tests.bench.motion import MOVING, clips_of, footage
 from watchbench import cameras, encode, scenes
 from watchbench.questions import PRODUCT
 from watchbench.questions import QUESTIONS as KNOWN

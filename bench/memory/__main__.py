@@ -1,6 +1,6 @@
 """Mosaic's figures, side by side with what it has to beat, in one resumable run.
 
-`make bench-memory` or `python -m tests.bench.memory`. Every unit of work (a stream, a length) writes a file
+`make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
 under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one goes on; `--only`
 picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
 (`lookout.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
@@ -45,15 +45,15 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from bench.memory.budgets import budgets
+from bench.memory.executors import executors
+from bench.memory.quality import quality
+from bench.memory.report import report
+from bench.memory.shape import shape_times
+from bench.memory.streams import QUALITY, TUNING
+from bench.memory.timing import lengths
+from bench.memory.world import World
 from lookout.engines.transformers.memory import Clock
-from tests.bench.memory.budgets import budgets
-from tests.bench.memory.executors import executors
-from tests.bench.memory.quality import quality
-from tests.bench.memory.report import report
-from tests.bench.memory.shape import shape_times
-from tests.bench.memory.streams import QUALITY, TUNING
-from tests.bench.memory.timing import lengths
-from tests.bench.memory.world import World
 
 EXECUTORS, LENGTHS, SHAPES = 3, 1, 2
 """Streams that times are measured on: of an hour, of ten hours, and at the shape of a 7B (minutes each)."""

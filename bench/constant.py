@@ -1,4 +1,4 @@
-"""`python -m tests.bench.constant STAGE`: a service whose model is a constant, so that only the fleet costs.
+"""`python -m bench.constant STAGE`: a service whose model is a constant, so that only the fleet costs.
 
 The vision tower gives zeros of the right shape, the engine answers every question with one half. Nothing of
 it says anything about a picture.

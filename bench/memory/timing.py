@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from lookout.engines.transformers.memory import MemoryAnswer, clock
-from lookout.memory import LINKS, LayerWork, Predictor, Snapshot, overlapped_s, serial_s
-from tests.bench.memory import policies
-from tests.bench.memory.budgets import FRAMES as FRAME_BUDGETS
-from tests.bench.memory.policies import Choice, Flat
-from tests.bench.memory.quality import recomputed
-from tests.bench.memory.streams import FRAMES, Spec, joined
-from tests.bench.memory.world import (
+from bench.memory import policies
+from bench.memory.budgets import FRAMES as FRAME_BUDGETS
+from bench.memory.policies import Choice, Flat
+from bench.memory.quality import recomputed
+from bench.memory.streams import FRAMES, Spec, joined
+from bench.memory.world import (
     BUDGET,
     MOSAIC,
     MOSAIC_RETRIEVAL,
@@ -28,6 +26,8 @@ from tests.bench.memory.world import (
     World,
     feed,
 )
+from lookout.engines.transformers.memory import MemoryAnswer, clock
+from lookout.memory import LINKS, LayerWork, Predictor, Snapshot, overlapped_s, serial_s
 
 CACHE = 96 << 20
 """Bytes that are written before every answer: more than a CPU's cache."""

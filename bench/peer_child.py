@@ -1,4 +1,4 @@
-"""One decode of one recording by one library, in a process of its own: `tests.bench.peers` starts it.
+"""One decode of one recording by one library, in a process of its own: `bench.peers` starts it.
 
 Standard library and the measured library only, so that another interpreter can run it. Reads a job as JSON
 from the first argument; writes one line of JSON: elapsed and CPU seconds, peak memory, frames."""

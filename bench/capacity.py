@@ -1,4 +1,4 @@
-"""`python -m tests.bench.capacity`: how many cameras one core carries, end to end, with the tiny model.
+"""`python -m bench.capacity`: how many cameras one core carries, end to end, with the tiny model.
 
 A real Kafka, Redis and the four services with their default settings; one question a camera. Cameras are
 played as fast as the fleet takes them, and again at the pace of live cameras, where batches are smaller and
@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.fleet import STRIDE_S, Run, fleet, measure
 from lookout.codec import cut
-from tests.bench.fleet import STRIDE_S, Run, fleet, measure
 from tests.conftest import find_footage
 from tests.fleet.faults.footage import Piece
 from watchbench import cameras

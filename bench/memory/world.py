@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.memory.policies import Choice, Flat, FlatReader
+from bench.memory.streams import FRAMES, Played, Spec, play
+from bench.shapes import QWEN_7B
 from lookout.engines import load_engine
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias, shape_of
@@ -24,9 +27,6 @@ from lookout.memory import (
 )
 from lookout.models import TINY
 from lookout.vision import Tower, load_tower
-from tests.bench.memory.policies import Choice, Flat, FlatReader
-from tests.bench.memory.streams import FRAMES, Played, Spec, play
-from tests.bench.shapes import QWEN_7B
 from watchbench.questions import BY_NAME, PRODUCT
 
 RESIDENT = 4 << 20

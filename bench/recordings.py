@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
+from bench import recordings_answers as answers
+from bench import recordings_memory as memory
+from bench.peers import SOURCE, base_clip, repeated
+from bench.plots import Lines, line_chart
+from bench.recordings_overlap import Overlap
+from bench.results import Results
 from lookout.recordings import PrefillSettings
-from tests.bench import recordings_answers as answers
-from tests.bench import recordings_memory as memory
-from tests.bench.peers import SOURCE, base_clip, repeated
-from tests.bench.plots import Lines, line_chart
-from tests.bench.recordings_overlap import Overlap
-from tests.bench.results import Results
 from tests.conftest import find_footage
 from watchbench.sight import HELD_BACK
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from bench.results import Results
 from lookout import models
 from lookout.analysis import AnalysisSettings, Analyzer, encode
 from lookout.codec import FileFrame
@@ -24,7 +25,6 @@ from lookout.engines import Question
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.recordings import GroupPlanner, PrefillSettings, Score, grouped
 from lookout.windows import EncodedFrame
-from tests.bench.results import Results
 from watchbench import cameras, scenes
 from watchbench.questions import BY_NAME, NAMES, answers
 from watchbench.sight import FRAMES, STEP_S

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.motion`: how well each gathering rule finds what really changed between samples.
+"""`python -m bench.motion`: how well each gathering rule finds what really changed between samples.
 
 For every clip both rules run on the same decoded frames. A patch has *changed* where the smoothed luma of the
 model's input differs by more than 6 grey levels from the previous sample (`pruning.patch_difference`: the

@@ -16,18 +16,18 @@ import torch
 from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2Model
 
+from bench.memory import policies
+from bench.memory.policies import Choice, Flat, FlatReader
+from bench.memory.streams import FRAMES, TUNING, Played
+from bench.memory.timing import timed
+from bench.memory.world import BUDGET, World
+from bench.shapes import QWEN_7B
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, shape_of
 from lookout.engines.transformers.model import LanguageModel
 from lookout.flops import linear_weights
 from lookout.memory import PRESETS, BornBlock, CameraMemory, Prefix
 from lookout.windows import Rotary
-from tests.bench.memory import policies
-from tests.bench.memory.policies import Choice, Flat, FlatReader
-from tests.bench.memory.streams import FRAMES, TUNING, Played
-from tests.bench.memory.timing import timed
-from tests.bench.memory.world import BUDGET, World
-from tests.bench.shapes import QWEN_7B
 
 TOKENS = 98
 """Tokens of a frame: those of a 7B at 392 x 196 pixels, or of 448 x 448 pruned to .38."""

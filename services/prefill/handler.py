@@ -202,6 +202,7 @@ class PrefillHandler(Handler[CameraState]):
         active = self._watches.active(span.camera, span.start_wall_ms)
         lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
         verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+        self._enter(state, message.epoch)
         self._advance(state, message, [], span)
         state.watches_offset = active.offset
         return self._result(state, verdicts)
@@ -213,11 +214,11 @@ class PrefillHandler(Handler[CameraState]):
         if self._is_stale(state, message):
             return Result(counts={"stale": 1})
         check_block(block)
+        self._enter(state, message.epoch)
         window = self._window(state, record, message)
         span = _span(window)
         if state.answered is not None:
-            continues = message.epoch == state.epoch
-            state.answered = state.answered.after(block, self._settings.block_samples) if continues else None
+            state.answered = state.answered.after(block, self._settings.block_samples)
         active, verdicts = self._decide(state, span, window, record)
         self._advance(state, message, window, span)
         state.watches_offset = active.offset
@@ -238,8 +239,7 @@ class PrefillHandler(Handler[CameraState]):
     def _window(self, state: CameraState, record: Record, message: Tokens) -> list[WindowRecord]:
         """The records of the window that closes with this one."""
         index = message.block.index
-        held = [each for each in state.window if each.record.epoch == message.epoch]
-        window = [*held, self._held(record.offset, message)]
+        window = [*state.window, self._held(record.offset, message)]
         first = max(0, index - self._settings.window_blocks + 1)
         window = [each for each in window if each.record.block.index >= first]
         expected = range(index - len(window) + 1, index + 1)
@@ -384,8 +384,8 @@ class PrefillHandler(Handler[CameraState]):
         event = message.event
         if event.kind != Event.KIND_GAP:
             return Result()
-        last = state.last if message.epoch == state.epoch else None
-        window = 0 if last is None else last + 1
+        self._enter(state, message.epoch)
+        window = 0 if state.last is None else state.last + 1
         span = WindowTime(
             message.camera, message.epoch, message.wall_offset_us, window, event.start_us, event.end_us
         )
@@ -398,14 +398,22 @@ class PrefillHandler(Handler[CameraState]):
 
     # -- checkpoints
 
+    def _enter(self, state: CameraState, epoch: int) -> None:
+        """Let go of the epoch before, where a record begins another one.
+
+        Before the first window of the epoch is decided: its plan is what the second window continues.
+        """
+        if epoch == state.epoch:
+            return
+        self._leave(state)
+        state.epoch, state.last, state.window, state.answered = epoch, None, [], None
+        state.watermark_us = 0
+
     def _advance(
         self, state: CameraState, message: Tokens, window: list[WindowRecord], decided: WindowTime
     ) -> None:
         """The next window needs all blocks of this one but the oldest."""
-        if message.epoch != state.epoch:
-            self._leave(state)
-            state.watermark_us = 0
-        state.epoch, state.last = message.epoch, decided.window
+        state.last = decided.window
         state.watermark_us = max(state.watermark_us, decided.end_us)
         keep = self._settings.window_blocks - 1
         state.window = window[-keep:] if keep else []

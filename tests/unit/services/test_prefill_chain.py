@@ -16,6 +16,7 @@ from lookout.windows import Planner
 from tests.prefill_world import (
     block_record,
     event_record,
+    stream,
 )
 from tests.unit.services.prefill_case import (
     CROWD,
@@ -41,6 +42,19 @@ class TestReuse:
         assert any(each.cost.tokens_reused > 0 for each in found)
         assert all(each.cost.tokens_reused == 0 for each in found if each.basis == "key")
         assert replayed(world, "cam", found) == pytest.approx([each.p_yes for each in found], abs=1e-5)
+
+    @pytest.mark.parametrize("ended", ["by a gap", "by the next epoch"])
+    def test_every_epoch_begins_with_one_key_window(self, batcher: Batcher, ended: str) -> None:
+        """Until a block leaves nothing is stale: the windows of a growing epoch compute their new block."""
+        world = World(batcher, FALL, key_every=1000)
+        for epoch in range(1, 4):
+            records = stream("cam", 3, epoch=epoch)
+            answers = world.tell(*(records if ended == "by a gap" else records[:-1]))[:3]
+            assert [verdict.basis for verdict in answers] == ["key", "incremental", "incremental"]
+            assert [verdict.cost.tokens_refreshed for verdict in answers] == [0] * 3
+            whole = World(batcher, FALL, reuse=False, key_every=1000).tell(*records)[:3]
+            dense = [verdict.p_yes for verdict in whole]
+            assert [verdict.p_yes for verdict in answers] == pytest.approx(dense, abs=1e-5)
 
     def test_an_aborted_window_is_answered_again_from_a_key_window(self, batcher: Batcher) -> None:
         """KV ran ahead of what was committed; it must not answer."""

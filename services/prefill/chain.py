@@ -64,8 +64,15 @@ class AnsweredWindow:
 
     @property
     def basis(self) -> str:
-        """`key`: all rows were computed; `incremental`: KV of the window before was reused."""
-        return "key" if self.plan.parent is None else "incremental"
+        """How the window was computed.
+
+        `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
+        was computed; `incremental`: KV of frames of the window before was reused.
+        """
+        if self.plan.parent is None:
+            return "key"
+        prefix = self.plan.parts[0].stop
+        return "full" if self.answer.cost.tokens_reused <= prefix else "incremental"
 
 
 class ChainRunner:

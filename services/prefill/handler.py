@@ -43,7 +43,8 @@ EVENTS = {
     "degraded": "outcomes of windows that could not be answered",
     "incomplete": "answers for which the tokens of some blocks were missing or came late",
     "key": "answers whose window was computed in full",
-    "incremental": "answers whose window continued the KV of the one before",
+    "full": "answers whose window continued a chain, but was computed in full",
+    "incremental": "answers whose window reused the KV of frames of the window before",
     "idle": "answers repeated because nothing had changed",
     "unwatched": "windows that no watch asks about",
     "stale": "records of windows that were decided already",
@@ -297,7 +298,8 @@ class PrefillHandler(Handler[CameraState]):
                 return self._answer(state, span, window, active, shed=self._overload.sheds(record))
             except (EngineError, WindowError, LostTokensError) as error:
                 lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, str(error))
-        return [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+        newest = window[-1].record.block
+        return [outcome(span, watch, lost.kind, lost.reason, newest=newest) for watch in active.watches]
 
     def _unanswerable(
         self, span: WindowTime, window: Sequence[WindowRecord], record: Record

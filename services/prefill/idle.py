@@ -69,6 +69,7 @@ def _repeated(span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.cost.CopyFrom(before.cost)
     verdict.cost.flops_prefill = verdict.cost.flops_question = 0
+    verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
     verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
     show_activity(verdict, newest)

@@ -42,9 +42,22 @@ class WindowTime:
 
 
 def outcome(
-    span: WindowTime, watch: Watch, kind: verdicts_pb2.Verdict.Outcome, reason: str = ""
+    span: WindowTime,
+    watch: Watch,
+    kind: verdicts_pb2.Verdict.Outcome,
+    reason: str = "",
+    *,
+    newest: tokens_pb2.StrideBlock | None = None,
 ) -> verdicts_pb2.Verdict:
-    """One outcome without an answer's fields."""
+    """One outcome without an answer's fields.
+
+    Args:
+        span: The window.
+        watch: The question.
+        kind: The outcome.
+        reason: Why there is no answer.
+        newest: The window's newest block. Its tokens are part of the window's cost whatever became of the window.
+    """
     verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),
         camera=span.camera,
@@ -61,6 +74,8 @@ def outcome(
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
+    if newest is not None and newest.patches:
+        verdict.cost.flops_vision = newest.flops_vision
     return verdict
 
 
@@ -142,6 +157,8 @@ def cost_of(
 ) -> verdicts_pb2.Cost:
     """What the window and one question cost, and the window with every patch and every token computed.
 
+    The vision tower encodes a block once: its FLOPs belong to the window that the block closes, so that the
+    costs of all windows add up to what was computed. `flops_dense` is the window alone, with all its blocks.
     A question's FLOPs are its share by tokens.
     """
     kept = sum(patch.kept for block in blocks for patch in block.patches)
@@ -157,7 +174,7 @@ def cost_of(
         tokens_refreshed=cost.tokens_refreshed,
         tokens_text=rows - kept,
         tokens_question=answer.tokens,
-        flops_vision=sum(block.flops_vision for block in blocks),
+        flops_vision=blocks[-1].flops_vision,
         flops_prefill=cost.total_flops - asked,
         flops_question=round(asked * answer.tokens / max(cost.question_tokens, 1)),
         flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),

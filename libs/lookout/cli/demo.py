@@ -69,7 +69,7 @@ class DemoResult:
     @property
     def answered(self) -> int:
         """Windows that the model saw, of all cameras."""
-        return sum(len(camera.costs) for camera in self.run.cameras.values())
+        return sum(camera.windows for camera in self.run.cameras.values())
 
 
 def demo(
@@ -339,7 +339,7 @@ def _summary(outcome: DemoResult) -> None:
         table.add_row(
             camera.id,
             f"{camera.seconds:.0f}",
-            str(len(camera.costs)),
+            str(camera.windows),
             str(len(camera.incidents)),
             percent(saved_patches(camera)),
             percent(saved_tokens(camera)),

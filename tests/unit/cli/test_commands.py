@@ -26,11 +26,12 @@ from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
 from lookout.cli.publish import camera_of
 from lookout.cli.report import FleetRecord
+from lookout.cli.report.run import Point
 from lookout.cli.up import parse_settings, unread_settings
 from lookout.cli.watches import parse_span, parse_zone, rule_text, slug, span_text
 from lookout.local import LocalError, create_topics
 from lookout.v1.alerts_pb2 import Alert
-from lookout.v1.verdicts_pb2 import Cost
+from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch
 from lookout.wire import Stage
 
@@ -275,7 +276,10 @@ def test_a_demo_that_saw_nothing_knows_it() -> None:
     outcome = DemoResult(FleetRecord(), [], [])
     camera = outcome.run.camera("gate")
     assert outcome.answered == 0
-    camera.costs[0, 0] = camera.costs[0, 1] = Cost()
+    for window, kind in enumerate([Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_SKIPPED, Verdict.OUTCOME_ANSWERED]):
+        for watch in ("fall", "fire"):
+            point = Point(0, window, 0, 1, kind, 0.5, "", 1.0)
+            camera.points.setdefault(watch, []).append(point)
     assert outcome.answered == 2
 
 

@@ -24,7 +24,9 @@ from lookout.cli.report.page import (
 )
 from lookout.cli.report.pictures import data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord
-from tests.unit.cli.runs import FakeMessage, camera_records, example_run
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import VERDICTS, to_json
+from tests.unit.cli.runs import FakeMessage, camera_records, example_run, verdict
 
 
 class FakeAlbum:
@@ -59,7 +61,7 @@ def test_the_numbers_are_those_of_the_records() -> None:
     data = page_data(run, None, FACTS)
     room = next(camera for camera in data["cameras"] if camera["id"] == "room")
     assert room["seconds"] == room["length"] == 48
-    assert room["windows"] == 24 + 1
+    assert room["windows"] == 24
     assert room["frames"] == 24 * 25
     lane = next(lane for lane in room["lanes"] if lane["watch"] == "someone-lying")
     assert [point[2] for point in lane["points"]][-1] is None
@@ -163,3 +165,23 @@ def test_an_empty_run_is_a_page_too() -> None:
 
 def test_pictures_are_jpeg_in_the_page() -> None:
     assert data_uri(np.zeros((4, 4, 3), np.uint8)).startswith("data:image/jpeg;base64,/9j/")
+
+
+def test_saved_flops_count_the_questions_on_both_sides() -> None:
+    """A window that computed all of itself has saved nothing, however many questions it was asked."""
+    run = FleetRecord()
+    for watch in ("fall", "fire", "crowd"):
+        message = verdict("gate", watch, 0, 0.5)
+        message.cost.flops_vision, message.cost.flops_prefill, message.cost.flops_question = 300, 700, 5000
+        message.cost.flops_dense = 1000
+        run.take(FakeMessage(VERDICTS.name, to_json(message), 0, "gate"))  # type: ignore[arg-type]
+    skipped = verdict("gate", "fall", 1, 0.0)
+    skipped.outcome = Verdict.OUTCOME_SKIPPED
+    skipped.cost.Clear()
+    skipped.cost.flops_vision = 4000
+    totals = page_data(run, None, PageFacts("t", "c"))["totals"]
+    assert totals["flops_saved"] == pytest.approx(0.0)
+    run.take(FakeMessage(VERDICTS.name, to_json(skipped), 1, "gate"))  # type: ignore[arg-type]
+    data = page_data(run, None, PageFacts("t", "c"))
+    assert data["totals"]["flops_saved"] == pytest.approx(1 - (1000 + 4000 + 15000) / (1000 + 15000))
+    assert (data["totals"]["windows"], len(data["cameras"][0]["costs"])) == (1, 1)

@@ -76,7 +76,7 @@ class TestReuse:
                 last = world.handle(message)
             committed += verdicts(last)
         assert [each.window for each in committed] == list(range(12))
-        assert {each.basis for each in committed} == {"key", "incremental"}
+        assert {verdict.basis for verdict in committed} == {"key", "full", "incremental"}
         assert replayed(world, "cam", committed) == pytest.approx([v.p_yes for v in committed], abs=1e-5)
 
     def test_a_takeover_and_a_gap_start_with_a_key_window(self, batcher: Batcher) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from lookout.engines import Question, WindowRequest
+from lookout.engines import Cost, Question, WindowAnswer, WindowRequest
 from lookout.runtime import (
     BadRecordError,
     DeadLetter,
@@ -14,6 +16,7 @@ from lookout.runtime import (
 )
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.blocks import load_block
+from lookout.services.prefill.chain import AnsweredWindow
 from lookout.store import (
     Peers,
     StoreSettings,
@@ -57,7 +60,7 @@ class TestOutcomes:
         assert one.id == verdict_id("cam", 0, "fall", 1, 4)
         assert (one.stream_start_s, one.stream_end_s) == (2 * STRIDE_S, 5 * STRIDE_S)
         assert (one.start.ToMilliseconds(), one.end.ToMilliseconds()) == (WALL_MS + 4000, WALL_MS + 10_000)
-        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "incremental")
+        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "full")  # a burst has left: see docs/windows.md
         assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
         assert 0 < one.p_yes < 1
         assert found[-1].reason == "silence"
@@ -129,7 +132,7 @@ class TestOutcomes:
         cost = one.cost
         assert (cost.tokens_total, cost.tokens_kept) == (3 * 4 * GRID * GRID, kept)
         assert (cost.patches_total, cost.patches_encoded) == (4 * cost.tokens_total, 4 * kept)
-        assert cost.flops_vision == 1000 * cost.patches_encoded
+        assert cost.flops_vision == 4 * 1000 * int(keep_masks("cam", 0, 3).sum())  # of the newest block
         assert 0 < cost.flops_vision + cost.flops_prefill < cost.flops_dense
         assert cost.tokens_text > 0
         longer = len(CROWD.question) - len(FALL.question)  # the tiny model reads bytes
@@ -151,6 +154,56 @@ class TestOutcomes:
         record.block.flops_vision = record.block.flops_vision_dense
         cost = world.tell(record)[0].cost
         assert cost.flops_dense == pytest.approx(cost.flops_vision + cost.flops_prefill, rel=1e-6)
+
+    def test_costs_of_all_verdicts_add_up_to_what_was_computed(self, batcher: Batcher) -> None:
+        """Key windows with audits, reuse, a hole, a skipped window, repeated answers, a new epoch, a takeover."""
+        spent = 0
+
+        class Counted:
+            """The engine, and the FLOPs it says each window took."""
+
+            def answer(self, request: WindowRequest) -> WindowAnswer:
+                nonlocal spent
+                answer = batcher.answer(request)
+                spent += answer.cost.total_flops
+                return answer
+
+            def forget(self, stream: str) -> None:
+                batcher.forget(stream)
+
+        world = World(batcher, FALL, CROWD, key_every=4, skip_after_s=5.0, idle_age_s=60.0)
+        world.handler = world.restarted(answers=Counted())
+        records = [
+            *stream("cam", 9, epoch=1, holes=[3]),
+            *[block_record("cam", k, epoch=2, still=k > 3) for k in range(12)],
+        ]
+        outcomes: list[Verdict] = []
+        for place, record in enumerate(records):
+            world.now = WALL_MS / 1000 + 6 * (place == 5)
+            result = world.handle(record)
+            outcomes += verdicts(result)
+            if place == 16 and result.checkpoint is not None:
+                world.handler = world.restarted(answers=Counted())
+                world.states["cam"] = world.handler.load("cam", StoredCheckpoint(result.checkpoint, 0))
+        windows = {(verdict.epoch, verdict.window): verdict.cost for verdict in outcomes}
+        shared = sum(cost.flops_vision + cost.flops_prefill for cost in windows.values())
+        questions = sum(verdict.cost.flops_question for verdict in outcomes)
+        vision = sum(record.block.flops_vision for record in records)
+        assert shared + questions == pytest.approx(spent + vision, abs=len(outcomes))  # shares are rounded
+        kinds = {verdict.outcome for verdict in outcomes}
+        assert kinds == {Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_GAP, Verdict.OUTCOME_SKIPPED}
+        assert {"key", "incremental", "idle"} <= {verdict.basis for verdict in outcomes}
+
+    def test_a_window_that_reuses_no_row_of_a_frame_is_not_incremental(self, batcher: Batcher) -> None:
+        world = World(batcher, FALL, key_every=1000)
+        world.tell(block_record("cam", 0), block_record("cam", 1))
+        plan = world.states["cam"].chain.plan
+        assert plan is not None
+        prefix = plan.parts[0].stop
+        for reused, basis in ((prefix, "full"), (prefix + 1, "incremental")):
+            answer = WindowAnswer("cam/0", 1, cost=Cost(tokens_reused=reused))
+            assert AnsweredWindow(plan, answer).basis == basis
+        assert AnsweredWindow(replace(plan, parent=None), answer).basis == "key"
 
 
 class TestOneConfiguration:

@@ -99,7 +99,7 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         for incident in lane["incidents"]
     ]
     every = run.cameras.values()
-    windows = sum(len(camera.costs) for camera in every)
+    windows = sum(camera.windows for camera in every)
     return {
         "made": datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
         "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
@@ -125,11 +125,12 @@ def _totals(cameras: Any) -> dict[str, float | None]:
     patches = [(camera.patches_encoded, camera.patches_total) for camera in cameras]
     tokens = [camera.tokens for camera in cameras]
     costs = [cost for camera in cameras for cost in camera.costs.values()]
-    spent = sum(cost.flops_vision + cost.flops_prefill + cost.flops_question for cost in costs)
+    asked = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same on both sides
+    spent = sum(cost.flops_vision + cost.flops_prefill for cost in costs)
     return {
         "patches_saved": _saved(sum(p[0] for p in patches), sum(p[1] for p in patches)),
         "tokens_saved": _saved(sum(t[0] for t in tokens), sum(t[1] for t in tokens)),
-        "flops_saved": _saved(spent, sum(cost.flops_dense for cost in costs)),
+        "flops_saved": _saved(spent + asked, sum(cost.flops_dense for cost in costs) + asked),
     }
 
 
@@ -193,7 +194,7 @@ def _camera(
         "breaks": [offset for offset in axis.offsets.values() if offset > 0],
         "frames": camera.decoded,
         "corrupt": camera.corrupt,
-        "windows": len(camera.costs),
+        "windows": camera.windows,
         "patches_saved": saved_patches(camera),
         "tokens_saved": saved_tokens(camera),
         "lanes": lanes,
@@ -254,9 +255,9 @@ def _costs(camera: CameraRun, axis: Axis, stride: int) -> list[list[float]]:
     }
     bars = []
     for key in sorted(camera.costs):
-        if key in ends:
+        cost = camera.costs[key]
+        if key in ends and cost.tokens_total:
             start, end = ends[key]
-            cost = camera.costs[key]
             bars.append(
                 [
                     axis(key[0], max(start, end - stride)),

@@ -108,6 +108,7 @@ class CameraRun:
     shots: list[EvidenceFrame] = field(default_factory=list)
     points: dict[str, list[Point]] = field(default_factory=dict)  # by watch
     costs: dict[tuple[int, int], Cost] = field(default_factory=dict)  # by epoch and window
+    question_flops: dict[tuple[int, int, str], int] = field(default_factory=dict)  # by epoch, window and watch
     incidents: dict[str, ReportedIncident] = field(default_factory=dict)
     frames: dict[Place, FramesRecord] = field(default_factory=dict)
     segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters
@@ -127,6 +128,18 @@ class CameraRun:
     def seconds(self) -> float:
         """Length of what decode accepted."""
         return sum(self.epochs.values()) / 1e6
+
+    @property
+    def windows(self) -> int:
+        """Windows with an answer to a question at least."""
+        return len(
+            {
+                (point.epoch, point.window)
+                for points in self.points.values()
+                for point in points
+                if point.outcome == Verdict.OUTCOME_ANSWERED
+            }
+        )
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -210,7 +223,9 @@ class FleetRecord:
         if verdict.outcome == Verdict.OUTCOME_GAP:
             camera.closed_watches.setdefault(verdict.epoch, set()).add(verdict.watch)
         if verdict.HasField("cost"):
-            camera.costs[verdict.epoch, verdict.window] = verdict.cost
+            window = verdict.epoch, verdict.window
+            camera.costs[window] = verdict.cost
+            camera.question_flops[*window, verdict.watch] = verdict.cost.flops_question
         decided = camera.decided_us.get(verdict.epoch, 0)
         start_us, end_us = round(verdict.stream_start_s * 1e6), round(verdict.stream_end_s * 1e6)
         camera.decided_us[verdict.epoch] = max(decided, end_us)

@@ -1,7 +1,8 @@
 """What refresh, its budget and labels do to answers: the sweep that earns the default.
 
 Run with `make bench-windows_fidelity` or `python -m bench.windows_fidelity`. The trained tiny model
-answers all of its questions (five strides of four samples, 2 FPS) on two kinds of cameras: rendered ones that
+answers all of its questions (five strides of four samples, 2 FPS; with `--stride-frames 16` windows of 80
+samples, as published checkpoints have) on two kinds of cameras: rendered ones that
 it never saw (the demo's and random ones), and real clips of at least ten strides. Chains are at most 15
 windows long: a key window, then 14 windows that each continue the one before. All settings answer the same
 windows.
@@ -60,11 +61,8 @@ from watchbench.questions import PRODUCT
 from watchbench.questions import QUESTIONS as KNOWN
 from watchbench.sight import HELD_BACK
 
-FRAMES, BLOCKS, CHAIN = 4, 5, 15  # windows of a chain
-STRIDES = BLOCKS - 1 + CHAIN
+BLOCKS = 5  # strides of a window
 PERIOD = WindowSettings().key_every  # weighs key windows against the others
-SHORTEST = 10  # strides of a real clip
-SECONDS = STRIDES * FRAMES * 0.5 + 0.5
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
 BUDGETS = (0, 1, 2, 3, 4, 6, 8)
 SURPLUSES = ((1, 0.1), (2, 0.05), (2, 0.1), (2, 0.2), (3, 0.1))  # frames of budget and surplus
@@ -79,6 +77,25 @@ POLICIES = {
 }
 RESULTS = 2  # raise when answers are made in another way, so that cameras are answered again
 P = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a stream is cut: samples of a stride, windows of a chain, strides of the shortest real clip."""
+
+    frames: int = 4
+    chain: int = 15
+    shortest: int = 10
+
+    @property
+    def strides(self) -> int:
+        """Strides of a chain."""
+        return BLOCKS - 1 + self.chain
+
+    @property
+    def seconds(self) -> float:
+        """Length of a rendered camera: one chain and a sample more."""
+        return self.strides * self.frames * 0.5 + 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,35 +162,36 @@ def settings(kind: str) -> list[Setting]:
     return out if default() in out else [*out, default()]
 
 
-def rendered(count: int, folder: Path) -> list[Path]:
-    """The demo's cameras, and `count` random ones, kept in `folder`."""
-    out = [camera.path for camera in cameras.demo_cameras(folder)]
+def rendered(count: int, folder: Path, cut: Cut) -> list[Path]:
+    """The demo's cameras, and `count` random ones, kept in `folder`; the demo's are too short for long cuts."""
+    demo = cameras.demo_cameras(folder) if cut.frames == 4 else []
+    out = [camera.path for camera in demo]
     for number in tqdm(range(count), desc="render", unit="camera"):
         seed = HELD_BACK + 50_000 + number
-        path = folder / f"{seed}-{cameras.LOOK}-{STRIDES}.mp4"
+        path = folder / f"{seed}-{cameras.LOOK}-{cut.seconds:g}s.mp4"
         if not path.is_file():
-            scene = scenes.sample(1, SECONDS, seed)
-            encode.write(cameras.frames(scene, SECONDS), path, cameras.FPS, encode.varied(seed))
+            scene = scenes.sample(1, cut.seconds, seed)
+            encode.write(cameras.frames(scene, cut.seconds), path, cameras.FPS, encode.varied(seed))
         out.append(path)
     return out
 
 
-def chains(path: Path, tower: Tower, kind: str) -> list[list[StrideBlock]]:
+def chains(path: Path, tower: Tower, kind: str, cut: Cut) -> list[list[StrideBlock]]:
     """A camera's blocks under one kind of mask, in chains of at most one key period."""
     clip = read_clip(path, tower.grid, vectors=POLICIES[kind].gathers)
-    blocks = stride_blocks(f"{path.stem}/0", clip, tower, POLICIES[kind], FRAMES)
-    parts = [blocks[first : first + STRIDES] for first in range(0, len(blocks), STRIDES)]
-    return [part for part in parts if len(part) >= SHORTEST]
+    blocks = stride_blocks(f"{path.stem}/0", clip, tower, POLICIES[kind], cut.frames)
+    parts = [blocks[first : first + cut.strides] for first in range(0, len(blocks), cut.strides)]
+    return [part for part in parts if len(part) >= cut.shortest]
 
 
-def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Setting) -> Answered:
+def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Setting, cut: Cut) -> Answered:
     """All chains of a camera with one setting."""
     planner = _Whole(
         engine.layout,
         WindowSettings(
-            BLOCKS, setting.policy, CHAIN, refresh_frames=setting.budget, labels=setting.labels,
+            BLOCKS, setting.policy, cut.chain, refresh_frames=setting.budget, labels=setting.labels,
             refresh_surplus=setting.surplus,
-            samples=FRAMES, stride_s=FRAMES * 0.5,
+            samples=cut.frames, stride_s=cut.frames * 0.5,
         ),
     )  # fmt: skip
     out: list[Window] = []
@@ -214,8 +232,9 @@ class Camera:
 class Results:
     """Answers of cameras on disk, by what made them; each setting of a camera is kept when it is there."""
 
-    def __init__(self, folder: Path) -> None:
-        told = (RESULTS, cameras.LOOK, POLICIES, folder_digest(find_model()))
+    def __init__(self, folder: Path, model: Path, cut: Cut) -> None:
+        self.cut = cut
+        told = (RESULTS, cameras.LOOK, POLICIES, folder_digest(model), cut)
         self.folder = folder / hashlib.sha256(repr(told).encode()).hexdigest()[:12]
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -250,13 +269,13 @@ def camera_answers(path: Path, kind: str, tower: Tower, engine: Engine, results:
     missing = [one for one in settings(kind) if found is None or one.name not in found.answers]
     if not missing and found is not None:
         return found
-    made = chains(path, tower, kind)
+    made = chains(path, tower, kind, results.cut)
     if found is None:
         kept = sum(block.tokens for part in made for block in part)
         whole = sum(len(block.frames) * tower.grid.tokens for part in made for block in part)
         found = Camera(kept / whole, {})
     for one in missing:
-        found.answers[one.name] = answered(engine, made, one)
+        found.answers[one.name] = answered(engine, made, one, results.cut)
         results.write(name, found)
     return found
 
@@ -345,13 +364,13 @@ def cheapest(rows: Mapping[str, Mapping[str, object]], bound: float) -> str | No
     return max(fit, key=lambda name: fit[name], default=None)
 
 
-def real(where: Path, tower: Tower) -> Iterator[Path]:
+def real(where: Path, tower: Tower, cut: Cut) -> Iterator[Path]:
     """Clips of fixed cameras with at least one chain."""
     for path in clips_of(where):
         if path.stem in MOVING:
             continue
         try:
-            long_enough = len(read_clip(path, tower.grid).frames) >= SHORTEST * FRAMES
+            long_enough = len(read_clip(path, tower.grid).frames) >= cut.shortest * cut.frames
         except CodecError:
             continue
         if long_enough:
@@ -442,7 +461,7 @@ def sources(found: Mapping[str, Camera]) -> dict[str, Any]:
     undecided = (p > UNDECIDED[0]) & (p < UNDECIDED[1])
     strides = {
         f"{first}-{last}": round(float(every[(since >= first) & (since <= last)].mean()), 4)
-        for first, last in ((1, 4), (5, 9), (10, CHAIN - 1))
+        for first, last in ((1, 4), (5, 9), (10, PERIOD - 1))
         if ((since >= first) & (since <= last)).any()
     }
     return {
@@ -465,18 +484,28 @@ def main() -> None:
         "--results", type=Path, default=Path("out/fidelity/results"), help="keeps each camera's answers"
     )
     parser.add_argument("--masks", choices=(VECTORS, LUMA), action="append", help="default: both")
+    parser.add_argument("--stride-frames", type=int, default=4, help="samples of a stride (five a window)")
+    parser.add_argument("--chain", type=int, default=15, help="windows of a chain")
+    parser.add_argument("--shortest", type=int, default=10, help="strides of the shortest real clip")
+    parser.add_argument("--model", type=Path, default=None, help="another checkpoint folder")
     parser.add_argument("--bound", type=float, default=0.003, help="largest |dp| of the default")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tower, engine, results = load_tower(find_model()), load_engine(find_model()), Results(options.results)
+    model = options.model or find_model()
+    cut = Cut(options.stride_frames, options.chain, options.shortest)
+    tower, engine, results = load_tower(model), load_engine(model), Results(options.results, model, cut)
     where = footage()
-    groups = {"rendered": rendered(options.clips, options.folder)}
+    groups = {"rendered": rendered(options.clips, options.folder, cut)}
     if where is None:
         print("real clips: left out, there is no footage (set LOOKOUT_FOOTAGE)")
     else:
-        groups["real"] = list(real(where, tower))
+        groups["real"] = list(real(where, tower, cut))
     groups["all"] = [path for paths in groups.values() for path in paths]
-    line: dict[str, object] = {"bench": "windows_fidelity", "questions": len(QUESTIONS)}
+    line: dict[str, object] = {
+        "bench": "windows_fidelity",
+        "questions": len(QUESTIONS),
+        "window": BLOCKS * cut.frames,
+    }
     for kind in options.masks or [LUMA, VECTORS]:
         bar = tqdm(groups["all"], desc=f"answer ({kind})", unit="camera")
         found = {path: camera_answers(path, kind, tower, engine, results) for path in bar}

@@ -163,7 +163,7 @@ def settings(kind: str) -> list[Setting]:
 
 
 def rendered(count: int, folder: Path, cut: Cut) -> list[Path]:
-    """The demo's cameras, and `count` random ones, kept in `folder`; the demo's are too short for long cuts."""
+    """The demo's cameras (too short for long strides), and `count` random ones, kept in `folder`."""
     demo = cameras.demo_cameras(folder) if cut.frames == 4 else []
     out = [camera.path for camera in demo]
     for number in tqdm(range(count), desc="render", unit="camera"):

@@ -1,0 +1,139 @@
+"""Writes docs/results from the committed results of the benches: `python -m bench.pages`, or `make results`.
+
+One page a result, with every figure of its last line, and an index: what, command, device, commit, date. The
+five figures of the README are written between its marks. A test holds pages and results together.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.record import RESULTS, ROOT, Record
+
+DOCS = ROOT / "docs" / "results"
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+
+TITLES = {
+    "windows-flops": "FLOPs of windows that slide",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A figure of the README: what it is, its value out of a result, against what, and the page about it."""
+
+    what: str
+    result: str
+    value: str
+    against: str
+    page: str
+
+
+HEADLINES = (
+    Headline(
+        "FLOPs of a 40 s window that slides by 8 s (7B shape; low, middle, high motion)",
+        "windows-flops",
+        "−{flops_7b[low][default]:.1%}, −{flops_7b[middle][default]:.1%}, −{flops_7b[high][default]:.1%}",
+        "the window computed whole, every token",
+        "windows",
+    ),
+)
+
+
+def results() -> dict[str, Record]:
+    """The committed results by name."""
+    return {path.stem: Record.read(path) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def leaves(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Every number or word of a result with its path: [("flops_7b low default", "0.8781"), ...]."""
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{name} {key}".strip())]
+    if isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+        return [leaf for n, inner in enumerate(value) for leaf in leaves(inner, f"{name} {n}".strip())]
+    return [(name, json.dumps(value, ensure_ascii=False).strip('"'))]
+
+
+def title(name: str) -> str:
+    """What a page is called."""
+    return TITLES.get(name, name.replace("_", " ").replace("-", ", "))
+
+
+def origin(record: Record) -> str:
+    """Where a result was taken, in one line."""
+    beside = "" if record.busy < 0.5 else f"; {record.busy:g} busy processes a core when it began"
+    return f"`{record.command}` on {record.device}, commit {record.commit}, {record.date}{beside}"
+
+
+def page(name: str, record: Record) -> str:
+    """The page of one result."""
+    rows = "\n".join(f"| {path} | {value} |" for path, value in leaves(record.figures))
+    return f"# {title(name)}\n\n{origin(record)}.\n\n| figure | value |\n| --- | --- |\n{rows}\n"
+
+
+def index(records: dict[str, Record]) -> str:
+    """The page of all results."""
+    lines = [
+        "# Results",
+        "",
+        "Every figure here was printed by a command and committed with its device, commit and date: "
+        "`python -m bench.record NAME`. These pages are made from those files (`make results`).",
+        "",
+        "| result | command | device | commit | date |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| [{title(name)}]({name}.md) | `{record.command}` | {record.device} | {record.commit} | {record.date} |"
+        for name, record in records.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def headlines(records: dict[str, Record]) -> str:
+    """The README's table."""
+    rows = ["| what | figure | against | measured on | page |", "| --- | --- | --- | --- | --- |"]
+    for line in HEADLINES:
+        record = records[line.result]
+        rows.append(
+            f"| {line.what} | {line.value.format(**record.figures)} | {line.against} "
+            f"| {record.device}, [{record.commit}](docs/results/{line.result}.md) "
+            f"| [{line.page}](docs/{line.page}.md) |"
+        )
+    return "\n".join(rows)
+
+
+def readme(text: str, records: dict[str, Record]) -> str:
+    """The README with its table of figures made again."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{headlines(records)}\n{END}{after}"
+
+
+def pages() -> dict[Path, str]:
+    """What every generated file holds."""
+    records = results()
+    files = {DOCS / f"{name}.md": page(name, record) for name, record in records.items()}
+    files[DOCS / "index.md"] = index(records)
+    front = ROOT / "README.md"
+    files[front] = readme(front.read_text(), records)
+    return files
+
+
+def main() -> int:
+    """Write the pages."""
+    files = pages()
+    DOCS.mkdir(exist_ok=True)
+    for path in DOCS.glob("*.md"):
+        if path not in files:
+            path.unlink()
+    for path, text in files.items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

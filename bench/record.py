@@ -1,0 +1,126 @@
+"""Runs a bench and commits what it found to a file: `python -m bench.record NAME [ARGUMENTS]`.
+
+The last line that a bench prints is one JSON object. It is kept in `bench/results/NAME.json` with the command,
+the device, the commit, the date and how busy the machine was, so that a page can say how old a figure is. Pages
+are made from these files (`python -m bench.pages`); no figure of them is typed by hand. A bench whose arguments
+make it another measurement is kept under another name: `--as windows-flops`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run of a bench.
+
+    Attributes:
+        command: What was run.
+        device: Processor and cores, and the GPU where there is one.
+        commit: The commit, with `+` where files differed from it.
+        date: The day it ended, UTC.
+        busy: Load of the machine when it began, in processes a core; a figure taken beside others says so.
+        figures: The bench's last line.
+    """
+
+    command: str
+    device: str
+    commit: str
+    date: str
+    busy: float
+    figures: dict[str, Any]
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Read a file.
+
+        Raises:
+            ValueError: An entry is missing or unknown.
+        """
+        try:
+            return cls(**json.loads(path.read_text()))
+        except TypeError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+
+def device() -> str:
+    """Processor and cores of this machine."""
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+
+
+def commit() -> str:
+    """The commit that runs; `+`: files differ from it."""
+
+    def git(*arguments: str) -> str:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    return git("rev-parse", "--short=9", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+
+
+def last_line(output: str) -> dict[str, Any]:
+    """The JSON object that a bench ends with.
+
+    Raises:
+        ValueError: Its last line is none.
+    """
+    lines = output.strip().splitlines()
+    try:
+        figures = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        raise ValueError(f"the bench ended with {lines[-1:]!r}, not with a line of JSON") from None
+    if not isinstance(figures, dict):
+        raise ValueError(f"the bench ended with {lines[-1]!r}, not with a JSON object")
+    return figures
+
+
+def main() -> int:
+    """Run the bench and keep its figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", help="a module of bench")
+    parser.add_argument("--as", dest="file", help="name of the file; default: the bench's")
+    given, arguments = parser.parse_known_args()
+    state, busy = commit(), round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
+    command = [sys.executable, "-m", f"bench.{given.name}", *arguments]
+    output = ""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
+        for line in bench.stdout or ():
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            output += line
+    if bench.returncode:
+        return bench.returncode
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    shown = " ".join(["python -m", f"bench.{given.name}", *arguments])
+    record = Record(shown, device(), state, day, busy, last_line(output))
+    record.write(RESULTS / f"{given.file or given.name}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

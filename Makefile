@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock lock-images chart images sbom test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak
+.PHONY: help setup lock lock-images chart images sbom test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -74,14 +74,17 @@ test-faults: setup  ## ten cameras while every process is killed, frozen and fen
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
-	$(BIN)/python -m bench.peers --decord out/peers/bin/python $(PEERS)
+	$(BIN)/python -m bench.record peers --decord out/peers/bin/python $(PEERS)
 
 SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)
 
-bench-%: setup  ## bench-windows, -engines, -masks, -memory, -recordings, -decode, -fleet ...: ratios, then one line of JSON
-	$(BIN)/python -m bench.$*
+bench-%: setup  ## bench-windows, -engines, -masks, -memory, -recordings ...: ratios, one line of JSON, kept in bench/results
+	$(BIN)/python -m bench.record $*
+
+results: setup  ## write docs/results and the README's figures from bench/results
+	$(BIN)/python -m bench.pages
 
 chart: setup  ## write the chart's derived files: schema, README, topic table
 	$(BIN)/python charts/derive.py

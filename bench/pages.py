@@ -87,8 +87,8 @@ def index(records: dict[str, Record]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| [{title(name)}]({name}.md) | `{record.command}` | {record.device} | {record.commit} | {record.date} |"
-        for name, record in records.items()
+        f"| [{title(name)}]({name}.md) | `{it.command}` | {it.device} | {it.commit} | {it.date} |"
+        for name, it in records.items()
     ]
     return "\n".join(lines) + "\n"
 

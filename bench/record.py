@@ -1,9 +1,9 @@
 """Runs a bench and commits what it found to a file: `python -m bench.record NAME [ARGUMENTS]`.
 
-The last line that a bench prints is one JSON object. It is kept in `bench/results/NAME.json` with the command,
-the device, the commit, the date and how busy the machine was, so that a page can say how old a figure is. Pages
-are made from these files (`python -m bench.pages`); no figure of them is typed by hand. A bench whose arguments
-make it another measurement is kept under another name: `--as windows-flops`.
+The last line that a bench prints is one JSON object. It is kept in `bench/results/NAME.json` with command,
+device, commit, date and how busy the machine was: a page can say how old a figure is.
+Pages are made from these files (`python -m bench.pages`); no figure of them is typed by hand. A bench whose
+arguments make it another measurement is kept under another name: `--as windows-flops`.
 """
 
 from __future__ import annotations

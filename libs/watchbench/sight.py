@@ -22,7 +22,8 @@ from watchbench import model as vlm
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
 
 FRAMES, STRIDE, STEP_S = 20, 4, 0.5
-ENDS = (7, 13, 18)
+ASKED_AT = (0.35, 0.65, 0.9)  # of a rendered clip
+ENDS = tuple(round(share * FRAMES) for share in ASKED_AT)
 # Scenes from 900 000 000 on were looked at while models learnt; these are for the last look alone.
 HELD_BACK = 910_000_000
 Spans = tuple[tuple[float, float], ...]
@@ -141,13 +142,15 @@ def ask(
     return reading.answers[0].softmax(-1)[:, 0].view(len(ends), len(names))
 
 
-def rendered_clips(count: int, folder: Path, first: int) -> Iterator[tuple[Path, scenes.Scene]]:
-    """Unseen random cameras of ten seconds, seeds from ``first`` on, rendered at 448 x 448 and encoded in
-    various ways (kept in ``folder``)."""
-    seconds = FRAMES * STEP_S
+def rendered_clips(
+    count: int, folder: Path, first: int, frames: int = FRAMES
+) -> Iterator[tuple[Path, scenes.Scene]]:
+    """Unseen random cameras of ``frames`` samples, seeds from ``first`` on, rendered at 448 x 448 and encoded
+    in various ways (kept in ``folder``)."""
+    seconds = frames * STEP_S
     for i, seed in enumerate(range(first, first + count)):
         scene = scenes.sample(1, seconds, seed)
-        path = folder / f"{i:04d}-{cameras.LOOK}-{_digest(scene)}.mp4"
+        path = folder / f"{i:04d}-{cameras.LOOK}-{frames}-{_digest(scene)}.mp4"
         if not path.is_file():
             how = encode.varied(seed)
             encode.write(cameras.frames(scene, seconds), path, cameras.FPS, how)
@@ -164,17 +167,25 @@ def _digest(scene: scenes.Scene) -> str:
     return seen.hexdigest()[:12]
 
 
-def rendered(model: Any, count: int, folder: Path, drop: bool = False, first: int = HELD_BACK) -> Score:
-    """Every question on unseen rendered cameras, in windows of 4, 7 and 10 seconds; ``drop`` prunes by
-    motion."""
-    from watchbench.training import moving_groups
+def rendered(  # noqa: PLR0917
+    model: Any,
+    count: int,
+    folder: Path,
+    drop: bool = False,
+    first: int = HELD_BACK,
+    frames: int = FRAMES,
+) -> Score:
+    """Every question on unseen rendered cameras, in windows of a third, two thirds and nine tenths of
+    ``frames``; ``drop`` prunes with the product's masks, five strides to ``frames``."""
+    from watchbench.clips import product_masks
 
     score = Score()
-    for path, scene in tqdm(rendered_clips(count, folder, first), total=count, desc="rendered"):
+    for path, scene in tqdm(rendered_clips(count, folder, first, frames), total=count, desc="rendered"):
         pixels, times = decode(path)
-        pixels, times = pixels[:FRAMES], times[:FRAMES]
-        ends = tuple(end for end in ENDS if end < len(pixels))  # lost packets shorten a film
-        keep = moving_groups(pixels[None], torch.Generator().manual_seed(1))[0] if drop else None
+        pixels, times = pixels[:frames], times[:frames]
+        asked_at = (round(share * frames) for share in ASKED_AT)
+        ends = tuple(end for end in asked_at if end < len(pixels))  # lost packets shorten a film
+        keep = product_masks(pixels, frames // 5) if drop else None
         said = ask(model, pixels, NAMES, ends, keep) > 0.5
         yes, known = answers(scenes.observe(scene, times).truth)
         for e, end in enumerate(ends):
@@ -226,14 +237,19 @@ def _truth(spans: Spans, begin: float, end: float) -> bool | None:
     return False if shared < -0.5 else None
 
 
-def report(
-    folder: Path, weights: Path, count: int, where: Path | None, first: int = HELD_BACK
+def report(  # noqa: PLR0917
+    folder: Path,
+    weights: Path,
+    count: int,
+    where: Path | None,
+    first: int = HELD_BACK,
+    frames: int = FRAMES,
 ) -> dict[str, dict[str, float | None]]:
     """Print the tables; returns what the last line says."""
     model = vlm.load(weights)
-    shown = rendered(model, count, folder, first=first)
+    shown = rendered(model, count, folder, first=first, frames=frames)
     print(f"\nrendered cameras, {count} clips, every token\n{shown.table()}")
-    pruned = rendered(model, count, folder, drop=True, first=first)
+    pruned = rendered(model, count, folder, drop=True, first=first, frames=frames)
     print(f"\nrendered cameras, static tokens dropped\n{pruned.table()}")
     seen: dict[str, float | None] = {}
     if where is None:
@@ -244,7 +260,7 @@ def report(
         print(f"\nreal clips\n{score.table()}\n\nlargest p(yes) per clip")
         for path, peaks in most.items():
             print(f"  {path:<48}", "  ".join(f"{name} {p:.2f}" for name, p in peaks.items()))
-    return {"rendered": shown.f1(), "real": seen}
+    return {"rendered": shown.f1(), "pruned": pruned.f1(), "real": seen}
 
 
 def main() -> None:
@@ -264,12 +280,14 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
     )
+    parser.add_argument("--frames", type=int, default=FRAMES, help="of a rendered clip; 80: windows of 40 s")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     named = Path(options.weights)
     weights = named if named.is_dir() else vlm.weights(options.weights)
-    print(json.dumps(report(options.folder, weights, options.clips, folder(), options.first)))
+    given = (options.folder, weights, options.clips, folder(), options.first, options.frames)
+    print(json.dumps(report(*given)))
 
 
 if __name__ == "__main__":

@@ -276,7 +276,9 @@ def test_a_demo_that_saw_nothing_knows_it() -> None:
     outcome = DemoResult(FleetRecord(), [], [])
     camera = outcome.run.camera("gate")
     assert outcome.answered == 0
-    for window, kind in enumerate([Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_SKIPPED, Verdict.OUTCOME_ANSWERED]):
+    for window, kind in enumerate(
+        [Verdict.OUTCOME_ANSWERED, Verdict.OUTCOME_SKIPPED, Verdict.OUTCOME_ANSWERED]
+    ):
         for watch in ("fall", "fire"):
             point = Point(0, window, 0, 1, kind, 0.5, "", 1.0)
             camera.points.setdefault(watch, []).append(point)

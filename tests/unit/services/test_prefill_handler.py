@@ -60,7 +60,11 @@ class TestOutcomes:
         assert one.id == verdict_id("cam", 0, "fall", 1, 4)
         assert (one.stream_start_s, one.stream_end_s) == (2 * STRIDE_S, 5 * STRIDE_S)
         assert (one.start.ToMilliseconds(), one.end.ToMilliseconds()) == (WALL_MS + 4000, WALL_MS + 10_000)
-        assert (one.question, one.rule.threshold, one.basis) == (FALL.question, 0.7, "full")  # a burst has left: see docs/windows.md
+        assert (one.question, one.rule.threshold, one.basis) == (
+            FALL.question,
+            0.7,
+            "full",
+        )  # a burst has left: see docs/windows.md
         assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
         assert 0 < one.p_yes < 1
         assert found[-1].reason == "silence"

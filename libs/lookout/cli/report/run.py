@@ -108,7 +108,9 @@ class CameraRun:
     shots: list[EvidenceFrame] = field(default_factory=list)
     points: dict[str, list[Point]] = field(default_factory=dict)  # by watch
     costs: dict[tuple[int, int], Cost] = field(default_factory=dict)  # by epoch and window
-    question_flops: dict[tuple[int, int, str], int] = field(default_factory=dict)  # by epoch, window and watch
+    question_flops: dict[tuple[int, int, str], int] = field(
+        default_factory=dict
+    )  # by epoch, window and watch
     incidents: dict[str, ReportedIncident] = field(default_factory=dict)
     frames: dict[Place, FramesRecord] = field(default_factory=dict)
     segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters

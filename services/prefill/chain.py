@@ -66,8 +66,8 @@ class AnsweredWindow:
     def basis(self) -> str:
         """How the window was computed.
 
-        `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
-        was computed; `incremental`: KV of frames of the window before was reused.
+        `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the
+        prefix was computed; `incremental`: KV of frames of the window before was reused.
         """
         if self.plan.parent is None:
             return "key"

@@ -56,7 +56,7 @@ def outcome(
         watch: The question.
         kind: The outcome.
         reason: Why there is no answer.
-        newest: The window's newest block. Its tokens are part of the window's cost whatever became of the window.
+        newest: The window's newest block. Its tokens are part of the cost whatever became of the window.
     """
     verdict = verdicts_pb2.Verdict(
         id=verdict_id(span.camera, span.epoch, watch.id, watch.version, span.window),

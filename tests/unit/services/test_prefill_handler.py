@@ -160,7 +160,7 @@ class TestOutcomes:
         assert cost.flops_dense == pytest.approx(cost.flops_vision + cost.flops_prefill, rel=1e-6)
 
     def test_costs_of_all_verdicts_add_up_to_what_was_computed(self, batcher: Batcher) -> None:
-        """Key windows with audits, reuse, a hole, a skipped window, repeated answers, a new epoch, a takeover."""
+        """Key windows, audits, reuse, a hole, a skipped window, repeated answers, a new epoch, a takeover."""
         spent = 0
 
         class Counted:

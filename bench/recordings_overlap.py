@@ -28,7 +28,7 @@ from lookout.codec import FileFrame, VideoReader
 from lookout.codec.container import Video
 from lookout.codec.geometry import Fit
 from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.table import Pick
+from lookout.codec.sampling import Pick
 from lookout.flops import causal_pairs
 from lookout.recordings import Mode, PrefillSettings, Timings, run_groups
 from watchbench.sight import FRAMES

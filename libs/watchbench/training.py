@@ -252,7 +252,7 @@ class Trainer:
         self.resume: dict[str, Any] | None = None
         path = folder / "state.pt"
         if path.is_file():
-            self.resume = torch.load(path, weights_only=False)
+            self.resume = torch.load(path, weights_only=True)
             self.stage, self.step = self.resume["stage"], self.resume["step"]
         elif initial is not None:
             self.model.load_state_dict(vlm.inherited(initial))

@@ -17,7 +17,7 @@ from lookout.analysis.run import Model, PartsRun
 from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
 from lookout.codec import Gap, RecordingReader, Sampling
 from lookout.codec.recording import gaps_of
-from lookout.codec.table import Pick
+from lookout.codec.sampling import Pick
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.recordings import GroupPlanner, Mode, Timings, run_groups

@@ -6,6 +6,7 @@ Files, sockets, programs, other processes, memory and time.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import resource
@@ -112,22 +113,20 @@ def _audit() -> None:
     sys.addaudithook(hook)
 
 
-def limit_memory(memory: int, result: int) -> None:
-    """Bound this process's address space and what it may write (bytes), its open files and core dumps."""
+def limit_resources(memory: int, result: int, cpu_s: float) -> None:
+    """Bound for good what this process may use: confined, it cannot change a limit any more.
+
+    Args:
+        memory: Address space, bytes.
+        result: What it may write to a file, bytes.
+        cpu_s: CPU seconds from now to its end; then the kernel ends it (SIGKILL).
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1)
     _lower(resource.RLIMIT_AS, memory)
     _lower(resource.RLIMIT_FSIZE, result)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, 64)
-
-
-def limit_cpu(seconds: float) -> None:
-    """From now on this process may use so many seconds of CPU; then the kernel ends it (SIGXCPU)."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime + seconds) + 1
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(
-        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
-    )
 
 
 def _lower(kind: int, value: int) -> None:

@@ -140,6 +140,12 @@ class Video:
         return "av1" if name == "libdav1d" else name
 
     @property
+    def stamps_decoding(self) -> bool:
+        """Whether pictures are shown in another order than decoded, in a container that has decoding times
+        only (AVI; Matroska's mode for AVI streams is told by its packets)."""
+        return self.container in ("avi", "matroska") and bool(self.context.has_b_frames)
+
+    @property
     def time_base(self) -> Fraction:
         """Seconds per tick of the stream's time stamps."""
         return self.stream.time_base or Fraction(1, 90_000)

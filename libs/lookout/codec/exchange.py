@@ -1,85 +1,25 @@
-"""How a sandbox pool and its workers hand over objects: small facts by pipe, large
-arrays by anonymous shared files.
+"""How a decoder pool and its processes exchange bytes: short messages by pipe, large planes by anonymous
+shared files.
 
-The parent never unpickles freely what a worker sends: a worker that hostile bytes have taken over must not
-gain more than the wrong answer."""
+What the messages say is in `sandbox.proto`; what the pool believes of them is in `replies`."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import pickle
 import select
 import struct
 import tempfile
 import time
-from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import Any
-
-from lookout.codec import types
+from collections.abc import Callable
 
 _LENGTH = struct.Struct("<I")
 _PIPE_BYTES = 1 << 16
-_RECORDS = (
-    types.Basis,
-    types.DecodedSegment,
-    types.FrameInfo,
-    types.Motion,
-    types.Picture,
-    types.SampledFrame,
-    types.Segment,
-    types.SegmentFacts,
-)
-_NUMPY = ("numpy._core", "numpy.core")
-RESULT_CLASSES = frozenset(
-    [(each.__module__, each.__name__) for each in _RECORDS]
-    + [("lookout.codec.geometry", "Geometry"), ("lookout.codec.inspection", "Inspection")]
-    + [("lookout.codec.recording_jobs", name) for name in ("TableResult", "SampleResult")]
-    + [("lookout.codec.parallel", "FileFrame"), ("lookout.codec.parallel", "Work")]
-    + [("lookout.codec.recording", "RecordingFacts"), ("lookout.codec.table", "FrameTable")]
-    + [("fractions", "Fraction"), ("numpy", "dtype"), ("numpy", "ndarray")]
-    + [(f"{core}.numeric", "_frombuffer") for core in _NUMPY]
-    + [(f"{core}.multiarray", "_reconstruct") for core in _NUMPY]
-)
+_BODY_S = 30.0
+"""How long the rest of a message may take once its length has come."""
+_WATCH_S = 0.1
+"""How often a watch is called while nothing comes."""
 
-
-class _ResultPickler(pickle.Pickler):
-    """Enumerations go by value: Python up to 3.11.3 names them through `getattr`, which nobody may send."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        return (type(obj), (obj.value,)) if isinstance(obj, Enum) else NotImplemented
-
-
-class _ResultUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in RESULT_CLASSES:
-            raise pickle.UnpicklingError(
-                f"a decoder worker sent {module}.{name}, which is not allowed in a result"
-            )
-        return super().find_class(module, name)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A worker's answer to one job: `status` is ready, done, error (a CodecError) or broken (a bug)."""
-
-    status: str
-    detail: str = ""
-    reason: str = ""
-    size: int = 0  # bytes of the pickle at the start of the shared file
-    buffers: tuple[int, ...] = ()  # bytes of the arrays that follow it
-
-    def encode(self) -> bytes:
-        """As one JSON message."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def decode(cls, message: bytes) -> Reply:
-        """From one JSON message."""
-        fields = json.loads(message)
-        return cls(**{**fields, "buffers": tuple(fields["buffers"])})
+Watch = Callable[[], None]
 
 
 def shared_file() -> int:
@@ -94,10 +34,12 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
     """Send a message through a pipe.
 
     Args:
-        seconds: how long the other side may take to read it; unset: for ever. Needs a non-blocking pipe.
+        fd: The pipe.
+        data: The message.
+        seconds: How long the other side may take to read it; unset: for ever. Needs a non-blocking pipe.
 
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: It took longer.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     view = memoryview(_LENGTH.pack(len(data)) + data)
@@ -106,29 +48,34 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
         view = view[os.write(fd, view[:_PIPE_BYTES]) :]
 
 
-def receive_message(fd: int, limit: int, seconds: float | None = None) -> bytes:
+def receive_message(fd: int, limit: int, seconds: float | None = None, watch: Watch | None = None) -> bytes:
     """Receive a message from a pipe.
 
     Args:
-        limit: the longest that is accepted, bytes.
-        seconds: how long the whole of it may take; unset: for ever.
+        fd: The pipe.
+        limit: The longest that is accepted, bytes.
+        seconds: How long it may take to come; unset: for ever. Once begun it must be whole within 30 s.
+        watch: Called again and again while nothing comes; what it raises ends the wait.
 
     Raises:
-        EOFError: the other side is gone.
-        TimeoutError: it took longer.
-        ValueError: it is longer than the limit.
+        EOFError: The other side is gone.
+        TimeoutError: It took longer.
+        ValueError: It is longer than the limit.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
-    (length,) = _LENGTH.unpack(_receive(fd, _LENGTH.size, deadline))
+    _await(fd, select.POLLIN, deadline, watch)
+    whole_by = time.monotonic() + _BODY_S
+    deadline = whole_by if deadline is None else min(deadline, whole_by)
+    (length,) = _LENGTH.unpack(_receive(fd, _LENGTH.size, deadline, watch))
     if length > limit:
         raise ValueError(f"a message of {length} bytes; {limit} are allowed")
-    return _receive(fd, length, deadline)
+    return _receive(fd, length, deadline, watch)
 
 
-def _receive(fd: int, size: int, deadline: float | None) -> bytes:
+def _receive(fd: int, size: int, deadline: float, watch: Watch | None) -> bytes:
     parts: list[bytes] = []
     while size:
-        _await(fd, select.POLLIN, deadline)
+        _await(fd, select.POLLIN, deadline, watch)
         part = os.read(fd, min(size, _PIPE_BYTES))
         if not part:
             raise EOFError("the other process has closed the pipe")
@@ -137,12 +84,18 @@ def _receive(fd: int, size: int, deadline: float | None) -> bytes:
     return b"".join(parts)
 
 
-def _await(fd: int, what: int, deadline: float | None) -> None:
+def _await(fd: int, event: int, deadline: float | None, watch: Watch | None = None) -> None:
     poll = select.poll()
-    poll.register(fd, what)
-    left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-    if not poll.poll(left):
-        raise TimeoutError("the other process did not answer in time")
+    poll.register(fd, event)
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        pause = left if watch is None else min(_WATCH_S, _WATCH_S if left is None else left)
+        if poll.poll(None if pause is None else pause * 1000):
+            return
+        if watch is not None:
+            watch()
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError("the other process did not answer in time")
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int = 0) -> None:
@@ -160,46 +113,12 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
         EOFError: The data ends too early.
     """
     if not 0 <= size <= os.fstat(fd).st_size - offset:
-        raise EOFError(f"a decoder worker announced {size} bytes but did not write them")
+        raise EOFError(f"the other process announced {size} bytes but did not write them")
     out = bytearray(size)
     view, done = memoryview(out), 0
     while done < size:
-        got = os.preadv(fd, [view[done:]], offset + done)
-        if got == 0:
-            raise EOFError(f"a decoder worker removed {size - done} bytes")
-        done += got
+        count = os.preadv(fd, [view[done:]], offset + done)
+        if count == 0:
+            raise EOFError(f"the other process removed {size - done} bytes")
+        done += count
     return out
-
-
-def store_result(fd: int, result: object) -> Reply:
-    """Put an object into the shared file, arrays as they are."""
-    buffers: list[pickle.PickleBuffer] = []
-    packed = io.BytesIO()
-    _ResultPickler(packed, protocol=5, buffer_callback=buffers.append).dump(result)
-    body = packed.getvalue()
-    os.ftruncate(fd, 0)
-    write_all(fd, body)
-    offset, sizes = len(body), []
-    for buffer in buffers:
-        raw = buffer.raw()
-        write_all(fd, raw, offset)
-        sizes.append(raw.nbytes)
-        offset += raw.nbytes
-    return Reply("done", size=len(body), buffers=tuple(sizes))
-
-
-def load_result(fd: int, reply: Reply, limit: int | None = None) -> object:
-    """Take an object out of the shared file; its arrays are the caller's own.
-
-    Raises:
-        pickle.UnpicklingError: It cannot be read.
-        ValueError: It has more than `limit` bytes.
-    """
-    if limit is not None and reply.size + sum(reply.buffers) > limit:
-        raise ValueError(f"{reply.size + sum(reply.buffers)} bytes; {limit} are allowed")
-    body = read_all(fd, reply.size)
-    buffers, offset = [], reply.size
-    for size in reply.buffers:
-        buffers.append(read_all(fd, size, offset))
-        offset += size
-    return _ResultUnpickler(io.BytesIO(body), buffers=buffers).load()

@@ -25,13 +25,12 @@ from lookout.codec.packets import Kept, PacketReader
 from lookout.codec.picture import Painter, frame_geometry
 from lookout.codec.ring import Delivery, Ring, Sample
 from lookout.codec.sample_index import indexed_table
-from lookout.codec.sampling import SamplingGrid
+from lookout.codec.sampling import Pick, SamplingGrid
 from lookout.codec.skipping import decode_wanted
 from lookout.codec.source import Source, open_video, source_of
-from lookout.codec.table import FrameTable, PacketRange, Pick, intervals_of, plan_ranges, share_out
-from lookout.codec.types import U8, CodecError, Limits, Picture, Reason
+from lookout.codec.table import FrameTable, PacketRange, intervals_of, plan_ranges, share_out
+from lookout.codec.types import FILE_LIMITS, U8, CodecError, Limits, Picture, Reason
 
-FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
 AT_ONCE = 0.85
 """Speed of a thread that shares pictures of one interval with others; alone it is 1."""
 WORTH = 0.95
@@ -196,7 +195,7 @@ class FileDecoder:
         if picks is None:
             picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
         self.picks = list(picks)
-        self.parallel = self.table.ordered and bool(self.table.clean.any())
+        self.parallel = self.table.grouped and bool(self.table.clean.any())
         self.work = Work(packets=len(self.table))
         self.missing: list[Pick] = []
         self._intervals = intervals or intervals_of(self.table, threads)

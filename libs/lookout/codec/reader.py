@@ -8,21 +8,22 @@ from contextlib import ExitStack
 
 from lookout.codec.container import Video
 from lookout.codec.geometry import Fit
-from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work, scanned
+from lookout.codec.parallel import FileDecoder, FileFrame, Scan, Work, scanned
 from lookout.codec.recording import (
     UNDECODABLE,
     Gap,
     RecordingFacts,
     RecordingReader,
     Sampling,
+    StreamFacts,
     broken_off,
     facts_of,
     first_size,
     gaps_of,
 )
+from lookout.codec.sampling import Pick
 from lookout.codec.source import Source, UrlSource, source_of
-from lookout.codec.table import Pick
-from lookout.codec.types import Limits
+from lookout.codec.types import FILE_LIMITS, Limits
 
 
 class VideoReader(RecordingReader):
@@ -48,7 +49,8 @@ class VideoReader(RecordingReader):
         self._opened = ExitStack()
         with ExitStack() as opened:
             video, self.scan = opened.enter_context(scanned(self.source, limits))
-            super().__init__(facts_of(self.source.name, video, self.scan), self.scan.table)
+            stream = StreamFacts.of(video, self.scan)
+            super().__init__(facts_of(self.source.name, stream, self.scan.table), self.scan.table)
             self._opened = opened.pop_all()
         self._video: Video | None = video  # serves the first `sample`
         self._upright: tuple[int, int] | None = None

@@ -15,9 +15,9 @@ from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.geometry import Fit
 from lookout.codec.parallel import FileFrame, Scan, Work
 from lookout.codec.picture import orientation
-from lookout.codec.sampling import SamplingGrid
+from lookout.codec.sampling import Pick, SamplingGrid
 from lookout.codec.source import Source, open_video
-from lookout.codec.table import FrameTable, Pick
+from lookout.codec.table import FrameTable
 from lookout.codec.types import U8, CodecError, Limits, Reason
 
 Progress = Callable[[int, int], None]
@@ -73,6 +73,42 @@ class RecordingFacts:
     duration_us: int
     damage: str = ""
     promised_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What the container says of its video stream.
+
+    Attributes:
+        container: Short name, e.g. mp4.
+        codec: Name of the codec.
+        width: Width of the coded picture in pixels.
+        height: Height of the coded picture in pixels.
+        damage: Why the packets end early, if they do.
+        listed: Packets that the container claims, 0 where it claims none.
+        promised_us: Length that it claims, 0 where it claims none.
+    """
+
+    container: str
+    codec: str
+    width: int
+    height: int
+    damage: str = ""
+    listed: int = 0
+    promised_us: int = 0
+
+    @classmethod
+    def of(cls, video: Video, scan: Scan) -> StreamFacts:
+        """Of an opened video."""
+        return cls(
+            container=video.container,
+            codec=video.codec,
+            width=video.context.width,
+            height=video.context.height,
+            damage=scan.damage,
+            listed=max(0, int(video.stream.frames or 0)),
+            promised_us=max(0, ticks_to_us(video.stream.duration or 0, video.time_base)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,27 +379,26 @@ def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
     return (Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"),)
 
 
-def facts_of(name: str, video: Video, scan: Scan) -> RecordingFacts:
-    """The facts of an opened video."""
-    table = scan.table
+def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFacts:
+    """The facts of a recording, from its packets."""
     _, times = table.times()
     nominal = max(1, round(1e6 / float(table.fps)))
     step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
-    damage, listed = scan.damage, int(video.stream.frames or 0)
-    if not damage and listed > len(table) + 2:
-        damage = f"the container lists {listed} frames, but {len(table)} are there"
+    damage, counted = stream.damage, len(table)
+    if not damage and stream.listed > counted + 2:
+        damage = f"the container lists {stream.listed} frames, but {counted} are there"
     return RecordingFacts(
         name=name,
-        container=video.container,
-        codec=video.codec,
-        width=video.context.width,
-        height=video.context.height,
-        frames=len(table),
-        keyframes=int(table.clean.sum()),
+        container=stream.container,
+        codec=stream.codec,
+        width=stream.width,
+        height=stream.height,
+        frames=len(times),
+        keyframes=int((table.clean & ~table.discard).sum()),
         fps=round(float(table.fps), 3),
         duration_us=times[-1] + step if times else 0,
         damage=damage,
-        promised_us=ticks_to_us(video.stream.duration or 0, video.time_base),
+        promised_us=stream.promised_us,
     )
 
 

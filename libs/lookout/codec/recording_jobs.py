@@ -10,35 +10,19 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from lookout.codec.container import ByteSource
-from lookout.codec.geometry import Fit
-from lookout.codec.parallel import FILE_LIMITS, FileDecoder, FileFrame, Scan, Work, scanned
-from lookout.codec.recording import RecordingFacts, facts_of, first_size
+from lookout.codec.jobs import SampleRequest
+from lookout.codec.parallel import FileDecoder, FileFrame, Scan, Work, scanned
+from lookout.codec.recording import StreamFacts, first_size
 from lookout.codec.source import FileSource, Source
-from lookout.codec.table import FrameTable, Pick
-
-
-@dataclass(frozen=True, slots=True)
-class TableRequest:
-    """Count the packets of a file."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class SampleRequest:
-    """Decode some frames of a file. size: (height, width) in pixels."""
-
-    path: str
-    picks: tuple[Pick, ...]
-    size: tuple[int, int]
-    fit: Fit
+from lookout.codec.table import FrameTable
+from lookout.codec.types import FILE_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
     """A file's packets. size: (height, width) of the upright picture, (0, 0) where no frame decodes."""
 
-    facts: RecordingFacts
+    stream: StreamFacts
     table: FrameTable
     size: tuple[int, int]
 
@@ -98,30 +82,42 @@ class RecordingJobs:
     def __init__(self) -> None:
         self._scan: tuple[str, Scan] | None = None
 
-    def run(
-        self, request: TableRequest | SampleRequest, file: BinaryIO | None = None
-    ) -> TableResult | SampleResult:
-        """One job. `file` is the opened file where this process may not open it by its path.
+    def table(self, path: str, file: BinaryIO | None = None) -> TableResult:
+        """Count the packets of a file.
+
+        Args:
+            path: What to call it, and where it is unless `file` is given.
+            file: The file, open; closed behind the job.
 
         Raises:
             CodecError: The file cannot be read.
         """
-        source: Source = FileSource(request.path) if file is None else _OpenFile(file, request.path)
         with file if file is not None else nullcontext():
-            if isinstance(request, TableRequest):
-                return self._table(request, source)
-            return self._sample(request, source)
+            return self._table(path, _source(path, file))
 
-    def _table(self, request: TableRequest, source: Source) -> TableResult:
+    def sample(self, request: SampleRequest, file: BinaryIO | None = None) -> SampleResult:
+        """Decode some frames of a file.
+
+        Args:
+            request: Which frames.
+            file: As of `table`.
+
+        Raises:
+            CodecError: The file cannot be read.
+        """
+        with file if file is not None else nullcontext():
+            return self._sample(request, _source(request.path, file))
+
+    def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
-            facts = facts_of(request.path, video, scan)
-        self._scan = (request.path, scan)
+            stream = StreamFacts.of(video, scan)
+        self._scan = (path, scan)
         size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
-        return TableResult(facts, scan.table, size)
+        return TableResult(stream, scan.table, size)
 
     def _sample(self, request: SampleRequest, source: Source) -> SampleResult:
         if self._scan is None or self._scan[0] != request.path:
-            self._table(TableRequest(request.path), source)
+            self._table(request.path, source)
         assert self._scan is not None
         height, width = request.size
         decoder = FileDecoder(
@@ -138,4 +134,5 @@ class RecordingJobs:
             return SampleResult(tuple(decoder), decoder.work)
 
 
-RESULTS = (TableResult, SampleResult, RecordingFacts, FrameTable, FileFrame, Work)
+def _source(path: str, file: BinaryIO | None) -> Source:
+    return FileSource(path) if file is None else _OpenFile(file, path)

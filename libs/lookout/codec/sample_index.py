@@ -14,7 +14,7 @@ import numpy as np
 
 from lookout.codec.container import ByteSource, Video, source_size
 from lookout.codec.nal import begins_clean, holds_slice
-from lookout.codec.table import I64, FrameTable, table_of
+from lookout.codec.table import I64, FrameColumns, FrameTable, table_of
 from lookout.codec.types import CodecError
 
 CHECKED = 8
@@ -58,7 +58,8 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     clean = np.zeros(len(pts), np.bool_)
     for i in np.flatnonzero(key):
         clean[i] = _clean(file, int(pos[i]), int(sizes[i]), video.codec)
-    return table_of(video, pts, dts, key.astype(np.bool_), clean, sizes), first
+    columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, np.zeros(len(pts), np.bool_))
+    return table_of(video, columns), first
 
 
 def _entries(video: Video, sizes: I64, end: int) -> tuple[I64, I64, I64]:

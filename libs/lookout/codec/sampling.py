@@ -122,3 +122,13 @@ class Selector(Generic[T]):
         if slot is not None and end_us is not None and slot >= self.grid.slot(end_us):
             slot = None
         return [(item, slot if i == 0 else None) for i, item in enumerate(cell)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A frame to sample: presentation index, grid point, time since the file's first frame."""
+
+    index: int
+    slot: int
+    time_us: int
+    pts: int

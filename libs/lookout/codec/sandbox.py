@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import queue
 import signal
 import socket
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,22 +20,30 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lookout.codec.exchange import (
-    Reply,
-    load_result,
-    receive_message,
-    send_message,
-    shared_file,
-    write_all,
+from lookout.codec import sandbox_pb2 as pb
+from lookout.codec.exchange import receive_message, send_message, shared_file, write_all
+from lookout.codec.jobs import InspectRequest, Request, SampleRequest, TableRequest, job_message
+from lookout.codec.reply_reader import (
+    MAX_REPLY,
+    BugError,
+    Planes,
+    ReplyError,
+    Result,
+    SamplesReply,
+    TableReply,
+    clean_text,
+    parse_reply,
+    raise_failure,
+    read_result,
 )
 from lookout.codec.types import CodecError, CutRequest, DecodedSegment, DecodeRequest, Reason, Segment
 from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
-    from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableRequest, TableResult
 
-MAX_REPLY = 1 << 20
+CPU_JOBS = 10
+"""The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
 _pipes = count()
 _log = logging.getLogger(__name__)
 
@@ -79,11 +87,10 @@ class _WorkerLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """kind: decode, inspect or cut; data: a segment's bytes; file: descriptor of what it reads."""
+    """data: a segment's bytes; file: descriptor of what it reads."""
 
-    kind: str
+    request: Request
     data: bytes = b""
-    argument: object = None
     file: int | None = None
 
 
@@ -97,8 +104,10 @@ class _Worker:
         self._replies, reply_write = os.pipe()
         self._files, files_read = socket.socketpair()
         os.set_blocking(self._jobs, False)
-        fields = ("memory", "result", "cpu_s", "threads", "strict", "landlock", "modules")
-        options = json.dumps({name: getattr(settings, name) for name in fields})
+        fields = ("memory", "result", "threads", "strict", "landlock", "modules")
+        options = json.dumps(
+            {name: getattr(settings, name) for name in fields} | {"life_cpu_s": CPU_JOBS * settings.cpu_s}
+        )
         child = (job_read, reply_write, files_read.fileno(), self._in, self._out)
         directory = tempfile.mkdtemp(prefix="lookout-codec-")
         try:
@@ -122,13 +131,21 @@ class _Worker:
             files_read.close()
         self.done = 0
         self._ready = False
+        self._begun_cpu_s = 0.0  # CPU time of the process when it took its first job
+        self._job_cpu_s = 0.0  # CPU time of the process at which its job has used too much
         self.means = ""
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, job: _Job, wall_s: float | None) -> object:
+    @property
+    def spent(self) -> bool:
+        """Whether the next job might not get its whole CPU time."""
+        used = _cpu_seconds(self.pid)
+        return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
+
+    def run(self, job: _Job, wall_s: float | None) -> Result:
         """One job, in at most `wall_s` seconds.
 
         Raises:
@@ -137,54 +154,64 @@ class _Worker:
             SandboxError: The code in the worker failed.
         """
         if not self._ready:
-            self._expect(self._settings.start_s, "did not start")
+            self._job_cpu_s = self._settings.start_s
+            ready = self._expect(self._settings.start_s, "did not start", 0)
+            raise_failure(ready)
+            self._begun_cpu_s = _cpu_seconds(self.pid) or 0.0
+            self.means = clean_text(ready.ready.confinement, 200)
+            if "no Landlock" in self.means:
+                _log.warning("decoders are confined by %s", self.means)
             self._ready = True
+        number = self.done + 1
+        message = job_message(number, job.request, size=len(job.data), with_file=job.file is not None)
+        used = _cpu_seconds(self.pid)
+        self._job_cpu_s = (used or 0.0) + self._settings.cpu_s
         try:
             write_all(self._in, job.data)
             if job.file is not None:
                 socket.send_fds(self._files, [b"f"], [job.file])
-            message = pickle.dumps((job.kind, len(job.data), job.argument, job.file is not None))
             send_message(self._jobs, message, self._settings.wall_s)
         except TimeoutError:
             raise _WorkerLostError("accepts no job") from None
         except OSError:
             raise _WorkerLostError(self._fate()) from None
-        reply = self._expect(wall_s, "hung")
-        self.done += 1
+        reply = self._expect(wall_s, "hung", number)
+        self.done = number
         try:
-            result = load_result(self._out, reply, self._settings.result)
-        except Exception as error:  # whatever a worker gone wrong may have written
-            raise _WorkerLostError(f"sent a result that cannot be read ({error})") from None
+            raise_failure(reply)
+            planes = Planes(self._out, self._settings.result)
+            result = read_result(reply, job.request, len(job.data), planes)
+        except BugError as bug:
+            raise SandboxError(str(bug)) from None
+        except ReplyError as error:
+            raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
 
-    def _expect(self, seconds: float | None, otherwise: str) -> Reply:
+    def _expect(self, seconds: float | None, otherwise: str, number: int) -> pb.Reply:
         try:
-            reply = Reply.decode(receive_message(self._replies, MAX_REPLY, seconds))
+            message = receive_message(self._replies, MAX_REPLY, seconds, self._check_cpu)
+            return parse_reply(message, number)
         except TimeoutError:
-            raise _WorkerLostError(f"{otherwise} within {seconds:g} s") from None
+            raise _WorkerLostError(f"{otherwise} within {seconds or 0:g} s") from None
         except (EOFError, OSError):
             raise _WorkerLostError(self._fate()) from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise _WorkerLostError(f"sent an answer that cannot be read ({error})") from None
-        if reply.status == "error":
-            raise CodecError(_reason(reply.reason), reply.detail)
-        if reply.status == "broken":
-            raise SandboxError(reply.detail)
-        if reply.status == "ready":
-            self.means = reply.detail
-            if "no Landlock" in self.means:
-                _log.warning("decoders are confined by %s", self.means)
-        return reply
+        except ValueError as error:
+            raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
+
+    def _check_cpu(self) -> None:
+        """The process could ignore a signal of its own limit; this one it cannot."""
+        used = _cpu_seconds(self.pid)
+        if used is not None and used > self._job_cpu_s:
+            self._process.kill()
+            raise _WorkerLostError(f"used more than {self._settings.cpu_s:g} s of CPU")
 
     def _fate(self) -> str:
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
             return "stopped answering"
-        if code == -signal.SIGXCPU:
-            return f"used more than {self._settings.cpu_s:g} s of CPU"
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
     def kill(self) -> None:
@@ -233,7 +260,7 @@ class SandboxPool:
             raise CodecError(
                 Reason.BYTES, f"{len(segment)} bytes exceed the limit of {request.limits.bytes} for a segment"
             )
-        return cast(DecodedSegment, self._run(_Job("decode", segment, request)))
+        return cast(DecodedSegment, self._run(_Job(request, segment)))
 
     def inspect(self, path: str) -> Inspection:
         """Inspect one file; what is wrong with it is in the result.
@@ -242,7 +269,8 @@ class SandboxPool:
             CodecError: With the reason UNREADABLE, UNAVAILABLE, CLOSED or POISON.
         """
         with _opened(path) as file:
-            return cast("Inspection", self._run(_Job("inspect", argument=path, file=file)))
+            request = InspectRequest(path, os.fstat(file).st_size)
+            return cast("Inspection", self._run(_Job(request, file=file)))
 
     def cut(
         self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
@@ -255,7 +283,7 @@ class SandboxPool:
         request = CutRequest(os.path.abspath(path), target_s, max_bytes)
         while True:
             with _opened(path) as file:
-                pieces = cast(tuple[Segment, ...], self._run(_Job("cut", argument=request, file=file)))
+                pieces = cast(tuple[Segment, ...], self._run(_Job(request, file=file)))
             if not pieces:
                 return
             yield from pieces
@@ -277,7 +305,7 @@ class SandboxPool:
         worker = self._take()
         try:
             while True:
-                job = _Job("cut", argument=request, file=file)
+                job = _Job(request, file=file)
                 pieces = cast(tuple[Segment, ...], worker.run(job, wall_s=None))
                 if not pieces:
                     return
@@ -290,35 +318,32 @@ class SandboxPool:
         finally:
             self._drop(worker, restart=False)  # it holds the pipe
 
-    def recording_table(self, path: str) -> TableResult:
+    def recording_table(self, path: str) -> TableReply:
         """The packets of a whole file.
 
         Raises:
             CodecError: It cannot be decoded; `reason` says why.
         """
-        from lookout.codec.recording_jobs import TableRequest
+        with _opened(path) as file:
+            request = TableRequest(os.path.abspath(path), os.fstat(file).st_size)
+            return cast(TableReply, self._run(_Job(request, file=file)))
 
-        return cast("TableResult", self._of_recording(TableRequest(os.path.abspath(path))))
-
-    def recording_sample(self, request: SampleRequest) -> SampleResult:
+    def recording_sample(self, request: SampleRequest) -> SamplesReply:
         """Some frames of a file.
 
         Raises:
             CodecError: With the reason POISON where they kill the decoder twice.
         """
         wanted = replace(request, path=os.path.abspath(request.path))
-        return cast("SampleResult", self._of_recording(wanted))
-
-    def _of_recording(self, request: TableRequest | SampleRequest) -> object:
-        with _opened(request.path) as file:
-            return self._run(_Job("recording", argument=request, file=file))
+        with _opened(wanted.path) as file:
+            return cast(SamplesReply, self._run(_Job(wanted, file=file)))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""
         with self._lock:
             return sorted(worker.pid for worker in self._alive)
 
-    def _run(self, job: _Job) -> object:
+    def _run(self, job: _Job) -> Result:
         fates: list[str] = []
         while len(fates) < 2:
             worker = self._take()
@@ -363,7 +388,7 @@ class SandboxPool:
             return worker
 
     def _give(self, worker: _Worker) -> None:
-        if self._closed or worker.done >= self.settings.jobs:
+        if self._closed or worker.done >= self.settings.jobs or worker.spent:
             self._retire(worker)
             self._seats.put(None)
         else:
@@ -426,12 +451,17 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
         yield file.fileno()
 
 
-def _reason(name: str) -> Reason:
-    """A worker that hostile bytes have taken over may name any."""
+def _cpu_seconds(pid: int) -> float | None:
+    """CPU time of another process; None where the system does not tell.
+
+    The clock's id is the kernel's (CPUCLOCK_SCHED of a process), as clock_getcpuclockid(3) gives it.
+    """
+    if sys.platform != "linux":
+        return None
     try:
-        return Reason(name)
-    except ValueError:
-        return Reason.POISON
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:  # it has ended
+        return None
 
 
 def _environment() -> dict[str, str]:

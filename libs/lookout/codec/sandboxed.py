@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
 from lookout.codec.geometry import Fit
+from lookout.codec.jobs import SampleRequest
 from lookout.codec.parallel import FileFrame, Work
 from lookout.codec.recording import (
     UNDECODABLE,
@@ -24,16 +23,20 @@ from lookout.codec.recording import (
     RecordingFacts,
     RecordingReader,
     Sampling,
+    StreamFacts,
     broken_off,
+    facts_of,
     gaps_of,
 )
-from lookout.codec.recording_jobs import SampleRequest, SampleResult, TableResult
+from lookout.codec.reply_reader import SampledPick, SamplesReply, TableReply
+from lookout.codec.sampling import Pick
 from lookout.codec.sandbox import SandboxPool, SandboxSettings
-from lookout.codec.table import Pick, intervals_of, plan_ranges, share_out
+from lookout.codec.table import FrameColumns, FrameTable, intervals_of, plan_ranges, share_out
 from lookout.codec.types import CodecError, Reason
 
 JOB_BYTES = 128 * 1024 * 1024
 """Pixels of one job; more samples between two keyframes are several jobs."""
+JOB_FRAMES = 20_000
 DEADLY = (Reason.POISON, Reason.MEMORY)
 
 
@@ -65,8 +68,8 @@ class SandboxedReader(RecordingReader):
         )
         try:
             found = self._pool.recording_table(str(self.path))
-            _check(found)
-            super().__init__(found.facts, found.table)
+            table = _table(found)
+            super().__init__(facts_of(os.path.abspath(self.path), _stream(found), table), table)
         except BaseException:
             self._pool.close()
             raise
@@ -91,13 +94,13 @@ class SandboxedReader(RecordingReader):
         intervals: int | None,
     ) -> Sampling:
         count = intervals or intervals_of(self.table, self.workers)
-        jobs = self._jobs(list(picks), max(1, JOB_BYTES // (3 * size[0] * size[1])), count)
+        jobs = self._jobs(list(picks), min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1]))), count)
         return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
 
     def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
         """The samples of every job, in order."""
         pieces: list[list[Pick]] = [picks]
-        if self.table.ordered and picks:
+        if self.table.grouped and picks:
             by_pts = {pick.pts: pick for pick in picks}
             plan = share_out(plan_ranges(self.table, list(by_pts)), intervals)
             pieces = [
@@ -134,7 +137,7 @@ class SandboxedSampling(Sampling):
     def __iter__(self) -> Iterator[FileFrame]:
         positions = {pick.index: i for i, pick in enumerate(self._picks)}
         with ThreadPoolExecutor(self._workers, thread_name_prefix="sandboxed") as threads:
-            waiting: deque[tuple[Sequence[Pick], Future[SampleResult]]] = deque()
+            waiting: deque[tuple[Sequence[Pick], Future[SamplesReply]]] = deque()
             coming = iter(self._jobs)
             try:
                 for job in coming:
@@ -172,39 +175,63 @@ class SandboxedSampling(Sampling):
     def close(self) -> None:
         self._closed = True
 
-    def _run(self, job: Sequence[Pick]) -> SampleResult:
+    def _run(self, job: Sequence[Pick]) -> SamplesReply:
         begun = time.perf_counter()
         try:
             return self._pool.recording_sample(SampleRequest(self._path, tuple(job), self._size, self._fit))
         finally:
             self._busy += time.perf_counter() - begun
 
-    def _frames(self, job: Sequence[Pick], result: Future[SampleResult]) -> list[FileFrame]:
+    def _frames(self, job: Sequence[Pick], result: Future[SamplesReply]) -> list[FileFrame]:
         """A job's frames; what is missing is noted."""
         why = UNDECODABLE
         frames: dict[int, FileFrame] = {}
         try:
             found = result.result()
-            frames = {frame.index: frame for frame in found.frames}
+            frames = {sample.pick: _frame(job[sample.pick], sample) for sample in found.frames}
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
-                setattr(self._work, name, getattr(self._work, name) + getattr(found.work, name))
+                setattr(self._work, name, getattr(self._work, name) + found.work[name])
         except CodecError as error:
             if error.reason not in DEADLY:
                 raise
             why = error.detail
-        shape = (*self._size, 3)
-        for pick in job:
-            frame = frames.get(pick.index)
-            if frame is None or frame.pixels.shape != shape or frame.pixels.dtype != np.uint8:
-                frames.pop(pick.index, None)
+        for place, pick in enumerate(job):
+            if place not in frames:
                 self._lost[pick.pts] = why
                 self._work.missing += 1
-        return [frames[pick.index] for pick in job if pick.index in frames]
+        return [frames[place] for place in range(len(job)) if place in frames]
 
 
-def _check(found: TableResult) -> None:
-    """Refuse a table that hostile bytes may have made up."""
-    table = found.table
-    lengths = {len(part) for part in (table.pts, table.dts, table.key, table.clean, table.size)}
-    if lengths != {found.facts.frames} or min(found.size) < 0:
-        raise CodecError(Reason.POISON, "the decoder's table of packets is inconsistent")
+def _frame(pick: Pick, sample: SampledPick) -> FileFrame:
+    return FileFrame(
+        position=0,
+        index=pick.index,
+        slot=pick.slot,
+        time_us=pick.time_us,
+        key=sample.key,
+        picture=sample.picture,
+        corrupt=sample.corrupt,
+        pixels=sample.pixels,
+    )
+
+
+def _stream(found: TableReply) -> StreamFacts:
+    return StreamFacts(
+        found.container,
+        found.codec,
+        found.width,
+        found.height,
+        found.damage,
+        found.listed,
+        found.promised_us,
+    )
+
+
+def _table(found: TableReply) -> FrameTable:
+    return FrameTable.of(
+        FrameColumns(found.pts, found.dts, found.key, found.clean, found.bytes, found.discard),
+        time_base=found.time_base,
+        fps=found.fps,
+        stamped=found.stamped,
+        reordered=found.reordered,
+    )

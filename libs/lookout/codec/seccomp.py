@@ -130,7 +130,6 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "getrandom": (318, 278),
     "getrusage": (98, 165),
     "getrlimit": (97, 163),
-    "setrlimit": (160, 164),
     "sysinfo": (99, 179),
     "uname": (63, 160),
 }
@@ -157,7 +156,6 @@ def _limited(pid: int) -> tuple[_Only, ...]:
         _Only((72, 25), 1, _F_COMMANDS),  # fcntl: not F_SETOWN, which sends signals
         _Only((16, 29), 1, _IOCTLS),  # ioctl: not TIOCSTI, which types into terminals
         _Only((157, 167), 0, _PRCTLS),  # prctl: not PR_SET_DUMPABLE
-        _Only((302, 261), 0, (0,)),  # prlimit64: of this process
         _Only((62, 129), 0, (pid,)),  # kill: this process
         _Only((234, 131), 0, (pid,)),  # tgkill: a thread of this process
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.nal import begins_clean
-from lookout.codec.sampling import SamplingGrid
+from lookout.codec.sampling import Pick, SamplingGrid
 from lookout.codec.timeline import MAX_GAP_US, Timeline
 
 I64 = npt.NDArray[np.int64]
@@ -20,30 +20,75 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
-    """A frame to sample: presentation index, grid point, time since the file's first frame."""
+class FrameColumns:
+    """Packets in decoding order.
 
-    index: int
-    slot: int
-    time_us: int
-    pts: int
-
-
-@dataclass(frozen=True, slots=True)
-class FrameTable:
-    """Packets in decoding order. pts, dts: int64 [n] ticks; key, clean: bool [n]; size: int64 [n] bytes.
-
-    `clean` marks keyframes at which decoding can begin with a whole picture. `ordered` is False where time
-    stamps are missing or repeat: then frames can only be told apart by decoding in order."""
+    Attributes:
+        pts: Presentation times, int64 [n] ticks; 0 where there is none.
+        dts: Decoding times, int64 [n] ticks.
+        key: Keyframes, bool [n].
+        clean: Keyframes at which decoding can begin with a whole picture, bool [n].
+        size: Bytes, int64 [n].
+        discard: Packets that are decoded but not shown, bool [n]: an edit list leaves their pictures out.
+    """
 
     pts: I64
     dts: I64
     key: Flags
     clean: Flags
     size: I64
+    discard: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable(FrameColumns):
+    """The packets of a recording, and what can be told from them. The columns are those of `FrameColumns`.
+
+    Attributes:
+        time_base: Seconds of a tick.
+        fps: Nominal frames a second.
+        stamped: Whether every packet has a presentation time.
+        reordered: Whether packets have their times in decoding order though pictures are shown in another
+            (AVI with B-frames): then the times are right, but belong to other packets.
+        ordered: Whether a time stamp names one picture. Otherwise pictures are told apart by decoding in
+            order.
+        grouped: Whether groups of pictures are shown one after the other, so that decoding can begin at each.
+    """
+
     time_base: Fraction
     fps: Fraction
-    ordered: bool
+    stamped: bool = True
+    reordered: bool = False
+    ordered: bool = True
+    grouped: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        columns: FrameColumns,
+        *,
+        time_base: Fraction,
+        fps: Fraction,
+        stamped: bool = True,
+        reordered: bool = False,
+    ) -> FrameTable:
+        """The table of some packets."""
+        shown = np.sort(columns.pts[~columns.discard])
+        unique = len(shown) > 0 and bool(
+            (shown[1:] > shown[:-1]).all()
+        )  # np.unique would import numpy.ma: 40 ms
+        ordered = stamped and unique and not reordered
+        fields = {name: getattr(columns, name) for name in ("pts", "dts", "key", "clean", "size", "discard")}
+        grouped = ordered and _is_grouped(columns)
+        return cls(
+            **fields,
+            time_base=time_base,
+            fps=fps,
+            stamped=stamped,
+            reordered=reordered,
+            ordered=ordered,
+            grouped=grouped,
+        )
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -51,37 +96,44 @@ class FrameTable:
     @classmethod
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
         """Read all packets of an opened video; `take` gets each of them."""
-        pts, dts, key, clean, size = [], [], [], [], []
+        rows: list[tuple[int, int, bool, bool, int, bool]] = []
         stamped = True
         for packet in video.packets():
             if take is not None:
                 take(packet)
             stamped = stamped and packet.pts is not None
-            pts.append(packet.pts if packet.pts is not None else 0)
-            dts.append(packet.dts if packet.dts is not None else pts[-1])
-            key.append(packet.is_keyframe)
-            clean.append(packet.is_keyframe and begins_clean(bytes(packet), video.codec))
-            size.append(packet.size)
+            pts = packet.pts if packet.pts is not None else 0
+            key = packet.is_keyframe
+            clean = key and begins_clean(bytes(packet), video.codec)
+            dts = packet.dts if packet.dts is not None else pts
+            rows.append((pts, dts, key, clean, packet.size, packet.is_discard))
+        kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
+        columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
         return table_of(
             video,
-            np.array(pts, np.int64),
-            np.array(dts, np.int64),
-            np.array(key, np.bool_),
-            np.array(clean, np.bool_),
-            np.array(size, np.int64),
+            FrameColumns(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))),
             stamped=stamped,
         )
 
     def times(self) -> tuple[I64, list[int]]:
-        """(packet per presentation index, its time since the first frame in microseconds)."""
-        order = np.argsort(self.pts, kind="stable") if self.ordered else np.arange(len(self))
-        plain = self._plain_times(order) if self.ordered else None
-        if plain is not None:
-            return order, plain
-        timeline = Timeline(self.fps)
-        for packet in order:
-            timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base) if self.ordered else None)
-        return order, timeline.times
+        """(packet per presentation index, its time since the first frame in microseconds).
+
+        Of packets whose times are not their own, and of those without times, the order is that of decoding.
+        """
+        shown = np.flatnonzero(~self.discard)
+        if not self.stamped or not (self.ordered or self.reordered):
+            timeline = Timeline(self.fps)
+            for _ in shown:
+                timeline.add(None)
+            return shown, timeline.times
+        order = shown[np.argsort(self.pts[shown], kind="stable")]
+        times = self._plain_times(order)
+        if times is None:
+            timeline = Timeline(self.fps)
+            for packet in order:
+                timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base))
+            times = timeline.times
+        return (shown if self.reordered else order), times
 
     def _plain_times(self, order: I64) -> list[int] | None:
         """`times` of a clock that never jumps, all at once; None for others and for very large stamps."""
@@ -106,13 +158,38 @@ class FrameTable:
         ]
 
 
-def table_of(  # noqa: PLR0917
-    video: Video, pts: I64, dts: I64, key: Flags, clean: Flags, size: I64, *, stamped: bool = True
-) -> FrameTable:
+def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> FrameTable:
     """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
-    unique = bool(np.all(np.diff(np.sort(pts)) > 0))  # np.unique would import numpy.ma: 40 ms
-    ordered = stamped and len(pts) > 0 and unique and bool(np.all(np.diff(pts[clean]) > 0))
-    return FrameTable(pts, dts, key, clean, size, video.time_base, video.fps, ordered)
+    return FrameTable.of(
+        columns,
+        time_base=video.time_base,
+        fps=video.fps,
+        stamped=stamped,
+        reordered=stamped and video.stamps_decoding and bool((columns.pts == columns.dts).all()),
+    )
+
+
+def _starts(table: FrameColumns) -> I64:
+    """Packets at which decoding can begin; the first is taken for one."""
+    starts = np.flatnonzero(table.clean)
+    return starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts]).astype(np.int64)
+
+
+def _groups(table: FrameColumns, starts: I64, packets: I64) -> I64:
+    """The start, by its place in `starts`, from which each of some packets is decoded.
+
+    A picture shown before the keyframe that it follows in decoding order (a leading picture) needs the group
+    before that as well."""
+    group = np.searchsorted(starts, packets, side="right") - 1
+    leads = (table.pts[packets] < table.pts[starts[group]]) & (group > 0)
+    return np.asarray(group - leads, np.int64)
+
+
+def _is_grouped(table: FrameColumns) -> bool:
+    """Whether the pictures of every group are shown before those of the next."""
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
+    return bool((np.diff(_groups(table, _starts(table), order)) >= 0).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +207,21 @@ def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
     A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
     lead the next keyframe belong to it, so a run may reach beyond that keyframe; it ends with the last
     packet whose pts is not after its last wanted frame."""
-    starts = np.flatnonzero(table.clean)
-    if len(starts) == 0 or starts[0] != 0:
-        starts = np.concatenate([[0], starts])
-    shown = table.pts[starts].copy()
-    shown[0] = min(int(table.pts.min()), int(shown[0]))
+    starts = _starts(table)
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
     sorted_wanted = np.sort(np.asarray(wanted, np.int64))
-    group = np.searchsorted(shown, sorted_wanted, side="right") - 1
+    packets = order[np.searchsorted(table.pts[order], sorted_wanted)]
+    group = _groups(table, starts, packets)
     runs: list[PacketRange] = []
     for g in dict.fromkeys(group.tolist()):
-        mine = sorted_wanted[group == g]
+        own = group == g
         first = int(starts[g])
         # Pictures that lead the next keyframe end, in decoding order, before the keyframe after it.
         end = int(starts[g + 2]) if g + 2 < len(starts) else len(table)
-        last = first + int(np.flatnonzero(table.pts[first:end] <= mine[-1])[-1])
-        runs.append(PacketRange(first, last, frozenset(int(p) for p in mine)))
+        before = (table.pts[first:end] <= sorted_wanted[own][-1]) & ~table.discard[first:end]
+        last = first + int(np.flatnonzero(before)[-1])
+        runs.append(PacketRange(first, last, frozenset(int(pts) for pts in sorted_wanted[own])))
     return runs
 
 

@@ -197,7 +197,8 @@ class VectorSource(Protocol):
 
 class Gather(Protocol):
     """Turns block maps into motion grids while frames are decoded.
-    Picklable: it is run inside the sandbox."""
+
+    In a sandbox it is made again from its settings (`lookout.codec.jobs.PortableGather`)."""
 
     @property
     def needs_all(self) -> bool:
@@ -298,6 +299,10 @@ class Limits:
     pixels: int = 4096 * 2304
     seconds: float = 120.0
     frames: int = 20_000
+
+
+FILE_LIMITS = Limits(bytes=1 << 50, seconds=1e9, frames=1 << 40)
+"""What a whole recording may cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import pickle
 import pkgutil
 import socket
 import stat
@@ -22,13 +21,16 @@ from typing import BinaryIO
 import av
 
 from lookout.codec import container, decoded_frame, timeline  # noqa: F401 (imported while that is allowed)
-from lookout.codec.confine import confine, limit_cpu, limit_memory
+from lookout.codec import sandbox_pb2 as pb
+from lookout.codec.confine import confine, limit_resources
 from lookout.codec.confinement import ConfinementError
 from lookout.codec.cuts import Cuts
 from lookout.codec.decoder import decode_segment
-from lookout.codec.exchange import Reply, read_all, receive_message, send_message, store_result
+from lookout.codec.exchange import read_all, receive_message, send_message
 from lookout.codec.inspection import inspect_file
+from lookout.codec.jobs import cut_request, decode_request, sample_request
 from lookout.codec.recording_jobs import RecordingJobs
+from lookout.codec.reply_writer import ReplyWriter, Result
 from lookout.codec.types import CodecError, Reason
 
 MAX_JOB = 16 << 20
@@ -73,27 +75,32 @@ def _file(channels: _Channels) -> BinaryIO:
     return os.fdopen(descriptors[0], "rb", buffering=-1 if regular else 0)
 
 
-def _run(job: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> object:
-    kind, size, argument, with_file = pickle.loads(job)  # jobs come from the parent, which is trusted
-    file = _file(channels) if with_file else None
-    if kind == "cut":
-        return jobs.cuts.pieces(argument, file)
-    if kind == "inspect":
-        return inspect_file(argument, file)
-    if kind == "recording":
-        return jobs.recordings.run(argument, file)
-    return decode_segment(bytes(read_all(channels.shared_in, size)), argument, threads=threads)
+def _run(job: pb.Job, channels: _Channels, threads: int, jobs: _Jobs) -> Result:
+    file = _file(channels) if job.with_file else None
+    match job.WhichOneof("job"):
+        case "cut":
+            return jobs.cuts.pieces(cut_request(job.cut), file)
+        case "inspect":
+            return inspect_file(job.inspect.path, file)
+        case "table":
+            return jobs.recordings.table(job.table.path, file)
+        case "sample":
+            return jobs.recordings.sample(sample_request(job.sample), file)
+    segment = bytes(read_all(channels.shared_in, job.decode.bytes))
+    return decode_segment(segment, decode_request(job.decode), threads=threads)
 
 
-def _answer(job: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> Reply:
+def _answer(message: bytes, channels: _Channels, threads: int, jobs: _Jobs) -> bytes:
+    replies, job = ReplyWriter(channels.shared_out), pb.Job.FromString(message)
     try:
-        return store_result(channels.shared_out, _run(job, channels, threads, jobs))
+        return replies.result(job.number, _run(job, channels, threads, jobs))
     except CodecError as error:
-        return Reply("error", error.detail, error.reason.value)
+        return replies.refusal(job.number, error)
     except MemoryError:
-        return Reply("error", "decoding needs more memory than a decoder may use", Reason.MEMORY.value)
+        detail = "decoding needs more memory than a decoder may use"
+        return replies.refusal(job.number, CodecError(Reason.MEMORY, detail))
     except Exception:  # a bug here or in the gather: the parent reports it and lives
-        return Reply("broken", traceback.format_exc(limit=-12))
+        return replies.bug(job.number, traceback.format_exc(limit=-12))
 
 
 def _import_early(modules: list[str]) -> None:
@@ -110,21 +117,19 @@ def main(arguments: list[str]) -> None:
     jobs_fd, replies_fd, files_fd, shared_in, shared_out = map(int, arguments[:5])
     channels = _Channels(jobs_fd, socket.socket(fileno=files_fd), shared_in, shared_out)
     settings = json.loads(arguments[5])
+    replies = ReplyWriter(shared_out)
     try:
         _import_early(settings["modules"])
-        limit_memory(settings["memory"], settings["result"])
+        limit_resources(settings["memory"], settings["result"], settings["life_cpu_s"])
         means = confine(strict=settings["strict"], landlock=settings["landlock"])
     except (ConfinementError, ImportError, OSError, ValueError) as error:
-        send_message(replies_fd, Reply("error", str(error), Reason.UNAVAILABLE.value).encode())
+        send_message(replies_fd, replies.refusal(0, CodecError(Reason.UNAVAILABLE, str(error))))
         return
     jobs = _queue(jobs_fd)  # after confinement: a thread keeps what it could do when it started
-    send_message(replies_fd, Reply("ready", means).encode())
+    send_message(replies_fd, replies.ready(means))
     begun = _Jobs(Cuts(), RecordingJobs())
     while True:
-        job = jobs.get()
-        limit_cpu(settings["cpu_s"])
-        reply = _answer(job, channels, settings["threads"], begun)
-        send_message(replies_fd, reply.encode())
+        send_message(replies_fd, _answer(jobs.get(), channels, settings["threads"], begun))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ rest on luma instead.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
@@ -285,6 +286,21 @@ class MotionGather:
     _motions: list[Motion] = field(default_factory=list, repr=False)
     _luma: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
     _sampled: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, cols) of the patch grid."""
+        return self.settings.rows, self.settings.cols
+
+    def to_json(self) -> str:
+        """The settings, for a decoder process."""
+        return json.dumps(asdict(self.settings))
+
+    @classmethod
+    def from_json(cls, text: str) -> MotionGather:
+        """A fresh gather with these settings."""
+        fields = json.loads(text)
+        return cls(GatherSettings(**{**fields, "rule": GatherMethod(fields["rule"])}))
 
     @property
     def needs_all(self) -> bool:

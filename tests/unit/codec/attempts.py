@@ -38,6 +38,7 @@ NUMBERS = {
     "rt_sigqueueinfo": (129, 138),
     "sched_setaffinity": (203, 122),
     "setpriority": (141, 140),
+    "setrlimit": (160, 164),
     "setuid": (105, 146),
     "shmget": (29, 194),
     "socket": (41, 198),
@@ -123,6 +124,9 @@ def attempts(parent: int, secret: str) -> dict[str, Callable[[], bool]]:
     succeeds("process_vm_readv", parent, vector, 1, vector, 1, 0)
     succeeds("process_vm_writev", parent, vector, 1, vector, 1, 0)
     succeeds("prlimit64", parent, 0, limits, None)
+    succeeds("prlimit64", 0, 0, limits, None)
+    succeeds("prlimit64", 0, 0, None, ctypes.addressof(address))
+    succeeds("setrlimit", 0, limits)
     succeeds("setpriority", 0, parent, 19)
     succeeds("sched_setaffinity", parent, 8, struct.pack("Q", 1))
     for family in (1, 2, 10, 16, 17):  # Unix, IPv4, IPv6, netlink, packets

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import pickle
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -129,6 +133,14 @@ class Recorder:
     geometries: list[Geometry] = field(default_factory=list)
     since: int = 0
     counts: list[int] = field(default_factory=list)
+    grid: tuple[int, int] = (1, 1)
+
+    def to_json(self) -> str:
+        return json.dumps(self.needs_luma)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recorder:
+        return cls(needs_luma=json.loads(text))
 
     def start(self, geometry: Geometry) -> None:
         self.geometries.append(geometry)
@@ -154,13 +166,23 @@ class FakeMalice(Recorder):
     """Stands for a decoder that hostile bytes have taken over."""
 
     def __init__(self, deed: str) -> None:
-        super().__init__()
+        super().__init__(grid=(1, 2))
         self.deed = deed
+
+    def to_json(self) -> str:
+        return json.dumps(self.deed)
+
+    @classmethod
+    def from_json(cls, text: str) -> FakeMalice:
+        return cls(json.loads(text))
 
     def push(self, frame: FrameInfo, blocks: VectorSource | None, luma: U8 | None) -> None:  # noqa: PLR0912
         match self.deed:
             case "half an answer":
                 os.write(_reply_pipe(), b"\x10\0\0\0")
+                time.sleep(600)
+            case forgery if forgery.startswith("forge"):
+                os.write(_reply_pipe(), _forged(forgery))
                 time.sleep(600)
             case "fill":
                 for fd in _shared_files():
@@ -181,6 +203,15 @@ class FakeMalice(Recorder):
             case "spin":
                 while True:
                     pass
+            case "busy":
+                end = time.process_time() + 0.3
+                while self.since == 0 and time.process_time() < end:
+                    pass
+                self.since = 1
+            case "spin unstoppably":
+                signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+                while True:
+                    pass
             case "sleep":
                 os.pwrite(_shared_files()[1], b"asleep", 0)
                 time.sleep(600)
@@ -197,9 +228,15 @@ class FakeMalice(Recorder):
         if self.deed == "look":
             found = [len(_listed(".")), len([k for k in os.environ if "LOOKOUT" in k])]
             made = Motion(Basis.VECTORS, np.array([found], np.float16))
-        if self.deed == "smuggle":
-            made = Smuggled()  # type: ignore[assignment]
         return [made] * count
+
+
+def _forged(deed: str) -> bytes:
+    """A reply that is none: a message of another kind, a pickle, a length without end."""
+    if deed == "forge long":
+        return struct.pack("<I", (1 << 32) - 1)
+    body = pickle.dumps(os.getpid) if deed == "forge pickle" else b"\x08\x63\x12\x02\x0a\x00"
+    return struct.pack("<I", len(body)) + body
 
 
 def _listed(folder: str) -> list[str]:
@@ -216,13 +253,6 @@ def _reply_pipe() -> int:
 
 def _shared_files() -> list[int]:
     return [int(each) for each in sys.argv[4:6]]
-
-
-class Smuggled:
-    """Pickles as a call to os.system."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("exit 1",)
 
 
 def without_packets(clip: bytes, first: int, stop: int) -> bytes:

@@ -57,7 +57,7 @@ def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None
     """Killed between two answers: its successor reads on from the same piece."""
     request = CutRequest(str(film), 1.0, 1 << 20, 0, 1)
     found: list[Segment] = []
-    while pieces := pool._run(_Job("cut", argument=request, file=os.open(film, os.O_RDONLY))):
+    while pieces := pool._run(_Job(request, file=os.open(film, os.O_RDONLY))):
         assert isinstance(pieces, tuple)
         found += pieces
         request = CutRequest(str(film), 1.0, 1 << 20, len(found), 1)

@@ -15,7 +15,7 @@ from lookout.codec.container import Video, ticks_to_us
 from lookout.codec.packets import Kept
 from lookout.codec.parallel import threads_per_worker
 from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.table import FrameTable, plan_ranges, share_out
+from lookout.codec.table import FrameColumns, FrameTable, plan_ranges, share_out
 from lookout.codec.timeline import Timeline
 from lookout.codec.types import U8
 from tests.unit.codec.clips import encode
@@ -69,7 +69,8 @@ def check(path: Path, step: int, **options: int) -> FileDecoder:
 def test_times_of_a_table_are_those_of_a_timeline(stamps: set[int], base: Fraction, step: int) -> None:
     for pts in (sorted(stamps), [i * step for i in range(len(stamps))]):
         count, flags = np.array(pts, np.int64), np.ones(len(pts), np.bool_)
-        table = FrameTable(count[::-1], count, flags, flags, count, base, Fraction(25), True)
+        columns = FrameColumns(count[::-1], count, flags, flags, count, ~flags)
+        table = FrameTable.of(columns, time_base=base, fps=Fraction(25))
         timeline = Timeline(table.fps)
         for each in pts:
             timeline.add(ticks_to_us(each, base))

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
-import io
-import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lookout.codec import CodecError, Reason, SandboxedReader, VideoReader, open_recording
-from lookout.codec.exchange import RESULT_CLASSES
-from lookout.codec.recording_jobs import RESULTS, SampleRequest, SampleResult
+from lookout.codec.jobs import SampleRequest
+from lookout.codec.reply_reader import SamplesReply
 from tests.unit.codec.test_reader import SIZE, clip, served
 
 
@@ -24,6 +20,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_sandbox_gives_the_same_frames(file: Path) -> None:
     with VideoReader(file) as plain, SandboxedReader(file, workers=2) as reader:
         assert reader.facts == plain.facts
+        assert reader.times_us.tolist() == plain.times_us.tolist()
         assert reader.size == plain.size
         for fps, start in ((10.0, 0), (1.0, 2_500_000)):
             truth = plain.read(fps, start_us=start, size=SIZE)
@@ -44,7 +41,7 @@ def test_a_piece_that_kills_its_decoder_is_a_gap(file: Path, monkeypatch: pytest
     with SandboxedReader(file, workers=2) as reader:
         real = reader._pool.recording_sample
 
-        def deadly(request: SampleRequest) -> SampleResult:
+        def deadly(request: SampleRequest) -> SamplesReply:
             if any(pick.time_us == 4_000_000 for pick in request.picks):
                 raise CodecError(Reason.POISON, "the decoder failed twice on it")
             return real(request)
@@ -92,23 +89,3 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.UNREADABLE
     with pytest.raises(CodecError, match="only files and URLs"), open_recording(b"bytes", sandbox=True):
         pass
-
-
-def test_a_table_that_contradicts_itself_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lookout.codec.sandbox import SandboxPool
-
-    real = SandboxPool.recording_table
-
-    def made_up(self: SandboxPool, path: str) -> object:
-        found = real(self, path)
-        return dataclasses.replace(found, table=dataclasses.replace(found.table, pts=np.zeros(3, np.int64)))
-
-    monkeypatch.setattr(SandboxPool, "recording_table", made_up)
-    with pytest.raises(CodecError, match="is inconsistent"):
-        SandboxedReader(file, workers=1)
-
-
-def test_results_may_be_sent() -> None:
-    """What the worker sends is on the list of what the parent takes."""
-    assert {(each.__module__, each.__name__) for each in RESULTS} <= RESULT_CLASSES
-    assert pickle.load(io.BytesIO(pickle.dumps(RESULTS))) == RESULTS

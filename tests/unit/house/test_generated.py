@@ -11,11 +11,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_messages_are_generated_from_the_protos(tmp_path: Path) -> None:
-    protos = sorted(str(path) for path in (ROOT / "protos/lookout/v1").glob("*.proto"))
+    protos = sorted(str(path) for path in (ROOT / "protos/lookout").glob("*/*.proto"))
     google = files("grpc_tools") / "_proto"
     base = ["protoc", f"-I{ROOT / 'protos'}", f"-I{google}"]
     assert protoc.main([*base, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *protos]) == 0
-    made = {path.name: path.read_text() for path in (tmp_path / "lookout/v1").iterdir()}
-    kept = {name: (ROOT / "libs/lookout/v1" / name) for name in made}
-    stale = [name for name, path in kept.items() if not path.exists() or path.read_text() != made[name]]
+    fresh = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.glob("lookout/*/*")}
+    stored = {name: ROOT / "libs" / name for name in fresh}
+    stale = [name for name, path in stored.items() if not path.exists() or path.read_text() != fresh[name]]
     assert not stale, f"run `make protos`: {stale}"

@@ -1,0 +1,486 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Fit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FIT_UNSPECIFIED: _ClassVar[Fit]
+    FIT_STRETCH: _ClassVar[Fit]
+    FIT_COVER: _ClassVar[Fit]
+    FIT_CONTAIN: _ClassVar[Fit]
+
+class Tail(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TAIL_UNSPECIFIED: _ClassVar[Tail]
+    TAIL_KEEP: _ClassVar[Tail]
+    TAIL_LEAVE: _ClassVar[Tail]
+
+class Basis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BASIS_UNSPECIFIED: _ClassVar[Basis]
+    BASIS_VECTORS: _ClassVar[Basis]
+    BASIS_LUMA: _ClassVar[Basis]
+    BASIS_NONE: _ClassVar[Basis]
+
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNSPECIFIED: _ClassVar[Reason]
+    REASON_EMPTY: _ClassVar[Reason]
+    REASON_UNREADABLE: _ClassVar[Reason]
+    REASON_NO_VIDEO: _ClassVar[Reason]
+    REASON_NO_DECODER: _ClassVar[Reason]
+    REASON_NO_KEYFRAME: _ClassVar[Reason]
+    REASON_NO_FRAMES: _ClassVar[Reason]
+    REASON_BYTES: _ClassVar[Reason]
+    REASON_DIMENSIONS: _ClassVar[Reason]
+    REASON_LENGTH: _ClassVar[Reason]
+    REASON_MEMORY: _ClassVar[Reason]
+    REASON_POISON: _ClassVar[Reason]
+    REASON_REQUEST: _ClassVar[Reason]
+    REASON_UNAVAILABLE: _ClassVar[Reason]
+    REASON_CLOSED: _ClassVar[Reason]
+FIT_UNSPECIFIED: Fit
+FIT_STRETCH: Fit
+FIT_COVER: Fit
+FIT_CONTAIN: Fit
+TAIL_UNSPECIFIED: Tail
+TAIL_KEEP: Tail
+TAIL_LEAVE: Tail
+BASIS_UNSPECIFIED: Basis
+BASIS_VECTORS: Basis
+BASIS_LUMA: Basis
+BASIS_NONE: Basis
+REASON_UNSPECIFIED: Reason
+REASON_EMPTY: Reason
+REASON_UNREADABLE: Reason
+REASON_NO_VIDEO: Reason
+REASON_NO_DECODER: Reason
+REASON_NO_KEYFRAME: Reason
+REASON_NO_FRAMES: Reason
+REASON_BYTES: Reason
+REASON_DIMENSIONS: Reason
+REASON_LENGTH: Reason
+REASON_MEMORY: Reason
+REASON_POISON: Reason
+REASON_REQUEST: Reason
+REASON_UNAVAILABLE: Reason
+REASON_CLOSED: Reason
+
+class Job(_message.Message):
+    __slots__ = ("number", "with_file", "decode", "inspect", "cut", "table", "sample")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WITH_FILE_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    INSPECT_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    with_file: bool
+    decode: DecodeJob
+    inspect: InspectJob
+    cut: CutJob
+    table: TableJob
+    sample: SampleJob
+    def __init__(self, number: _Optional[int] = ..., with_file: _Optional[bool] = ..., decode: _Optional[_Union[DecodeJob, _Mapping]] = ..., inspect: _Optional[_Union[InspectJob, _Mapping]] = ..., cut: _Optional[_Union[CutJob, _Mapping]] = ..., table: _Optional[_Union[TableJob, _Mapping]] = ..., sample: _Optional[_Union[SampleJob, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("bytes", "side", "pixels", "seconds", "frames")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SIDE_FIELD_NUMBER: _ClassVar[int]
+    PIXELS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    side: int
+    pixels: int
+    seconds: float
+    frames: int
+    def __init__(self, bytes: _Optional[int] = ..., side: _Optional[int] = ..., pixels: _Optional[int] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ...) -> None: ...
+
+class Expected(_message.Message):
+    __slots__ = ("epoch_us", "next_us", "early_us", "late_us")
+    EPOCH_US_FIELD_NUMBER: _ClassVar[int]
+    NEXT_US_FIELD_NUMBER: _ClassVar[int]
+    EARLY_US_FIELD_NUMBER: _ClassVar[int]
+    LATE_US_FIELD_NUMBER: _ClassVar[int]
+    epoch_us: int
+    next_us: int
+    early_us: int
+    late_us: int
+    def __init__(self, epoch_us: _Optional[int] = ..., next_us: _Optional[int] = ..., early_us: _Optional[int] = ..., late_us: _Optional[int] = ...) -> None: ...
+
+class Gather(_message.Message):
+    __slots__ = ("module", "name", "settings")
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    module: str
+    name: str
+    settings: str
+    def __init__(self, module: _Optional[str] = ..., name: _Optional[str] = ..., settings: _Optional[str] = ...) -> None: ...
+
+class DecodeJob(_message.Message):
+    __slots__ = ("bytes", "width", "height", "step_us", "origin_us", "fit", "expected", "first_slot", "tail", "exact", "frames", "gather", "vectors", "limits")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    STEP_US_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_US_FIELD_NUMBER: _ClassVar[int]
+    FIT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    GATHER_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    width: int
+    height: int
+    step_us: int
+    origin_us: int
+    fit: Fit
+    expected: Expected
+    first_slot: int
+    tail: Tail
+    exact: bool
+    frames: _containers.RepeatedScalarFieldContainer[int]
+    gather: Gather
+    vectors: bool
+    limits: Limits
+    def __init__(self, bytes: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., step_us: _Optional[int] = ..., origin_us: _Optional[int] = ..., fit: _Optional[_Union[Fit, str]] = ..., expected: _Optional[_Union[Expected, _Mapping]] = ..., first_slot: _Optional[int] = ..., tail: _Optional[_Union[Tail, str]] = ..., exact: _Optional[bool] = ..., frames: _Optional[_Iterable[int]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., vectors: _Optional[bool] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class InspectJob(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class CutJob(_message.Message):
+    __slots__ = ("path", "target_s", "max_bytes", "first", "limit")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TARGET_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    target_s: float
+    max_bytes: int
+    first: int
+    limit: int
+    def __init__(self, path: _Optional[str] = ..., target_s: _Optional[float] = ..., max_bytes: _Optional[int] = ..., first: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class TableJob(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class Pick(_message.Message):
+    __slots__ = ("index", "slot", "time_us", "pts")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PTS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    slot: int
+    time_us: int
+    pts: int
+    def __init__(self, index: _Optional[int] = ..., slot: _Optional[int] = ..., time_us: _Optional[int] = ..., pts: _Optional[int] = ...) -> None: ...
+
+class SampleJob(_message.Message):
+    __slots__ = ("path", "height", "width", "fit", "picks")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    FIT_FIELD_NUMBER: _ClassVar[int]
+    PICKS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    height: int
+    width: int
+    fit: Fit
+    picks: _containers.RepeatedCompositeFieldContainer[Pick]
+    def __init__(self, path: _Optional[str] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., fit: _Optional[_Union[Fit, str]] = ..., picks: _Optional[_Iterable[_Union[Pick, _Mapping]]] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("number", "ready", "refusal", "bug", "decoded", "inspected", "pieces", "table", "samples")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    BUG_FIELD_NUMBER: _ClassVar[int]
+    DECODED_FIELD_NUMBER: _ClassVar[int]
+    INSPECTED_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ready: Ready
+    refusal: Refusal
+    bug: Bug
+    decoded: Decoded
+    inspected: Inspected
+    pieces: Pieces
+    table: Table
+    samples: Samples
+    def __init__(self, number: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., bug: _Optional[_Union[Bug, _Mapping]] = ..., decoded: _Optional[_Union[Decoded, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., pieces: _Optional[_Union[Pieces, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("confinement",)
+    CONFINEMENT_FIELD_NUMBER: _ClassVar[int]
+    confinement: str
+    def __init__(self, confinement: _Optional[str] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason", "detail")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    detail: str
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Bug(_message.Message):
+    __slots__ = ("trace",)
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    trace: str
+    def __init__(self, trace: _Optional[str] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("index", "time_us", "picture", "key", "corrupt", "interlaced", "width", "height", "jump", "basis", "with_v", "with_r")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    INTERLACED_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    JUMP_FIELD_NUMBER: _ClassVar[int]
+    BASIS_FIELD_NUMBER: _ClassVar[int]
+    WITH_V_FIELD_NUMBER: _ClassVar[int]
+    WITH_R_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    time_us: int
+    picture: int
+    key: bool
+    corrupt: bool
+    interlaced: bool
+    width: int
+    height: int
+    jump: bool
+    basis: Basis
+    with_v: bool
+    with_r: bool
+    def __init__(self, index: _Optional[int] = ..., time_us: _Optional[int] = ..., picture: _Optional[int] = ..., key: _Optional[bool] = ..., corrupt: _Optional[bool] = ..., interlaced: _Optional[bool] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., jump: _Optional[bool] = ..., basis: _Optional[_Union[Basis, str]] = ..., with_v: _Optional[bool] = ..., with_r: _Optional[bool] = ...) -> None: ...
+
+class Facts(_message.Message):
+    __slots__ = ("container", "codec", "profile", "width", "height", "rotation", "fps", "timed", "first_us", "end_us", "packets", "frames", "decoded", "keyframes", "intra", "corrupt", "refused", "leading_lost", "jumps", "sizes", "interlaced", "has_vectors")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    ROTATION_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    DECODED_FIELD_NUMBER: _ClassVar[int]
+    KEYFRAMES_FIELD_NUMBER: _ClassVar[int]
+    INTRA_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LEADING_LOST_FIELD_NUMBER: _ClassVar[int]
+    JUMPS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    INTERLACED_FIELD_NUMBER: _ClassVar[int]
+    HAS_VECTORS_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    codec: str
+    profile: str
+    width: int
+    height: int
+    rotation: int
+    fps: float
+    timed: bool
+    first_us: int
+    end_us: int
+    packets: int
+    frames: int
+    decoded: int
+    keyframes: int
+    intra: int
+    corrupt: int
+    refused: int
+    leading_lost: int
+    jumps: int
+    sizes: int
+    interlaced: int
+    has_vectors: bool
+    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., profile: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., rotation: _Optional[int] = ..., fps: _Optional[float] = ..., timed: _Optional[bool] = ..., first_us: _Optional[int] = ..., end_us: _Optional[int] = ..., packets: _Optional[int] = ..., frames: _Optional[int] = ..., decoded: _Optional[int] = ..., keyframes: _Optional[int] = ..., intra: _Optional[int] = ..., corrupt: _Optional[int] = ..., refused: _Optional[int] = ..., leading_lost: _Optional[int] = ..., jumps: _Optional[int] = ..., sizes: _Optional[int] = ..., interlaced: _Optional[int] = ..., has_vectors: _Optional[bool] = ...) -> None: ...
+
+class Decoded(_message.Message):
+    __slots__ = ("frames", "facts", "mirror", "end_stream_us")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    END_STREAM_US_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[Frame]
+    facts: Facts
+    mirror: bool
+    end_stream_us: int
+    def __init__(self, frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., mirror: _Optional[bool] = ..., end_stream_us: _Optional[int] = ...) -> None: ...
+
+class Inspected(_message.Message):
+    __slots__ = ("container", "codec", "profile", "width", "height", "rotation", "fps", "seconds", "timed", "packets", "frames", "keyframes", "anchors", "vectors", "blocks", "motion", "corrupt", "refused", "leading_lost", "jumps", "sizes", "interlaced", "reason", "error")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    ROTATION_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    KEYFRAMES_FIELD_NUMBER: _ClassVar[int]
+    ANCHORS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MOTION_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LEADING_LOST_FIELD_NUMBER: _ClassVar[int]
+    JUMPS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    INTERLACED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    codec: str
+    profile: str
+    width: int
+    height: int
+    rotation: int
+    fps: float
+    seconds: float
+    timed: bool
+    packets: int
+    frames: int
+    keyframes: int
+    anchors: int
+    vectors: int
+    blocks: float
+    motion: str
+    corrupt: int
+    refused: int
+    leading_lost: int
+    jumps: int
+    sizes: int
+    interlaced: int
+    reason: Reason
+    error: str
+    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., profile: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., rotation: _Optional[int] = ..., fps: _Optional[float] = ..., seconds: _Optional[float] = ..., timed: _Optional[bool] = ..., packets: _Optional[int] = ..., frames: _Optional[int] = ..., keyframes: _Optional[int] = ..., anchors: _Optional[int] = ..., vectors: _Optional[int] = ..., blocks: _Optional[float] = ..., motion: _Optional[str] = ..., corrupt: _Optional[int] = ..., refused: _Optional[int] = ..., leading_lost: _Optional[int] = ..., jumps: _Optional[int] = ..., sizes: _Optional[int] = ..., interlaced: _Optional[int] = ..., reason: _Optional[_Union[Reason, str]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("bytes", "start_us", "duration_us", "frames", "container", "jump")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    DURATION_US_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    JUMP_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    start_us: int
+    duration_us: int
+    frames: int
+    container: str
+    jump: bool
+    def __init__(self, bytes: _Optional[int] = ..., start_us: _Optional[int] = ..., duration_us: _Optional[int] = ..., frames: _Optional[int] = ..., container: _Optional[str] = ..., jump: _Optional[bool] = ...) -> None: ...
+
+class Pieces(_message.Message):
+    __slots__ = ("pieces",)
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    pieces: _containers.RepeatedCompositeFieldContainer[Piece]
+    def __init__(self, pieces: _Optional[_Iterable[_Union[Piece, _Mapping]]] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("container", "codec", "width", "height", "packets", "time_base_num", "time_base_den", "fps_num", "fps_den", "stamped", "damage", "listed", "promised_us", "upright_width", "upright_height", "reordered")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    TIME_BASE_NUM_FIELD_NUMBER: _ClassVar[int]
+    TIME_BASE_DEN_FIELD_NUMBER: _ClassVar[int]
+    FPS_NUM_FIELD_NUMBER: _ClassVar[int]
+    FPS_DEN_FIELD_NUMBER: _ClassVar[int]
+    STAMPED_FIELD_NUMBER: _ClassVar[int]
+    DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_US_FIELD_NUMBER: _ClassVar[int]
+    UPRIGHT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    UPRIGHT_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    REORDERED_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    codec: str
+    width: int
+    height: int
+    packets: int
+    time_base_num: int
+    time_base_den: int
+    fps_num: int
+    fps_den: int
+    stamped: bool
+    damage: str
+    listed: int
+    promised_us: int
+    upright_width: int
+    upright_height: int
+    reordered: bool
+    def __init__(self, container: _Optional[str] = ..., codec: _Optional[str] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., packets: _Optional[int] = ..., time_base_num: _Optional[int] = ..., time_base_den: _Optional[int] = ..., fps_num: _Optional[int] = ..., fps_den: _Optional[int] = ..., stamped: _Optional[bool] = ..., damage: _Optional[str] = ..., listed: _Optional[int] = ..., promised_us: _Optional[int] = ..., upright_width: _Optional[int] = ..., upright_height: _Optional[int] = ..., reordered: _Optional[bool] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("pick", "key", "corrupt", "picture")
+    PICK_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
+    pick: int
+    key: bool
+    corrupt: bool
+    picture: int
+    def __init__(self, pick: _Optional[int] = ..., key: _Optional[bool] = ..., corrupt: _Optional[bool] = ..., picture: _Optional[int] = ...) -> None: ...
+
+class Samples(_message.Message):
+    __slots__ = ("samples", "packets", "fed", "skipped", "frames", "painted", "runs", "seeks", "repaired", "missing")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    FED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    PAINTED_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    SEEKS_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    packets: int
+    fed: int
+    skipped: int
+    frames: int
+    painted: int
+    runs: int
+    seeks: int
+    repaired: int
+    missing: int
+    def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., packets: _Optional[int] = ..., fed: _Optional[int] = ..., skipped: _Optional[int] = ..., frames: _Optional[int] = ..., painted: _Optional[int] = ..., runs: _Optional[int] = ..., seeks: _Optional[int] = ..., repaired: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...

@@ -18,9 +18,10 @@ from lookout.cli.model import ModelOption, find_model
 from lookout.cli.report.recording_text import clock
 
 if TYPE_CHECKING:
+    from lookout.memory.shelf import Entry
     from lookout.pipeline import Recollection
 
-app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, remove, trim.")
+app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, repair, remove, trim.")
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
 
@@ -158,51 +159,83 @@ def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[
 @app.command("list")
 def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """List cameras, what is covered, and bytes on disk."""
-    from lookout.memory import MemoryFolder
     from lookout.memory.shelf import entries
 
-    rows: list[dict[str, Any]] = []
-    for entry in entries(folder):
-        held = MemoryFolder.open(entry.path, owner=False, verify=False).memory
-        began = float(entry.about.get("began_us", 0)) / 1e6
-        times = held.table.times_us.all
-        first = held.covered_from_us
-        rows.append(
-            {
-                "camera": entry.camera,
-                "epoch": entry.epoch,
-                "from": None if first is None else began + first / 1e6,
-                "to": began + float(times[-1]) / 1e6 if len(times) else None,
-                "frames": len(times),
-                "bytes": entry.bytes,
-                "source": entry.about.get("source", ""),
-            }
-        )
+    rows = [_listed(entry) for entry in entries(folder)]
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
         return
+    columns = [name for name in rows[0] if name != "damage" or any(row["damage"] for row in rows)]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in rows[0]:
+    for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        times_shown = ["" if row[key] is None else clock(row[key]) for key in ("from", "to")]
-        size = f"{row['bytes'] / 1e6:.1f} MB"
-        table.add_row(
-            row["camera"], str(row["epoch"]), *times_shown, str(row["frames"]), size, str(row["source"])
-        )
+        shown = {name: str(row[name]) for name in columns}
+        shown |= {name: "" if row[name] is None else clock(row[name]) for name in ("from", "to")}
+        shown["bytes"] = f"{row['bytes'] / 1e6:.1f} MB"
+        table.add_row(*shown.values())
     Console().print(table)
+
+
+def _listed(entry: Entry) -> dict[str, Any]:
+    """One memory as a row; a damaged one says so and hides no other."""
+    from lookout.memory import HistoryError, MemoryFolder
+
+    row: dict[str, Any] = {
+        "camera": entry.camera,
+        "epoch": entry.epoch,
+        "from": None,
+        "to": None,
+        "frames": 0,
+        "bytes": entry.bytes,
+        "source": entry.about.get("source", ""),
+        "damage": entry.damage,
+    }
+    try:
+        memory = MemoryFolder.open(entry.path, owner=False, verify=False).memory
+    except HistoryError as error:
+        return {**row, "damage": str(error)}
+    began = float(entry.about.get("began_us", 0)) / 1e6
+    times, first = memory.table.times_us.all, memory.covered_from_us
+    return {
+        **row,
+        "from": None if first is None else began + first / 1e6,
+        "to": began + float(times[-1]) / 1e6 if len(times) else None,
+        "frames": len(times),
+    }
 
 
 @app.command("check")
 def check(folder: FolderArgument) -> None:
-    """Check every slab of every memory against its checksum."""
-    from lookout.memory import MemoryFolder
+    """Check every file of every memory against its checksums; ends with 1 where one is damaged."""
+    from lookout.memory import HistoryError, MemoryFolder
     from lookout.memory.shelf import entries
 
+    damaged = 0
     for entry in entries(folder):
-        held = MemoryFolder.open(entry.path, owner=False).memory
-        typer.echo(f"{entry.camera} {entry.epoch}: {held.size().clusters} clusters checked, no damage")
+        try:
+            memory = MemoryFolder.open(entry.path, owner=False).memory
+        except HistoryError as error:
+            typer.echo(f"{entry.camera} {entry.epoch}: {error}")
+            damaged += 1
+            continue
+        typer.echo(f"{entry.camera} {entry.epoch}: {memory.size().clusters} clusters checked, no damage")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command("repair")
+def repair(
+    folder: FolderArgument,
+    camera: Annotated[str | None, typer.Option(help="Only this camera.  [default: all]")] = None,
+) -> None:
+    """Go on without what is damaged, and print what is lost. Nothing else of a memory changes."""
+    from lookout.memory import shelf
+
+    for entry, damage in shelf.repair(folder, camera):
+        for loss in damage or ["no damage"]:
+            typer.echo(f"{entry.camera} {entry.epoch}: {loss}")
 
 
 @app.command("remove")

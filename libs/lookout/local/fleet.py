@@ -18,6 +18,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from lookout.files import private_folder
 from lookout.local.jars import cache_folder
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import (
@@ -104,7 +105,7 @@ class Service:
         self._environment = {**settings, **self._environment}
 
     def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         self._child = Child(
             [sys.executable, "-m", *self._module],
             self.log,
@@ -207,7 +208,7 @@ class Fleet(Startable):
     ) -> None:
         self._temporary = folder is None
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         self._given_kafka, self._given_redis = kafka, redis_url
         self._kafka = None if kafka else KafkaServer(self.folder / "kafka", port=kafka_port)
         self._redis = None if redis_url else RedisServer(self.folder / "redis")
@@ -285,7 +286,7 @@ class Fleet(Startable):
             _write_secret(self._token_file, secrets.token_urlsafe(32))
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
-        (self.folder / "tmp").mkdir(exist_ok=True)
+        private_folder(self.folder / "tmp")
         self.services = [
             Service(stage, self.folder, self._environment(stage), module=self._modules.get(stage, ()))
             for stage in self._stages

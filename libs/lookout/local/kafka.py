@@ -16,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from lookout.files import private_folder
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
@@ -167,7 +168,7 @@ class KafkaServer(LocalServer):
             raise LocalError(f"cannot prepare Kafka's folder {self.folder}: {done.stderr or done.stdout}")
 
     def _write_config(self, name: str = "server.properties", more: Mapping[str, str] | None = None) -> Path:
-        (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder / "tmp")
         (controller,) = free_ports(1, HOST)
         properties = {
             **_PROPERTIES,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from lookout.errors import LookoutError
+from lookout.files import private_folder, private_opener
 
 # Runs in the child before the real program: ask the kernel to kill this process when the thread that started
 # it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)
@@ -64,8 +65,8 @@ class Child:
                 "a child started in another thread is killed when that thread ends"
             )
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as out:
+        private_folder(log.parent)
+        with open(log, "ab", opener=private_opener) as out:
             self._process = subprocess.Popen(
                 guarded(command),
                 stdin=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from lookout.files import private_folder
 from lookout.local.processes import (
     Child,
     PortTakenError,
@@ -59,7 +60,7 @@ class LocalServer(Startable):
     def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
         self._temporary = folder is None
         self.folder = folder or scratch_folder(self.name.lower())
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         self._given_port = port
         self.port = 0
         self._child: Child | None = None

@@ -33,6 +33,14 @@ class Grown:
         return self.data[..., : self.size]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TableMark:
+    """Where a table ended: entries of each column, and its embeddings."""
+
+    sizes: tuple[int, ...]
+    embeddings: tuple[torch.Tensor, ...]
+
+
 @dataclass(slots=True)
 class FrameTable:
     """Numbers frames and tokens of a memory in order of arrival.
@@ -70,6 +78,18 @@ class FrameTable:
         self.token_place.extend(block.places)
         self.embeddings.append(block.embeddings)
         return first_frame, first_token
+
+    def mark(self) -> TableMark:
+        """Where the table ends now, for `cut`."""
+        grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
+        return TableMark(tuple(column.size for column in grown), tuple(self.embeddings))
+
+    def cut(self, mark: TableMark) -> None:
+        """Be as the table was at `mark`."""
+        grown = (self.times_us, self.blocks, self.token_frame, self.token_place)
+        for column, size in zip(grown, mark.sizes, strict=True):
+            column.size = size
+        self.embeddings = list(mark.embeddings)
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Frames int64 [n] and places int64 [axes, n] of token numbers."""

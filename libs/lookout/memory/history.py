@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from lookout.memory.clusters import (
     settle,
     without,
 )
-from lookout.memory.frames import FrameTable
+from lookout.memory.frames import FrameTable, TableMark
 from lookout.memory.runs import RunSums
 from lookout.memory.slabs import Residency
 from lookout.memory.statistics import unit, unit_variance
@@ -161,6 +162,26 @@ class IndexSize:
         return self.index_bytes / max(1, self.kv_bytes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """Everything that a change may alter, as it was before. Blocks, clusters and indexes are immutable, so
+    that references to them suffice."""
+
+    table: TableMark
+    residency: tuple[tuple[int, int], ...]
+    visual: VisualLevel | None
+    scales: tuple[float, ...]
+    open: tuple[OpenBlock, ...]
+    layers: tuple[LayerIndex, ...]
+    frame_visual: dict[int, int]
+    count: MaintenanceCount
+    version: int
+    forgotten: tuple[tuple[int, int], ...]
+    held_from: int
+    wide: dict[int, tuple[int, int]]
+    ids: int
+
+
 class CameraMemory:
     """The memory of one camera's epoch. One owner feeds it; any number of readers take snapshots.
 
@@ -198,16 +219,62 @@ class CameraMemory:
         self.wide: dict[int, tuple[int, int]] = {}
         self._ids = 0
         self._lock = threading.RLock()
+        self._changing = False
+
+    # Changing whole or not at all.
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """What is changed within is changed wholly: an exception leaves the memory as it was before."""
+        with self._lock:
+            if self._changing:
+                yield
+                return
+            before, self._changing = self._state(), True
+            try:
+                yield
+            except BaseException:
+                self._take_back(before)
+                raise
+            finally:
+                self._changing = False
+
+    def _state(self) -> _State:
+        return _State(
+            table=self.table.mark(),
+            residency=tuple(self.residency.order()),
+            visual=self.visual,
+            scales=tuple(self.scales),
+            open=tuple(self.open),
+            layers=tuple(self.layers),
+            frame_visual=dict(self.frame_visual),
+            count=replace(self.count),
+            version=self.version,
+            forgotten=tuple(self.forgotten),
+            held_from=self.held_from,
+            wide=dict(self.wide),
+            ids=self._ids,
+        )
+
+    def _take_back(self, before: _State) -> None:
+        self.table.cut(before.table)
+        self.residency.restore(before.residency)
+        self.visual, self.scales = before.visual, list(before.scales)
+        self.open, self.layers = list(before.open), list(before.layers)
+        self.frame_visual, self.count = before.frame_visual, before.count
+        self.version, self.forgotten = before.version, list(before.forgotten)
+        self.held_from, self.wide, self._ids = before.held_from, before.wide, before.ids
 
     # Growing.
 
     def add(self, block: BornBlock) -> None:
         """Take in a closed block. It is read whole while it is in the window, then through its clusters.
+        Whatever is raised leaves the memory as it was.
 
         Raises:
             HistoryError: the block does not fit the memory.
         """
-        with self._lock:
+        with self.change():
             self._check(block)
             frame, token = self.table.add(block)
             self.open.append(OpenBlock(block, frame, token))
@@ -225,7 +292,7 @@ class CameraMemory:
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
         """After an answer: its verified retrieval fetched these clusters, by layer. They are on the device
         now, and their deferred splits are carried out."""
-        with self._lock:
+        with self.change():
             for number, ids in sorted(fetched.items()):
                 self._settle_layer(number, set(ids))
             self._split_wide()
@@ -248,7 +315,8 @@ class CameraMemory:
         self.layers[number] = index.changed(changed)
 
     def note_wide(self) -> None:
-        """Look up which clusters on the device are marked; after a memory was opened."""
+        """Look up which clusters on the device are marked; after a memory was opened or a range erased."""
+        self.wide = {}
         for number, index in enumerate(self.layers):
             self._watch(number, enumerate(index.partitions))
 
@@ -388,15 +456,17 @@ class CameraMemory:
         Returns:
             The number of frames erased.
         """
-        with self._lock:
+        with self.change():
             times = self.table.times_us.all
             gone = (times >= begin_us) & (times < end_us)
-            for one in self.open:
+            for entry in self.open:
                 # A block that is still read whole goes whole.
-                mine = slice(one.first_frame, one.first_frame + one.block.frames)
-                gone[mine] = gone[mine].any()
+                frames = slice(entry.first_frame, entry.first_frame + entry.block.frames)
+                gone[frames] = gone[frames].any()
             self._drop(gone)
-            self.open = [one for one in self.open if not gone[one.first_frame]]
+            self.note_wide()
+            # A block without frames has the number of the frame behind it, and nothing to erase.
+            self.open = [entry for entry in self.open if not (entry.block.frames and gone[entry.first_frame])]
             for number in np.flatnonzero(gone).tolist():
                 self.frame_visual.pop(number, None)
             self._erase_embeddings(gone)
@@ -466,8 +536,8 @@ class CameraMemory:
     def snapshot(self) -> Snapshot:
         """What an answer may read from now on."""
         with self._lock:
-            if not self.open:
-                raise HistoryError("this memory is empty: close at least one block first")
+            if not self.open or not self.table.frames:
+                raise HistoryError("this memory is empty: close at least one block with frames first")
             newest, table = self.open[-1].block, self.table
             return Snapshot(
                 layers=tuple(self.layers),
@@ -487,7 +557,7 @@ class CameraMemory:
         """Stream time of the oldest frame whose KV is held."""
         table = self.layers[0].table
         firsts = [int(table.frames[0].min())] if len(table.ids) else []
-        firsts += [one.first_frame for one in self.open]
+        firsts += [entry.first_frame for entry in self.open if entry.block.frames]
         return int(self.table.times_us.all[min(firsts)]) if firsts else None
 
     @property

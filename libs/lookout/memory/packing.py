@@ -1,22 +1,51 @@
-"""One container for everything a memory writes: a JSON header and named arrays, with a checksum."""
+"""One container for everything a memory writes: a JSON header and named arrays, with a checksum.
+
+The lengths have a checksum of their own. So a record that was cut short (its lengths are intact, its bytes
+end too early) is told from one that was damaged: the first was never acknowledged, the second was.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from lookout.memory.types import HistoryError, Ints, raw
+from lookout.memory.types import DamagedMemoryError, HistoryError, Ints, raw
 
-MAGIC = b"LKM1"
-_HEAD = struct.Struct("<4sIQ16s")
+MAGIC = b"LKM2"
+_LENGTHS = struct.Struct("<4sIQ")
+_HEAD = struct.Struct("<4sIQI16s")
 
 Array = torch.Tensor | np.ndarray[Any, Any]
+
+
+class CutShortError(HistoryError):
+    """The bytes end before the record does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record that was read: its header, its arrays (copies), and its bytes [begin, end) in the file."""
+
+    header: dict[str, Any]
+    arrays: dict[str, torch.Tensor]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedBytes:
+    """Bytes [begin, end) of a file of records that hold no intact record."""
+
+    begin: int
+    end: int
 
 
 def checksum(*parts: bytes | memoryview) -> bytes:
@@ -28,38 +57,39 @@ def checksum(*parts: bytes | memoryview) -> bytes:
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """One record: lengths, checksum, header, then the arrays' bytes one after the other."""
+    """One record: lengths and their checksum, the checksum of the rest, header, the arrays' bytes in turn."""
     bodies, described = [], []
     for name, array in arrays.items():
         bodies.append(raw(array).tobytes() if isinstance(array, torch.Tensor) else array.tobytes())
         described.append([name, str(array.dtype).removeprefix("torch."), list(array.shape)])
     body = b"".join(bodies)
     head = json.dumps({**header, "arrays": described}, separators=(",", ":")).encode()
-    return _HEAD.pack(MAGIC, len(head), len(body), checksum(head, body)) + head + body
+    lengths = zlib.crc32(_LENGTHS.pack(MAGIC, len(head), len(body)))
+    return _HEAD.pack(MAGIC, len(head), len(body), lengths, checksum(head, body)) + head + body
 
 
-def unpack(data: memoryview, where: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], int]:
-    """Read one record.
-
-    Args:
-        data: bytes that begin with a record.
-        where: named in errors.
-
-    Returns:
-        The header, the arrays (copies), and the bytes the record took.
+def unpack(data: memoryview, where: str, begin: int = 0) -> Record:
+    """Read the record that begins at byte `begin`; `where` is named in errors.
 
     Raises:
-        HistoryError: it is cut short or damaged.
+        CutShortError: It is not there to its end.
+        DamagedMemoryError: Its checksum does not match.
     """
-    if len(data) < _HEAD.size:
-        raise HistoryError(f"{where}: a record is truncated")
-    magic, head_size, body_size, expected = _HEAD.unpack(data[: _HEAD.size])
+    rest = data[begin:]
+    # A file that was made longer before its bytes were written ends in zeros: no record begins so.
+    if len(rest) < _HEAD.size or not (any(rest[: _HEAD.size]) or np.frombuffer(rest, np.uint8).any()):
+        raise CutShortError(f"{where}: the record at byte {begin} is cut short")
+    magic, head_size, body_size, lengths, expected = _HEAD.unpack(rest[: _HEAD.size])
+    if magic != MAGIC or zlib.crc32(rest[: _LENGTHS.size]) != lengths:
+        raise DamagedMemoryError(f"{where}: the record at byte {begin} is damaged: it does not begin as one")
     stop = _HEAD.size + head_size + body_size
-    if magic != MAGIC or len(data) < stop:
-        raise HistoryError(f"{where}: a record is truncated, or is not a record of a memory")
-    head, body = data[_HEAD.size : _HEAD.size + head_size], data[_HEAD.size + head_size : stop]
+    if len(rest) < stop:
+        raise CutShortError(f"{where}: the record at byte {begin} is cut short")
+    head, body = rest[_HEAD.size : _HEAD.size + head_size], rest[_HEAD.size + head_size : stop]
     if checksum(head, body) != expected:
-        raise HistoryError(f"{where}: a record is damaged: its checksum does not match")
+        raise DamagedMemoryError(
+            f"{where}: the record at byte {begin} is damaged: its checksum does not match"
+        )
     header: dict[str, Any] = json.loads(bytes(head))
     arrays, place = {}, 0
     for name, kind, shape in header.pop("arrays"):
@@ -68,7 +98,56 @@ def unpack(data: memoryview, where: str) -> tuple[dict[str, Any], dict[str, torc
         flat = torch.frombuffer(bytearray(body[place : place + size]), dtype=dtype) if size else None
         arrays[name] = torch.zeros(shape, dtype=dtype) if flat is None else flat.view(shape)
         place += size
-    return header, arrays, stop
+    return Record(header, arrays, begin, begin + stop)
+
+
+def unpack_file(data: bytes, where: str) -> Record:
+    """Read a file that is one record.
+
+    Raises:
+        DamagedMemoryError: It is damaged, cut short, or longer than its record.
+    """
+    try:
+        record = unpack(memoryview(data), where)
+    except CutShortError as error:
+        raise DamagedMemoryError(f"{where}: damaged: it is cut short") from error
+    if record.end != len(data):
+        raise DamagedMemoryError(f"{where}: damaged: {len(data) - record.end} bytes follow its record")
+    return record
+
+
+def records(data: memoryview, where: str) -> Iterator[Record | DamagedBytes]:
+    """The records of a file in their order. Damaged bytes end where the next intact record begins; a record
+    that is cut short at the end is left out."""
+    place = 0
+    while place < len(data):
+        try:
+            record = unpack(data, where, place)
+        except CutShortError:
+            return
+        except DamagedMemoryError:
+            after = _next_record(data, where, place)
+            yield DamagedBytes(place, after)
+            place = after
+            continue
+        yield record
+        place = record.end
+
+
+def _next_record(data: memoryview, where: str, place: int) -> int:
+    """Where the first record behind byte `place` begins; the end of the data where there is none."""
+    whole = bytes(data)
+    begin = whole.find(MAGIC, place + 1)
+    while begin >= 0:
+        try:
+            unpack(data, where, begin)
+        except CutShortError:
+            return begin
+        except DamagedMemoryError:
+            begin = whole.find(MAGIC, begin + 1)
+        else:
+            return begin
+    return len(data)
 
 
 def ints(tensor: torch.Tensor) -> Ints:

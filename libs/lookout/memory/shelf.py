@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from lookout.memory.folder import MANIFEST, META, MemoryFolder, lock
-from lookout.memory.types import HistoryError
+from lookout.memory.types import DamagedMemoryError, HistoryError
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One memory of a folder: its camera, the number of its epoch, where it lies, what it is of, its bytes on
-    disk, and when it last took in a block (seconds since 1970)."""
+    disk, when it last took in a block (seconds since 1970), and why nothing of it can be read (else empty;
+    camera and epoch are then those that its path names)."""
 
     camera: str
     epoch: int
@@ -25,6 +26,7 @@ class Entry:
     about: dict[str, Any]
     bytes: int
     fed_s: float
+    damage: str = ""
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
@@ -51,15 +53,22 @@ def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
 
 def _found(path: Path) -> Iterator[Entry]:
     for meta in [path / META] if (path / META).is_file() else sorted(path.glob(f"*/*/{META}")):
-        about = MemoryFolder.about_of(meta.parent)
+        about: dict[str, Any] = {}
+        damage = ""
+        try:
+            about = MemoryFolder.about_of(meta.parent)
+        except HistoryError as error:
+            damage = str(error)
+        named = meta.parent.name
         files = [file for file in meta.parent.iterdir() if file.is_file()]
         yield Entry(
             camera=str(about.get("camera", meta.parent.parent.name)),
-            epoch=int(about.get("epoch", 0)),
+            epoch=int(about.get("epoch", named if damage and named.isdigit() else 0)),
             path=meta.parent,
             about=about,
             bytes=sum(file.stat().st_size for file in files),
             fed_s=MemoryFolder.fed_at(meta.parent),
+            damage=damage,
         )
 
 
@@ -83,9 +92,27 @@ def remove(
         began = int(entry.about.get("began_us", 0))
         begin = -(1 << 62) if since_s is None else int(since_s * 1e6) - began
         end = 1 << 62 if until_s is None else int(until_s * 1e6) - began
-        with MemoryFolder.open(entry.path) as held:
-            erased += held.forget(begin, end)
+        with MemoryFolder.open(entry.path) as folder:
+            erased += folder.forget(begin, end)
     return removed, erased
+
+
+def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry, list[str]]]:
+    """Go on without what is damaged: each memory and what it lost, in sentences.
+
+    Raises:
+        HistoryError: there is no such camera; or, after the others, another process is feeding one, or
+            nothing of one can be read.
+    """
+    refused: list[str] = []
+    for entry in entries(root, camera):
+        try:
+            with MemoryFolder.open(entry.path, salvage=True) as folder:
+                yield entry, folder.damage
+        except HistoryError as error:
+            refused.append(str(error))
+    if refused:
+        raise HistoryError("; ".join(refused))
 
 
 def _delete(root: Path, path: Path) -> None:
@@ -112,21 +139,22 @@ def trim(
         The bytes that were freed.
 
     Raises:
+        DamagedMemoryError: a memory cannot be opened to forget a part of it; the others were trimmed.
         HistoryError: a memory that has to give way is being fed by another process.
     """
     now = time.time() if now_s is None else now_s
     before = sum(entry.bytes for entry in entries(root))
+    damaged: list[str] = []
     for entry in entries(root) if max_age_s is not None else []:
         left_s = (max_age_s or 0.0) - (now - entry.fed_s)
         if left_s <= 0:
             _delete(Path(root), entry.path)
             continue
-        with MemoryFolder.open(entry.path) as held:
-            times = held.memory.table.times_us.all
-            if len(times) and (oldest := held.memory.covered_from_us) is not None:
-                end = int(times[-1] - left_s * 1e6)
-                if oldest < end:
-                    held.forget(-(1 << 62), end)
+        try:
+            with MemoryFolder.open(entry.path) as folder:
+                _forget_older(folder, left_s)
+        except DamagedMemoryError as error:
+            damaged.append(str(error))
     rest = sorted(_found(Path(root)), key=lambda entry: entry.fed_s)
     total = sum(entry.bytes for entry in rest)
     for entry in rest:
@@ -134,7 +162,17 @@ def trim(
             break
         _delete(Path(root), entry.path)
         total -= entry.bytes
+    if damaged:
+        raise DamagedMemoryError("; ".join(damaged))
     return before - total
 
 
-__all__ = ["MANIFEST", "Entry", "entries", "place_of", "remove", "trim"]
+def _forget_older(folder: MemoryFolder, age_s: float) -> None:
+    """Forget what lies further behind the newest frame."""
+    times = folder.memory.table.times_us.all
+    oldest = folder.memory.covered_from_us
+    if oldest is not None and oldest < (end := int(times[-1] - age_s * 1e6)):
+        folder.forget(-(1 << 62), end)
+
+
+__all__ = ["MANIFEST", "Entry", "entries", "place_of", "remove", "repair", "trim"]

@@ -20,6 +20,14 @@ class HistoryError(LookoutError, RuntimeError):
     """A memory cannot do what it was asked to; the message names what, where and why."""
 
 
+class DamagedMemoryError(HistoryError):
+    """A memory's file does not hold what was written to it; the message names the file and what is lost."""
+
+
+class OwnedMemoryError(HistoryError):
+    """Another process is writing the memory."""
+
+
 class ThresholdRule(StrEnum):
     """How the variance limit of a cluster depends on its size (Mosaic, section VI-A).
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from lookout.files import private_folder
 from lookout.store.errors import TensorCorruptError
 from lookout.store.labels import Label
 from lookout.store.tensors import Array, checksum, payload, tensor
@@ -29,7 +30,7 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
 
     def write(self, label: Label, array: Array) -> None:
         head = json.dumps(asdict(label)).encode()

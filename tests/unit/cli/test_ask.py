@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from fractions import Fraction
 from pathlib import Path
 
@@ -98,6 +99,31 @@ def test_a_folder_of_memories_is_listed_and_checked(kept: Path) -> None:
     code, out = run("memory", "check", str(kept))
     assert code == 0
     assert "clusters checked, no damage" in out
+
+
+def test_damage_of_one_memory_is_named_and_hides_no_other(kept: Path, tmp_path: Path) -> None:
+    sound = entries(kept)[0].path
+    for epoch in ("000000", "000001"):
+        shutil.copytree(sound, tmp_path / "yard" / epoch)
+    index = next((tmp_path / "yard" / "000001").glob("index-*.bin"))
+    index.write_bytes(index.read_bytes()[:-100])
+    code, out = run("memory", "list", str(tmp_path), "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["frames"] > 40 for row in rows] == [True, False]
+    assert [index.name in row["damage"] for row in rows] == [False, True]
+    code, out = run("memory", "check", str(tmp_path))
+    assert code == 1
+    assert "no damage" in out
+    assert f"{index}: damaged: it is cut short" in out
+    code, out = run("ask", str(tmp_path), "Is a person in view?")
+    assert code == 1
+    assert out.count("covered from 0:00.0 to") == 1
+    code, out = run("memory", "repair", str(tmp_path))
+    assert code == 0
+    assert "everything before the records of this checkpoint is lost" in out
+    assert run("memory", "check", str(tmp_path))[0] == 0
+    assert run("ask", str(tmp_path), "Is a person in view?", "--camera", "yard")[0] == 0
 
 
 def test_a_time_range_and_then_a_camera_are_removed(clip: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_dying_at_any_call_loses_nothing_that_was_acknowledged(
         except Killed:
             died += 1
         left["calls"] = -1
-        one._owner.close()
+        one._release()
         # What a dead process had not written out is torn off at any byte.
         for log in folder.glob("*.part"):
             log.write_bytes(log.read_bytes()[: calls * 7])

@@ -37,6 +37,7 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
+from lookout.files import private_folder
 from lookout.windows import Layout, WindowError, load_layout, rows_in
 
 log = structlog.get_logger(__name__)
@@ -118,8 +119,7 @@ class TransformersEngine:
         self._streams: OrderedDict[str, StreamKV] = OrderedDict()
         self._spill = None
         if spill_dir is not None:
-            Path(spill_dir).mkdir(parents=True, exist_ok=True)
-            self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=spill_dir))
+            self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=private_folder(spill_dir)))
         model.config._attn_implementation = NAME
         self._answer_rows = torch.tensor([layout.yes, layout.no], device=model.device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from lookout.engines.transformers.model import LanguageModel
 from lookout.memory import (
     BornBlock,
     CameraMemory,
+    DamagedMemoryError,
     HistoryError,
     Keep,
     MemoryFolder,
     MemorySettings,
+    OwnedMemoryError,
     RetrievalSettings,
 )
 from lookout.memory.packing import checksum
@@ -265,9 +267,10 @@ class Recall:
         return _ask_each(list(self._streams.values()), question, options)
 
     def close(self) -> None:
-        """Write and let go of everything."""
-        for held in self._streams.values():
-            held.close()
+        """Write and let go of everything; a stream whose folder fails keeps no other from its own."""
+        with contextlib.ExitStack() as stack:
+            for stream in self._streams.values():
+                stack.callback(stream.close)
 
 
 def ask_folder(
@@ -290,17 +293,26 @@ def ask_folder(
         options: as in `StreamRecall.recall`.
 
     Raises:
-        HistoryError: there is no memory, or it is damaged or of another model.
+        DamagedMemoryError: some memories cannot be read; the others have answered before.
+        HistoryError: there is no memory, or it is of another model.
     """
-    found = entries(folder, camera)
-    checkpoint = model or found[0].about.get("model")
+    shelf = entries(folder, camera)
+    readable = [entry for entry in shelf if not entry.damage]
+    damaged = [entry.damage for entry in shelf if entry.damage]
+    if not readable:
+        raise DamagedMemoryError("; ".join(damaged))
+    checkpoint = model or readable[0].about.get("model")
     if not checkpoint:
-        raise HistoryError(f"{found[0].path} does not say which model made it: name the model")
+        raise HistoryError(f"{readable[0].path} does not say which model made it: name the model")
     engine = load_engine(checkpoint, device)
-    held: list[StreamRecall] = []
+    streams: list[StreamRecall] = []
     with contextlib.ExitStack() as stack:
-        for entry in found:
-            opened, owner = _open(entry.path)
+        for entry in readable:
+            try:
+                opened, owner = _open(entry.path)
+            except DamagedMemoryError as error:
+                damaged.append(str(error))
+                continue
             stack.callback(opened.close)
             shape = shape_of(engine.model, engine.layout.positions.axes)
             weights = entry.about.get("weights", "")
@@ -309,32 +321,35 @@ def ask_folder(
                     f"{entry.path}: made by another model, {entry.about.get('model') or 'unknown'}: its KV "
                     "does not fit"
                 )
-            held.append(StreamRecall.of(engine, opened))
+            streams.append(StreamRecall.of(engine, opened))
             if not owner:
                 options = {**options, "settle": False}
-        yield from _ask_each(held, question, options)
+        if streams:
+            yield from _ask_each(streams, question, options)
+    if damaged:
+        raise DamagedMemoryError("; ".join(damaged))
 
 
 def _open(path: Path) -> tuple[MemoryFolder, bool]:
     """A folder as its owner; where another process feeds it, as a reader."""
     try:
         return MemoryFolder.open(path), True
-    except HistoryError as error:
-        if "another process" not in str(error):
-            raise
-    return MemoryFolder.open(path, owner=False), False
+    except OwnedMemoryError:
+        return MemoryFolder.open(path, owner=False), False
 
 
-def _ask_each(held: list[StreamRecall], question: str, options: dict[str, Any]) -> Iterator[Recollection]:
+def _ask_each(
+    streams: Sequence[StreamRecall], question: str, options: dict[str, Any]
+) -> Iterator[Recollection]:
     nothing: HistoryError | None = None
     answered = False
-    for one in held:
+    for stream in streams:
         try:
-            found = one.recall(question, **options)
+            answer = stream.recall(question, **options)
         except HistoryError as error:
             nothing = error
             continue
         answered = True
-        yield found
+        yield answer
     if not answered:
         raise nothing or HistoryError("nothing is remembered: watch a video first")

@@ -1,0 +1,100 @@
+"""Files that hold footage or what was computed from it: readable by their owner alone, written whole.
+
+Every byte goes through `os.write`, so that a full disk is an error of the call that wrote and never of a
+buffer that is flushed later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+def private_folder(path: Path | str) -> Path:
+    """A folder that only its owner can enter; it and its missing parents are made.
+
+    A folder that exists keeps its mode: its owner may have opened it to others on purpose.
+    """
+    folder = Path(path)
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    return folder
+
+
+def private_opener(path: str, flags: int) -> int:
+    """`opener` of `open`: a new file that only its owner can read."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def write_all(handle: int, data: bytes | memoryview) -> None:
+    """Write all bytes; a disk takes some and fails at the rest.
+
+    Raises:
+        OSError: The disk refused them; some may have been written.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """A new file of these bytes, on the disk when this returns; removed where it could not be finished.
+
+    Raises:
+        OSError: The disk refused it.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        try:
+            for part in parts:
+                write_all(handle, part)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except Exception:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; it is on the disk when this returns.
+
+    Raises:
+        OSError: The disk refused it; what stood there before still does.
+    """
+    part = path.with_name(path.name + ".part")
+    write_file(part, [data])
+    try:
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new files of a folder durable, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+__all__ = [
+    "FILE_MODE",
+    "private_folder",
+    "private_opener",
+    "replace_file",
+    "sync_folder",
+    "write_all",
+    "write_file",
+]

@@ -1,0 +1,33 @@
+"""What a local fleet and the tensor stores write is footage: only its owner may read it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lookout.local.fleet import Fleet
+from lookout.local.processes import Child
+from lookout.local.redis import RedisServer
+from lookout.store.spool import Spool
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_folder_that_a_fleet_makes_is_its_owners_alone(tmp_path: Path) -> None:
+    Fleet(tmp_path / "fleet" / "data")
+    RedisServer(tmp_path / "servers" / "redis")
+    Spool(tmp_path / "tensors" / "decode")
+    for folder in ("fleet", "fleet/data", "servers", "servers/redis", "tensors", "tensors/decode"):
+        assert _mode(tmp_path / folder) == 0o700, folder
+
+
+def test_a_folder_that_exists_keeps_its_mode_and_its_logs_are_private(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    child = Child([sys.executable, "-c", ""], folder / "child.log")
+    child.stop()
+    assert _mode(folder) == 0o755
+    assert _mode(folder / "child.log") == 0o600

@@ -51,7 +51,7 @@ __all__ = ["EVENTS", "CameraState", "DecodeHandler"]
 EVENTS = {
     "segments": "segments decoded",
     "frames": "frames sampled from them",
-    "damaged_frames": "frames that the decoder could not decode without errors",
+    "damaged_frames": "frames that lost bytes, or were predicted from such frames",
     "gaps": "streams that ended, by silence or by a jump of their clock",
     "late": "segments from before what was already written",
     "over_quota": "segments left out because their camera used up its quota",

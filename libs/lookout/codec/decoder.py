@@ -11,6 +11,7 @@ import av
 import numpy as np
 
 from lookout.codec.container import ByteSource, Video, source_size, ticks_to_us
+from lookout.codec.damage import DamageTrail, breaks_of, damaged_packets
 from lookout.codec.decoded_frame import DecodedFrame
 from lookout.codec.picture import Painter, orientation
 from lookout.codec.planned import Place, Run, Timetable, decode_runs, runs_of
@@ -69,15 +70,17 @@ def decode_segment(
     exported = request.vectors and request.gather is not None
     with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
         packets = list(_bounded(video, request))
+        breaks = breaks_of(segment, video.stream.id) if isinstance(segment, bytes) else []
+        damaged = damaged_packets(packets, breaks)
         timetable = Timetable.of(video, packets)
         if timetable is None or not packets[0].is_keyframe:
-            return SinglePass(video, request, size, packets).run()
+            return SinglePass(video, request, size, packets, damaged).run()
         try:
-            return PlannedPass(video, request, size, timetable).run()
+            return PlannedPass(video, request, size, timetable, damaged).run()
         except _UnplannedError:
             video.context.skip_frame = "DEFAULT"
             video.context.flush_buffers()
-            return SinglePass(video, request, size, packets).run()
+            return SinglePass(video, request, size, packets, damaged).run()
 
 
 def _bounded(video: Video, request: DecodeRequest) -> Iterator[av.Packet]:
@@ -165,9 +168,11 @@ class SinglePass:
         request: DecodeRequest,
         size: int,
         packets: Sequence[av.Packet] | None = None,
+        damaged: frozenset[int] = frozenset(),
     ) -> None:
         self.video, self.request, self.size = video, request, size
         self._packets = packets
+        self.trail = DamageTrail(damaged)
         self.has_vectors = video.has_vectors
         self.counts = Counts()
         self.timeline = Timeline(video.fps)
@@ -214,6 +219,9 @@ class SinglePass:
         yield from map(DecodedFrame.of, self.video.decode(None))
 
     def _take(self, shot: DecodedFrame) -> None:
+        shot.corrupt = self.trail.reaches(
+            shot.pts, key=shot.key, concealed=shot.corrupt, refused=self.video.refused
+        )
         self.counts.shot(shot)
         stamped = self.timed and shot.pts is not None
         time_us, jump = self.timeline.add(
@@ -375,8 +383,15 @@ class PlannedPass(SinglePass):
     Where the frame chosen for a grid point is damaged, the undamaged one decoded right before it serves.
     """
 
-    def __init__(self, video: Video, request: DecodeRequest, size: int, timetable: Timetable) -> None:
-        super().__init__(video, request, size, timetable.packets)
+    def __init__(
+        self,
+        video: Video,
+        request: DecodeRequest,
+        size: int,
+        timetable: Timetable,
+        damaged: frozenset[int] = frozenset(),
+    ) -> None:
+        super().__init__(video, request, size, timetable.packets, damaged)
         self.timetable, self.timeline, self.timed = timetable, timetable.timeline, True
         self.counts.packets = len(timetable.packets)
 
@@ -392,7 +407,11 @@ class PlannedPass(SinglePass):
         request = self.request
         leave = request.tail is Tail.LEAVE
         wanted = self.timetable.picks(
-            request, self.epoch_offset, self.selector.first_slot, end_us if leave else None
+            request,
+            self.epoch_offset,
+            self.selector.first_slot,
+            end_us if leave else None,
+            self.trail.packets,
         )
         if not wanted and self.timetable.packets:  # nothing to sample: one picture tells the geometry
             wanted = {self.timetable.packets[0].pts or 0: -1}
@@ -417,7 +436,10 @@ class PlannedPass(SinglePass):
         if place is None or pts is None:
             raise _UnplannedError
         self.decoded += 1
-        held = _Held(frame, place, wanted.get(pts), bool(frame.is_corrupt))
+        damaged = self.trail.reaches(
+            pts, key=bool(frame.key_frame), concealed=bool(frame.is_corrupt), refused=self.video.refused
+        )
+        held = _Held(frame, place, wanted.get(pts), damaged)
         self.counts.corrupt += held.corrupt
         self.counts.interlaced += bool(frame.interlaced_frame)
         self.counts.intra += bool(frame.key_frame)

@@ -68,7 +68,12 @@ class Timetable:
         return cls(packets, places, tuple(order), timeline)
 
     def picks(
-        self, request: DecodeRequest, offset_us: int, first_slot: int, end_us: int | None
+        self,
+        request: DecodeRequest,
+        offset_us: int,
+        first_slot: int,
+        end_us: int | None,
+        damaged: frozenset[int] = frozenset(),
     ) -> dict[int, int]:
         """The samples: grid point by time stamp.
 
@@ -77,6 +82,7 @@ class Timetable:
             offset_us: stream time of segment time 0.
             first_slot: grid points below it are taken.
             end_us: the grid cell that holds this stream time stays empty; None: none does.
+            damaged: time stamps of pictures that serve only where their grid point has no other.
         """
         pts = [self.packets[packet].pts or 0 for packet in self.order]
         times = [offset_us + time for time in self.timeline.times]
@@ -84,7 +90,8 @@ class Timetable:
             wanted = (index for index in request.frames if index < len(pts))
             return {pts[index]: request.grid.slot(times[index]) for index in wanted}
         keys = [self.packets[packet].is_keyframe for packet in self.order]
-        chosen = request.grid.pick(times, keys, first_slot=first_slot, end_us=end_us)
+        corrupt = [stamp in damaged for stamp in pts]
+        chosen = request.grid.pick(times, keys, corrupt, first_slot=first_slot, end_us=end_us)
         return {pts[index]: slot for slot, index in chosen}
 
 

@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const tip = document.getElementById("tip");
   const NS = "http://www.w3.org/2000/svg";
-  const LABEL = 190, RIGHT = 8, LANE = 46, GAP = 12, COST = 50, AXIS = 22, MARKS = 14;
+  const LABEL = 190, RIGHT = 8, LANE = 46, GAP = 22, COST = 50, AXIS = 22, MARKS = 14;
 
   const el = (name, attributes = {}, parent = null, text = null) => {
     const node = document.createElementNS(NS, name);
@@ -42,7 +42,7 @@
   });
   paint();
 
-  document.body.dataset.view = "overlay";
+  document.body.dataset.view = "filmed";
   for (const button of document.querySelectorAll("[data-view]")) {
     if (button === document.body) continue;
     button.addEventListener("click", () => {
@@ -84,12 +84,9 @@
       if (narrow) el("text", { class: "question", x: 0, y: base - full - 6 }, svg, each.question);
       else wrap(each.question, 27).forEach((line, row, all) =>
         el("text", { class: "question", x: 0, y: base - full / 2 + 4 + (row - (all.length - 1) / 2) * 15 }, svg, line));
-      for (const [a, b] of each.truth) el("rect", { class: "truth", x: x(a), y: base + 3, width: Math.max(2, x(b) - x(a)), height: 3, rx: 1.5 }, svg);
-      for (const one of each.incidents) {
-        el("rect", { class: "incident", x: x(one.a), y: base - full, width: Math.max(3, x(one.b) - x(one.a)), height: full, rx: 2 }, svg);
-        el("line", { class: "flagline", x1: x(one.a), x2: x(one.a), y1: base - full - 3, y2: base }, svg);
-        el("path", { class: "flag", d: `M${x(one.a)} ${base - full - 3}l9 4.500l-9 4.500Z` }, svg);
-      }
+      for (const incident of each.incidents)
+        el("rect", { class: "incident", x: x(incident.a), y: base + 3, width: Math.max(3, x(incident.b) - x(incident.a)), height: 5, rx: 2 }, svg);
+      for (const [a, b] of each.truth) el("rect", { class: "truth", x: x(a), y: base + 10, width: Math.max(2, x(b) - x(a)), height: 3, rx: 1.5 }, svg);
       let line = "", area = "", open = false, last = 0;
       const shut = () => { if (open) area += `L${last} ${base}Z`; open = false; };
       for (const [a, b, p] of each.points) {
@@ -124,13 +121,21 @@
       mark.addEventListener("click", () => focus(index));
     });
 
+    const stretch = el("rect", { class: "window", y: top, height: height - AXIS - top, visibility: "hidden" }, svg);
     const cross = el("line", { class: "cross", y1: top, y2: height - AXIS, visibility: "hidden" }, svg);
     svg.addEventListener("pointermove", (event) => {
       const t = ((event.offsetX - left) / plot) * camera.length;
       if (t < 0 || t > camera.length) return hide();
       cross.setAttribute("x1", x(t)); cross.setAttribute("x2", x(t)); cross.setAttribute("visibility", "visible");
       tip.replaceChildren();
-      html("b", "", html("div", "", tip), clock(t));
+      const title = html("div", "", tip);
+      html("b", "", title, clock(t));
+      const decided = camera.lanes.flatMap((lane) => lane.points).find(([a, b, p]) => a <= t && t < b && p !== null);
+      stretch.setAttribute("visibility", decided ? "visible" : "hidden");
+      if (decided) {
+        stretch.setAttribute("x", x(decided[5])); stretch.setAttribute("width", Math.max(1, x(decided[1]) - x(decided[5])));
+        title.append(` · window ${clock(decided[5])}–${clock(decided[1])}`);
+      }
       for (const each of camera.lanes) {
         const point = each.points.find(([a, b]) => a <= t && t < b);
         if (!point) continue;
@@ -145,7 +150,7 @@
       tip.style.top = `${Math.max(8, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8))}px`;
       tip.style.opacity = 1;
     });
-    const hide = () => { tip.style.opacity = 0; cross.setAttribute("visibility", "hidden"); };
+    const hide = () => { tip.style.opacity = 0; for (const mark of [cross, stretch]) mark.setAttribute("visibility", "hidden"); };
     svg.addEventListener("pointerleave", hide);
     svg.addEventListener("click", (event) => {
       const t = ((event.offsetX - left) / plot) * camera.length;

@@ -21,7 +21,8 @@ from lookout.v1.verdicts_pb2 import Verdict
 Span = tuple[float, float]
 
 SHOTS = 14
-_INCIDENTS_SHOWN = 24  # the others unfold
+_INCIDENTS_SHOWN = 8  # of a camera; the others unfold
+_CAMERAS_SHOWN = 24  # with incidents; the others unfold
 _INCIDENT_SHOTS = 8
 _NEAR_US = 1_500_000
 _OUTCOMES: dict[int, str] = {
@@ -78,6 +79,8 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
         page=data,
         places={camera["id"]: place for place, camera in enumerate(data["cameras"])},
         first=_INCIDENTS_SHOWN,
+        groups=list(data["incidents"].items()),
+        first_groups=_CAMERAS_SHOWN,
         facts=facts,
         payload=payload,
         style=folder.joinpath("page.css").read_text(encoding="utf-8"),
@@ -92,12 +95,7 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         _camera(camera, run, watches, album, facts.truth.get(camera.id, Truth()))
         for camera in sorted(run.cameras.values(), key=lambda each: each.id)
     ]
-    incidents = [
-        {**incident, "camera": camera["id"], "shot": _thumbnail(camera, incident)}
-        for camera in cameras
-        for lane in camera["lanes"]
-        for incident in lane["incidents"]
-    ]
+    incidents = {camera["id"]: _incidents(camera) for camera in cameras}
     every = run.cameras.values()
     windows = sum(camera.windows for camera in every)
     return {
@@ -105,7 +103,7 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
         "cameras": cameras,
         "has_truth": any(lane["has_truth"] for camera in cameras for lane in camera["lanes"]),
-        "incidents": sorted(incidents, key=lambda each: (-each["peak"], each["camera"], each["a"])),
+        "incidents": {camera: group for camera, group in incidents.items() if group},
         "totals": {
             "seconds": sum(camera.seconds for camera in every),
             "frames": sum(camera.decoded for camera in every),
@@ -119,6 +117,16 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
             **_totals(every),
         },
     }
+
+
+def _incidents(camera: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A camera's incidents in order of time, each with the key frame that shows it."""
+    incidents = [
+        {**incident, "camera": camera["id"], "shot": _thumbnail(camera, incident)}
+        for lane in camera["lanes"]
+        for incident in lane["incidents"]
+    ]
+    return sorted(incidents, key=lambda incident: (incident["a"], incident["question"]))
 
 
 def _totals(cameras: Any) -> dict[str, float | None]:
@@ -228,6 +236,7 @@ def _point(point: Point, axis: Axis, stride: int) -> list[Any]:
         round(point.p_yes, 4) if answered else None,
         "" if answered else _OUTCOMES.get(point.outcome, "unknown"),
         point.reason,
+        axis(point.epoch, point.start_us),
     ]
 
 

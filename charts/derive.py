@@ -2,12 +2,15 @@
 
 * ``values.schema.json``: types from values.yaml, the constraints below, settings from the services' classes;
 * ``README.md``: every value with its comment and default, every setting with its description;
-* ``files/topics.json``: the topic table of `lookout.wire`.
+* ``files/topics.json``: the topic table of `lookout.wire`;
+* ``crds``: bounds whose line ends with ``# maximum = NAME`` get the number of that name in
+`lookout.wire.limits`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,9 +24,11 @@ from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from lookout.wire import all_topics
+from lookout.wire import all_topics, limits
 
 CHART = Path(__file__).parent / "lookout"
+#: which bound of a line of a CRD is a number of `lookout.wire.limits`
+_BOUND = re.compile(r"# (\w+) = ([A-Z_]+)$")
 #: settings that the chart itself sets; they are no values
 FIXED = frozenset(
     {
@@ -308,9 +313,27 @@ def _shown(default: Any) -> str:
     return f"`{json.dumps(default)}`" if default not in ("", [], {}) else ""
 
 
+def crds() -> dict[Path, str]:
+    """Return the resource definitions with the bounds of `lookout.wire.limits`."""
+    return {path: _bounded(path.read_text()) for path in sorted((CHART / "crds").glob("*.yaml"))}
+
+
+def _bounded(text: str) -> str:
+    return "\n".join(_bounded_line(line) for line in text.split("\n"))
+
+
+def _bounded_line(line: str) -> str:
+    match = _BOUND.search(line)
+    if match is None:
+        return line
+    bound, name = match.groups()
+    return re.sub(rf"{bound}: [0-9.]+", f"{bound}: {getattr(limits, name)}", line, count=1)
+
+
 def derived() -> dict[Path, str]:
     """Return the text of every derived file."""
     return {
+        **crds(),
         CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
         CHART / "files" / "topics.json": json.dumps(topics(), indent=1) + "\n",
         CHART / "README.md": readme(),

@@ -17,7 +17,17 @@ from lookout.services.alerts import convert
 from lookout.services.alerts.offline import offline_answer
 from lookout.v1 import state_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import ALERT_TYPE, ALERTS, Stage, WireError, event_headers, from_json, incident_id, to_json
+from lookout.wire import (
+    ALERT_TYPE,
+    ALERTS,
+    Stage,
+    WireError,
+    check_epoch,
+    event_headers,
+    from_json,
+    incident_id,
+    to_json,
+)
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 2
@@ -92,6 +102,7 @@ class AlertsHandler(Handler[CameraState]):
         """Step the watch that the verdict belongs to."""
         try:
             verdict = from_json(record.value, verdicts_pb2.Verdict)
+            check_epoch(verdict.epoch, record.timestamp_ms)
             answer = verdict_of(verdict)
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))

@@ -13,15 +13,17 @@ from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
+from lookout.rules import watch_fault
 from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
-from lookout.runtime.tables import Table
+from lookout.runtime.tables import Table, tell_left_out
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import CAMERA, WATCH, Resources, connect
 from lookout.services.controller.credential import Credential
-from lookout.services.controller.reconcile import Reconciler
+from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import CAMERAS, WATCHES
+from lookout.wire.limits import ALL_WATCHES
 
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0
@@ -31,8 +33,9 @@ _SHORTEST_ROUND_S = 0.5
 class Controller:
     """The leader's work: rounds of reconciling, begun by changes and by time."""
 
-    def __init__(self, settings: ControllerSettings, health: Health) -> None:
+    def __init__(self, settings: ControllerSettings, health: Health, metrics: Metrics) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._health = health
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -47,8 +50,12 @@ class Controller:
     def lead(self) -> None:
         """Reconcile until `stop`."""
         settings = self._settings
-        tables = {topic.name: Table(settings, topic.name) for topic in (CAMERAS, WATCHES)}
+        tables = {
+            CAMERAS.name: Table(settings, CAMERAS.name),
+            WATCHES.name: Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
+        }
         for table in tables.values():
+            tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
         activity = ActivityFollower(settings, self._wake.set)
         activity.start()
@@ -66,6 +73,7 @@ class Controller:
             activity.status,
             AgentReports(settings).status,
             status_s=settings.status_s,
+            round_s=settings.round_s,
         )
         credential = _credential(settings)
         self._health.clear("leader")
@@ -85,7 +93,7 @@ class Controller:
                     self._log.info("the fleet's certificate", done=done)
             reconciler.reconcile()
             self._health.clear("reconcile")
-        except (ApiException, KafkaException, StartupError, OSError) as error:
+        except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:
             self._health.block("reconcile", str(error)[:200])
             self._log.warning("a round failed and is tried again", error=str(error)[:500])
             self._stopped.wait(2.0)
@@ -124,9 +132,10 @@ def main() -> int:
     logs.setup("controller", settings.instance, settings.log_level, settings.log_human)
     health = Health(stall_s=1e9)
     health.clear("worker")
-    probes = Probes(Metrics("controller"), health, settings.metrics_port, settings.host)
+    metrics = Metrics("controller")
+    probes = Probes(metrics, health, settings.metrics_port, settings.host)
     probes.start()
-    controller = Controller(settings, health)
+    controller = Controller(settings, health, metrics)
     code = [STOPPED]
     done = threading.Event()
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lookout.rules import RuleError, ScheduleEntry, Zone
+from lookout.rules import check_watch, next_version
 from lookout.v1.cameras_pb2 import Camera
-from lookout.v1.watches_pb2 import Point, Rule, Watch
-from lookout.v1.watches_pb2 import ScheduleEntry as WireScheduleEntry
-from lookout.v1.watches_pb2 import Zone as WireZone
+from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
+from lookout.wire.outside_text import clean
+from lookout.wire.ranges import check_ranges
 
 _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}
 
@@ -31,43 +31,72 @@ class Condition:
 
 
 def camera(resource: Mapping[str, Any]) -> Camera:
-    """Return the wire's camera of a Camera resource."""
+    """Return the wire's camera of a Camera resource.
+
+    Raises:
+        ResourceError: A field is missing or outside its range.
+    """
     spec = resource["spec"]
-    return Camera(
-        id=resource["metadata"]["name"],
-        url=spec["url"],
-        transport=_TRANSPORTS[spec.get("transport", "tcp")],
-        segment_s=float(spec.get("segmentSeconds", 4)),
-        credentials=spec.get("credentialsSecret", ""),
-        paused=bool(spec.get("paused", False)),
-    )
+    try:
+        camera = Camera(
+            id=resource["metadata"]["name"],
+            url=spec["url"],
+            transport=_TRANSPORTS[spec.get("transport", "tcp")],
+            segment_s=float(spec.get("segmentSeconds", 4)),
+            credentials=spec.get("credentialsSecret", ""),
+            paused=bool(spec.get("paused", False)),
+        )
+        check_ranges(camera)
+    except (KeyError, TypeError, ValueError) as error:  # RangeError is a ValueError
+        raise ResourceError(f"spec: {error}") from error
+    return camera
 
 
 def watch(resource: Mapping[str, Any]) -> Watch:
     """Return the wire's watch of a Watch resource, without version and beginning.
 
     Raises:
-        ResourceError: The schedule or a zone cannot be followed.
+        ResourceError: It cannot be followed as it is written; prefill and alerts would build the same rule.
     """
     spec = resource["spec"]
-    threshold = float(spec.get("threshold", 0.5))
-    rule = Rule(
-        threshold=threshold,
-        clear_threshold=float(spec.get("clearThreshold", threshold)),
-        k=int(spec.get("minYes", 1)),
-        n=int(spec.get("ofLast", 1)),
-        cooldown_s=float(spec.get("cooldownSeconds", 0)),
-        schedule=[_schedule(each) for each in spec.get("schedule", ())],
-        zones=[_zone(each) for each in spec.get("zones", ())],
-    )
-    return Watch(
-        id=resource["metadata"]["name"],
-        question=spec["question"].strip(),
-        cameras=spec.get("cameras", ()),
-        rule=rule,
-        describe=bool(spec.get("describe", False)),
-        disabled=bool(spec.get("disabled", False)),
-    )
+    threshold = _positive(spec, "threshold", 0.5)
+    try:
+        rule = Rule(
+            threshold=threshold,
+            clear_threshold=_positive(spec, "clearThreshold", threshold),
+            k=_positive_count(spec, "minYes"),
+            n=_positive_count(spec, "ofLast"),
+            cooldown_s=float(spec.get("cooldownSeconds", 0)),
+            schedule=[_schedule(entry) for entry in spec.get("schedule", ())],
+            zones=[_zone(zone) for zone in spec.get("zones", ())],
+        )
+        watch = Watch(
+            id=resource["metadata"]["name"],
+            question=spec["question"].strip(),
+            cameras=spec.get("cameras", ()),
+            rule=rule,
+            describe=bool(spec.get("describe", False)),
+            disabled=bool(spec.get("disabled", False)),
+        )
+        check_watch(watch)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError
+        raise ResourceError(f"spec: {error}") from error
+    return watch
+
+
+def _positive(spec: Mapping[str, Any], name: str, default: float) -> float:
+    """A number above 0: on the wire, 0 stands for the default."""
+    value = float(spec.get(name, default))
+    if not value > 0:
+        raise ResourceError(f"spec.{name}: {value:g}; a number above 0 is needed")
+    return value
+
+
+def _positive_count(spec: Mapping[str, Any], name: str) -> int:
+    value = int(spec.get(name, 1))
+    if value < 1:
+        raise ResourceError(f"spec.{name}: {value}; at least 1 is needed")
+    return value
 
 
 def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms: int) -> Watch | None:
@@ -87,7 +116,7 @@ def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms:
     same.ClearField("active_from")
     if same == desired:
         return None
-    record.version = existing.version + 1
+    record.version = next_version(existing)
     record.active_from.FromMilliseconds(now_ms)
     return record
 
@@ -96,41 +125,33 @@ def conditions(
     before: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], generation: int, now: str
 ) -> list[dict[str, Any]]:
     """Return status conditions; the time of one that stays the same stays too."""
-    old = {each["type"]: each for each in before}
-    made = []
-    for each in wanted:
-        status = "True" if each.status else "False"
-        last = old.get(each.type)
+    old = {condition["type"]: condition for condition in before}
+    written = []
+    for condition in wanted:
+        status = "True" if condition.status else "False"
+        last = old.get(condition.type)
         changed = last is None or last["status"] != status
-        made.append(
+        written.append(
             {
-                "type": each.type,
+                "type": condition.type,
                 "status": status,
-                "reason": each.reason,
-                "message": each.message,
+                "reason": condition.reason,
+                "message": clean(condition.message),
                 "observedGeneration": generation,
                 "lastTransitionTime": now if last is None or changed else last["lastTransitionTime"],
             }
         )
-    return made
+    return written
 
 
-def _schedule(entry: Mapping[str, Any]) -> WireScheduleEntry:
-    zone = entry.get("timeZone", "UTC")
-    try:
-        start, end = (datetime.strptime(entry[name], "%H:%M").time() for name in ("start", "end"))
-        ScheduleEntry(start, end, frozenset(entry.get("weekdays") or range(1, 8)), zone)
-    except (RuleError, ValueError) as error:
-        raise ResourceError(f"spec.schedule: {error}") from error
-    return WireScheduleEntry(
-        weekdays=entry.get("weekdays", ()), start=entry["start"], end=entry["end"], time_zone=zone
+def _schedule(entry: Mapping[str, Any]) -> ScheduleEntry:
+    return ScheduleEntry(
+        weekdays=entry.get("weekdays", ()),
+        start=entry["start"],
+        end=entry["end"],
+        time_zone=entry.get("timeZone", "UTC"),
     )
 
 
-def _zone(zone: Mapping[str, Any]) -> WireZone:
-    points = [(float(x), float(y)) for x, y in zone["points"]]
-    try:
-        Zone(tuple(points), zone.get("name", ""))
-    except RuleError as error:
-        raise ResourceError(f"spec.zones: {error}") from error
-    return WireZone(name=zone.get("name", ""), points=[Point(x=x, y=y) for x, y in points])
+def _zone(zone: Mapping[str, Any]) -> Zone:
+    return Zone(name=zone.get("name", ""), points=[Point(x=float(x), y=float(y)) for x, y in zone["points"]])

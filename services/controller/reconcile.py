@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from lookout.errors import LookoutError
+from lookout.rules import RuleError
 from lookout.runtime import View, logs
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
@@ -16,10 +19,16 @@ from lookout.services.controller.convert import Condition, ResourceError
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
+from lookout.wire.limits import ALL_WATCHES
+from lookout.wire.outside_text import clean
 
 M = TypeVar("M", bound=Message)
 Resource = Mapping[str, Any]
 Publish = Callable[[str, str, bytes | None], None]
+
+
+class RoundError(LookoutError):
+    """A round in which some resources failed; the others are up to date."""
 
 
 class ResourceApi(Protocol):
@@ -47,6 +56,8 @@ class Reconciler:
         watch_status: What happened to a watch, by id.
         camera_status: What its agent says of a camera, by id.
         status_s: A status whose conditions stay the same is written at most so often.
+        round_s: Longest time of one round.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -58,6 +69,8 @@ class Reconciler:
         camera_status: Callable[[str], dict[str, Any]],
         *,
         status_s: float = 10.0,
+        round_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._views = views
@@ -65,15 +78,52 @@ class Reconciler:
         self._watch_status = watch_status
         self._camera_status = camera_status
         self._status_s = status_s
+        self._round_s = round_s
+        self._clock = clock
+        self._first = 0  # where the next round begins
         self._written: dict[tuple[str, str], float] = {}
         self._log = logs.get("reconcile")
 
     def reconcile(self) -> None:
-        """Go through every resource once."""
-        for resource in self._api.all(CAMERA):
-            self._one(CAMERA, CAMERAS.name, resource, self._camera)
-        for resource in self._api.all(WATCH):
-            self._one(WATCH, WATCHES.name, resource, self._watch)
+        """Go through every resource once, for `round_s` at most; the next round goes on behind the last one.
+
+        What fails for one resource is told in its status and stops no other.
+
+        Raises:
+            RoundError: Some failed, or the time was over before the last; the text says how many and why.
+        """
+        deadline = self._clock() + self._round_s
+        work = [(CAMERA, CAMERAS.name, resource, self._camera) for resource in self._api.all(CAMERA)]
+        work += [(WATCH, WATCHES.name, resource, self._watch) for resource in self._api.all(WATCH)]
+        first = self._first % len(work) if work else 0
+        failures: list[str] = []
+        for done, (kind, topic, resource, update) in enumerate(work[first:] + work[:first]):
+            if self._clock() >= deadline:
+                self._first = first + done
+                failures.append(f"{len(work) - done} of {len(work)} resources wait for the next round")
+                break
+            if (why := self._isolated(kind, topic, resource, update)) is not None:
+                failures.append(f"{kind.name} {clean(resource['metadata'].get('name', '?'), 100)}: {why}")
+        else:
+            self._first = 0
+        if failures:
+            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
+
+    def _isolated(
+        self, kind: Kind, topic: str, resource: Resource, update: Callable[[Resource], dict[str, Any]]
+    ) -> str | None:
+        """Bring one resource up to date; why that failed, which its status says too."""
+        try:
+            self._one(kind, topic, resource, update)
+            return None
+        except Exception as error:  # of any kind: what one resource causes must not stop the others
+            why = clean(f"{type(error).__name__}: {error}", 300)
+            self._log.warning(
+                "a resource failed", kind=kind.name, name=resource["metadata"].get("name"), error=why
+            )
+        with suppress(Exception):  # where the API server is away, the next round tells it
+            self._tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why)]})
+        return why
 
     def _one(
         self, kind: Kind, topic: str, resource: Resource, update: Callable[[Resource], dict[str, Any]]
@@ -94,7 +144,10 @@ class Reconciler:
         self._tell(kind, resource, update(resource))
 
     def _camera(self, resource: Resource) -> dict[str, Any]:
-        desired = convert.camera(resource)
+        try:
+            desired = convert.camera(resource)
+        except ResourceError as error:
+            return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
         if desired != self._existing(CAMERAS.name, desired.id, Camera):
             self._publish(CAMERAS.name, desired.id, to_json(desired))
             self._log.info("published", kind="Camera", name=desired.id)
@@ -111,10 +164,13 @@ class Reconciler:
         existing = self._existing(WATCHES.name, name, Watch)
         try:
             desired = convert.watch(resource)
-        except ResourceError as error:
+            created = datetime.fromisoformat(resource["metadata"]["creationTimestamp"])
+            record = convert.versioned(desired, existing, created, int(time.time() * 1000))
+        except (ResourceError, RuleError) as error:
             return {"conditions": [Condition("Accepted", False, "Invalid", str(error))]}
-        created = datetime.fromisoformat(resource["metadata"]["creationTimestamp"])
-        record = convert.versioned(desired, existing, created, int(time.time() * 1000))
+        if existing is None and len(self._views(WATCHES.name).history) >= ALL_WATCHES:
+            full = f"the topic has {ALL_WATCHES} watches, which is the most"
+            return {"conditions": [Condition("Accepted", False, "TooMany", full)]}
         if record is not None:
             self._publish(WATCHES.name, name, to_json(record))
             self._log.info("published", kind="Watch", name=name, version=record.version)

@@ -29,6 +29,9 @@ class ControllerSettings(ServiceSettings):
         15, ge=3, le=300, description="seconds without renewal after which a leader is replaced"
     )
     resync_s: float = Field(60.0, gt=0, description="seconds after which every resource is compared again")
+    round_s: float = Field(
+        60.0, gt=0, description="longest time of one round; the next one goes on where it ended, in seconds"
+    )
     status_s: float = Field(
         10.0, gt=0, description="shortest time between two updates of a watch's status, in seconds"
     )

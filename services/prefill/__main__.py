@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from lookout.engines import Engine, load_engine
+from lookout.rules import watch_fault
 from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.chain import ChainRunner
@@ -19,6 +20,7 @@ from lookout.store import Node, StoreNumbers
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
+from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
@@ -39,7 +41,9 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)
     context.on_close(node.close)
-    table = context.table(WATCHES.name)
+    table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
+    watches = Watches(table.view)
+    context.health.note("crowded_cameras", watches.crowded)
     runner = ChainRunner(
         Planner(engine.layout, settings.windows),
         batcher,
@@ -50,7 +54,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     audits = audit_histogram(context.metrics.registry)
     handler = PrefillHandler(
         settings,
-        Watches(table.view),
+        watches,
         BlockLoader(node.client, cache, settings.step_us, settings.give_up_s),
         runner,
         log=context.rereader,

@@ -31,7 +31,7 @@ from lookout.services.prefill.watches import Active, Watches
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
-from lookout.wire import TOKENS, WireError, from_bytes
+from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
 
 __all__ = ["EVENTS", "CameraState", "PrefillHandler"]
 
@@ -176,6 +176,7 @@ class PrefillHandler(Handler[CameraState]):
         """A block or an event of a stream."""
         try:
             message = from_bytes(record.value, Tokens)
+            check_epoch(message.epoch, record.timestamp_ms)
         except WireError as error:
             raise BadRecordError("bad-tokens", str(error)) from error
         if message.camera != record.camera:
@@ -194,6 +195,7 @@ class PrefillHandler(Handler[CameraState]):
         """A block that nothing can be made of still has its outcomes; the window starts anew behind it."""
         try:
             message = from_bytes(record.value, Tokens)
+            check_epoch(message.epoch, record.timestamp_ms)
         except WireError:
             return None
         ours = message.camera == record.camera and message.epoch >= state.epoch

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from lookout.rules import RuleError
-from lookout.rules.messages import rule_of
+from lookout.rules import RuleError, read_watch
 from lookout.runtime import View
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import CAMERA_OFFLINE, MAX_QUESTION, WireError, from_json
+from lookout.wire import CAMERA_OFFLINE
+from lookout.wire.limits import CAMERA_WATCHES
+from lookout.wire.outside_text import clean
 
 __all__ = ["Active", "Watches"]
 
@@ -53,6 +54,7 @@ class Watches:
         self._history: Mapping[str, tuple[bytes, ...]] = {}
         self._versions: dict[str, list[Watch]] = {}
         self._resolved: dict[str, _Resolved] = {}
+        self._crowded: dict[str, str] = {}
 
     def active(self, camera: str, start_wall_ms: int) -> Active:
         """The watches of `camera` for a window that starts then: of each the
@@ -66,6 +68,7 @@ class Watches:
                 known = self._resolve(camera, start_wall_ms)
                 if len(self._resolved) >= CAMERAS:
                     self._resolved.clear()
+                    self._crowded.clear()
                 self._resolved[camera] = known
         return Active(known.watches, view.offset)
 
@@ -74,21 +77,37 @@ class Watches:
         chosen: list[Watch] = []
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
-            begins = [each.active_from.ToMilliseconds() for each in versions]
+            begins = [version.active_from.ToMilliseconds() for version in versions]
             since = max(since, *(at for at in begins if at <= start_wall_ms), -math.inf)
             until = min(until, *(at for at in begins if at > start_wall_ms), math.inf)
-            found = _in_force(versions, start_wall_ms)
-            if found is not None and not found.disabled and _covers(found, camera):
-                chosen.append(found)
-        return _Resolved(since, until, tuple(sorted(chosen, key=lambda watch: watch.id)))
+            watch = _in_force(versions, start_wall_ms)
+            if watch is not None and not watch.disabled and _covers(watch, camera):
+                chosen.append(watch)
+        # By id, so that every instance leaves out the same ones where there are too many.
+        chosen.sort(key=lambda watch: watch.id)
+        self._note_crowd(camera, len(chosen))
+        return _Resolved(since, until, tuple(chosen[:CAMERA_WATCHES]))
+
+    def crowded(self) -> dict[str, str]:
+        """Cameras with more watches than are asked, and how many: for /readyz."""
+        with self._lock:
+            return {clean(camera): why for camera, why in self._crowded.items()}
+
+    def _note_crowd(self, camera: str, watches: int) -> None:
+        before = self._crowded.pop(camera, None)
+        if watches <= CAMERA_WATCHES:
+            return
+        self._crowded[camera] = f"{watches} watches, the first {CAMERA_WATCHES} by id are asked"
+        if before != self._crowded[camera]:
+            _log.error("a camera has too many watches", camera=camera, watches=watches, asked=CAMERA_WATCHES)
 
     def _take(self, history: Mapping[str, tuple[bytes, ...]]) -> None:
         for gone in self._versions.keys() - history.keys():
             del self._versions[gone]
         for name, values in history.items():
             if self._history.get(name) != values:
-                read = [_read(name, value) for value in values]
-                self._versions[name] = [watch for watch in read if watch is not None]
+                watches = [_read(name, value) for value in values]
+                self._versions[name] = [watch for watch in watches if watch is not None]
         self._history = history
         self._resolved.clear()
 
@@ -96,31 +115,11 @@ class Watches:
 def _read(name: str, value: bytes) -> Watch | None:
     """A watch, or nothing where a record is none."""
     try:
-        watch = from_json(value, Watch)
-    except WireError as error:
-        _log.error("a watch cannot be read and is left out", watch=name, error=str(error))
-        return None
-    if name == CAMERA_OFFLINE:
-        return None  # no question to the model: the alerts service decides it
-    if not watch.id:
-        watch.id = name
-    if watch.id != name or not watch.question.strip():
-        _log.error("a watch is left out: its key must be its id, and it needs a question", watch=name)
-        return None
-    if len(watch.question) > MAX_QUESTION:
-        _log.error(
-            "a watch is left out: its question is too long",
-            watch=name,
-            characters=len(watch.question),
-            limit=MAX_QUESTION,
-        )
-        return None
-    try:
-        rule_of(watch.rule)
+        watch, _ = read_watch(name, value)
     except RuleError as error:
-        _log.error("a watch is left out: its rule cannot be followed", watch=name, error=str(error))
+        _log.error("a watch cannot be used and is left out", watch=clean(name), error=clean(error))
         return None
-    return watch
+    return None if name == CAMERA_OFFLINE else watch  # the alerts service decides that one
 
 
 def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
@@ -130,4 +129,4 @@ def _in_force(versions: Sequence[Watch], start_wall_ms: int) -> Watch | None:
 
 
 def _covers(watch: Watch, camera: str) -> bool:
-    return not watch.cameras or any(fnmatch.fnmatchcase(camera, glob) for glob in watch.cameras)
+    return not watch.cameras or any(fnmatch.fnmatchcase(camera, pattern) for pattern in watch.cameras)

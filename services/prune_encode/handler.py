@@ -54,7 +54,7 @@ from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
-from lookout.wire import FRAMES, TOKENS, Stage, WireError, from_bytes, tensor_id
+from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
 
 __all__ = ["EVENTS", "CameraState", "PruneEncodeHandler"]
 
@@ -517,6 +517,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 def _parsed(record: Record) -> FramesRecord:
     try:
         message = from_bytes(record.value, FramesRecord)
+        check_epoch(message.epoch, record.timestamp_ms)
     except WireError as error:
         raise BadRecordError("bad-frames", str(error)) from error
     if message.camera != record.camera:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from lookout.errors import LookoutError
 from lookout.local import running_fleets
 from lookout.runtime import GrpcSecurity, KafkaSecurity, StartupError, load_connections
-from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION
+from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION, key_text
 
 BootstrapOption = Annotated[
     str | None,
@@ -249,7 +249,7 @@ def reading(bootstrap: str, topics: list[str], start: Position) -> Iterator[Read
 def send_and_confirm(
     bootstrap: str,
     topic: str,
-    records: Mapping[str, bytes | None],
+    records: Mapping[str, bytes | None] | Mapping[bytes, bytes | None],
     on_done: Callable[[str], None] | None = None,
 ) -> None:
     """Write records (None deletes) and wait until Kafka has them.
@@ -264,7 +264,7 @@ def send_and_confirm(
         if error is not None:
             failures.append(str(error))
         elif on_done is not None:
-            on_done(message.key().decode())
+            on_done(key_text(message.key()))
 
     for key, value in records.items():
         producer.produce(topic, key=key, value=value, on_delivery=delivered)

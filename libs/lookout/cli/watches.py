@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from lookout.cli.connect import (
     BootstrapOption,
@@ -21,40 +22,81 @@ from lookout.cli.connect import (
     reading,
     send_and_confirm,
 )
-from lookout.rules import RuleError
+from lookout.cli.output import say
+from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire import CAMERA_OFFLINE, WATCHES, WireError, from_json, to_json
+from lookout.wire import CAMERA_OFFLINE, WATCHES, key_text, to_json
+from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
+from lookout.wire.outside_text import clean
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = Console()
 
+#: ids that an error names
+NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = re.compile(
     r"(?:(?P<days>[a-z,\-]+)\s+)?(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<zone>\S+))?", re.I
 )
 
 
-def read_watches(
-    bootstrap: str, unreadable: Callable[[str, str], None] = lambda _key, _why: None
-) -> dict[str, Watch]:
-    """Every watch that is in the topic now, by id; `unreadable` is told of records that are none."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is in the topic of watches now.
+
+    Attributes:
+        watches: Of each id the newest record that can be used.
+        unusable: Why the newest record of a key cannot be used, by the key as text.
+        keys: Every key with a record, as text and as it is in Kafka.
+    """
+
+    watches: dict[str, Watch]
+    unusable: dict[str, str]
+    keys: dict[str, bytes]
+
+
+def read_watches(bootstrap: str) -> dict[str, Watch]:
+    """Every watch that is in the topic now, by id."""
+    return standing_watches(bootstrap).watches
+
+
+def standing_watches(bootstrap: str) -> Standing:
+    """What is in the topic now. A record that cannot be used leaves the one before it in force."""
     check_reachable(bootstrap, WATCHES.name)
-    found: dict[str, Watch] = {}
+    standing = Standing({}, {}, {})
     with reading(bootstrap, [WATCHES.name], Position(oldest=True)) as reader:
         for message in reader.until_now():
-            identity = (message.key() or b"").decode(errors="replace")
-            found.pop(identity, None)
-            if message.value():
-                try:
-                    found[identity] = from_json(message.value(), Watch)
-                except WireError as error:
-                    unreadable(identity, str(error))
-    return found
+            _take(standing, message.key() or b"", message.value())
+    return standing
+
+
+def _take(standing: Standing, key: bytes, value: bytes | None) -> None:
+    """Put one record in its place."""
+    identity = key_text(key)
+    standing.unusable.pop(identity, None)
+    if not value:
+        standing.watches.pop(identity, None)
+        standing.keys.pop(identity, None)
+        return
+    standing.keys[identity] = key
+    try:
+        standing.watches[identity], _ = read_watch(identity, value)
+    except RuleError as error:
+        standing.unusable[identity] = str(error)
 
 
 def write_watches(bootstrap: str, watches: list[Watch]) -> None:
-    """Publish watches and wait until Kafka has them."""
+    """Publish watches and wait until Kafka has them.
+
+    Raises:
+        CliError: One cannot be followed, or Kafka refuses it.
+    """
+    for watch in watches:
+        try:
+            check_watch(watch)
+        except RuleError as error:
+            raise CliError(f"watch {clean(watch.id, 60)}: {error}") from None
     send_and_confirm(bootstrap, WATCHES.name, {watch.id: to_json(watch) for watch in watches})
 
 
@@ -134,15 +176,18 @@ def add(
     if fault := rule_fault(rule):
         raise CliError(fault)
     name = identity or slug(question)
-    existing = read_watches(address).get(name)
+    standing = read_watches(address)
+    existing = standing.get(name)
+    if existing is None and len(standing) >= ALL_WATCHES:
+        raise CliError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
     if existing and identity is None and existing.question != question:
         raise CliError(
-            f"watch {name} asks “{existing.question}”: name the new one with --id, "
+            f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "
             f"or change that one with --id {name}"
         )
     watch = Watch(
         id=name,
-        version=existing.version + 1 if existing else 1,
+        version=_version_after(existing),
         question=question,
         cameras=camera or [],
         rule=rule,
@@ -150,9 +195,32 @@ def add(
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()
+    _check_crowd(watch, standing)
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
-    out.print(f"[green]✓[/] watch [bold]{name}[/] version {watch.version}: “{watch.question}” on {where}")
+    say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
+
+
+def _version_after(existing: Watch | None) -> int:
+    try:
+        return 1 if existing is None else next_version(existing)
+    except RuleError as error:
+        raise CliError(f"watch {clean(existing.id if existing else '', 60)}: {error}") from None
+
+
+def _check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
+    """Refuse a watch of all cameras, or of one, beyond the number that a camera may have."""
+    for camera in watch.cameras or ["*"]:
+        others = [
+            name
+            for name, other in standing.items()
+            if name not in (watch.id, CAMERA_OFFLINE)
+            and not other.disabled
+            and (not other.cameras or camera in other.cameras)
+        ]
+        if len(others) >= CAMERA_WATCHES:
+            where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
+            raise CliError(f"{where} {len(others)} watches, {CAMERA_WATCHES} at most: remove some first")
 
 
 @app.command("offline")
@@ -180,14 +248,14 @@ def offline(
     existing = read_watches(address).get(CAMERA_OFFLINE)
     watch = Watch(
         id=CAMERA_OFFLINE,
-        version=existing.version + 1 if existing else 1,
+        version=_version_after(existing),
         question="Is the camera offline?",
         cameras=camera or [],
         rule=Rule(cooldown_s=cooldown, schedule=[parse_span(text) for text in schedule or []]),
     )
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
-    out.print(f"[green]✓[/] watch [bold]{CAMERA_OFFLINE}[/] version {watch.version} on {where}")
+    say(out, "[green]✓[/] watch [bold]{}[/] version {} on {}", CAMERA_OFFLINE, watch.version, where)
 
 
 @app.command("list")
@@ -198,13 +266,11 @@ def list_(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Show every watch."""
-    unreadable: dict[str, str] = {}
-    watches = read_watches(find_bootstrap(bootstrap), unreadable.__setitem__)
-    for key, why in sorted(unreadable.items()):
-        if key not in watches:
-            Console(stderr=True).print(
-                f"[yellow]left out[/] {escape(f'{key}: {why}')}", highlight=False, soft_wrap=True
-            )
+    standing = standing_watches(find_bootstrap(bootstrap))
+    watches = standing.watches
+    for key, why in sorted(standing.unusable.items()):
+        before = f"; version {watches[key].version} stays in force" if key in watches else ""
+        say(Console(stderr=True), "[yellow]left out[/] {}: {}{}", clean(key, 200), why, before)
     if as_json:
         for name in sorted(watches):
             typer.echo(to_json(watches[name]).decode())
@@ -216,9 +282,8 @@ def list_(
     for column in ("id", "version", "question", "cameras", "rule"):
         table.add_column(column, overflow="fold")
     for name, watch in sorted(watches.items()):
-        table.add_row(
-            name, str(watch.version), watch.question, ", ".join(watch.cameras) or "all", rule_text(watch)
-        )
+        cells = (name, watch.version, watch.question, ", ".join(watch.cameras) or "all", rule_text(watch))
+        table.add_row(*(Text(clean(cell)) for cell in cells))
     out.print(table)
 
 
@@ -232,11 +297,16 @@ def remove(
 ) -> None:
     """Remove watches; their open incidents close."""
     address = find_bootstrap(bootstrap)
-    known = read_watches(address)
-    if missing := [name for name in identities if name not in known]:
-        raise CliError(f"no watch {', '.join(missing)}; there are: {', '.join(sorted(known)) or 'none'}")
-    send_and_confirm(address, WATCHES.name, dict.fromkeys(identities))
-    out.print(f"[green]✓[/] removed {', '.join(identities)}")
+    keys = standing_watches(address).keys
+    # Ids as the list shows them: a key that cannot be typed (controls, 100 kB) is removed by what is shown
+    # of it.
+    shown = {**{clean(name, 200): key for name, key in keys.items()}, **keys}
+    if missing := [clean(name, 60) for name in identities if name not in shown]:
+        names = ", ".join(clean(name, 60) for name in sorted(keys)[:NAMED]) or "none"
+        more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+        raise CliError(f"no watch {', '.join(missing)}; there are: {names}{more}")
+    send_and_confirm(address, WATCHES.name, dict.fromkeys(shown[name] for name in identities))
+    say(out, "[green]✓[/] removed {}", ", ".join(identities))
 
 
 def rule_text(watch: Watch) -> str:

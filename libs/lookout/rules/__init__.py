@@ -16,6 +16,7 @@ from lookout.rules.types import (
     WatchState,
     Zone,
 )
+from lookout.rules.watches import check_watch, next_version, read_watch, watch_fault
 
 __all__ = [
     "Activity",
@@ -31,7 +32,11 @@ __all__ = [
     "Verdict",
     "WatchState",
     "Zone",
+    "check_watch",
     "coverage_intervals",
+    "next_version",
+    "read_watch",
     "remove",
     "step",
+    "watch_fault",
 ]

@@ -87,6 +87,16 @@ def _activity(verdict: verdicts_pb2.Verdict) -> Activity | None:
     cells = verdict.activity_rows * verdict.activity_cols
     if not cells:
         return None
-    bits = int.from_bytes(verdict.activity, "little")
-    active = frozenset(cell for cell in range(cells) if bits >> cell & 1)
+    if len(verdict.activity) != -(-cells // 8):
+        rows, cols = verdict.activity_rows, verdict.activity_cols
+        raise RuleError(
+            f"verdict {verdict.id}: activity has {len(verdict.activity)} bytes for a grid of {rows}x{cols}"
+        )
+    # The length of the field bounds this loop, whatever the numbers say.
+    active = frozenset(
+        8 * place + bit
+        for place, byte in enumerate(verdict.activity)
+        for bit in range(8)
+        if byte >> bit & 1 and 8 * place + bit < cells
+    )
     return Activity(verdict.activity_rows, verdict.activity_cols, active)

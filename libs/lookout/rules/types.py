@@ -8,6 +8,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lookout.errors import LookoutError
+from lookout.wire.limits import COOLDOWN_S, LAST_ANSWERS
 
 
 class RuleError(LookoutError, ValueError):
@@ -44,7 +45,8 @@ class ScheduleEntry:
     def __post_init__(self) -> None:
         try:
             ZoneInfo(self.time_zone)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            # OSError: "America" and "Etc" are folders of the database, a name of 300 characters is no file's.
             raise RuleError(
                 f"schedule: {self.time_zone!r} is not an IANA time zone such as Europe/Berlin"
             ) from error
@@ -86,10 +88,10 @@ class Rule:
             raise RuleError(f"threshold must lie in (0, 1], not {self.threshold}")
         if not 0 <= self.clear <= self.threshold:
             raise RuleError(f"clear_threshold must lie in [0, {self.threshold}], not {self.clear_threshold}")
-        if not 1 <= self.k <= self.n <= 64:
-            raise RuleError(f"k of n needs 1 <= k <= n <= 64, not {self.k} of {self.n}")
-        if self.cooldown_ms < 0:
-            raise RuleError(f"cooldown must not be negative: {self.cooldown_ms} ms")
+        if not 1 <= self.k <= self.n <= LAST_ANSWERS:
+            raise RuleError(f"k of n needs 1 <= k <= n <= {LAST_ANSWERS}, not {self.k} of {self.n}")
+        if not 0 <= self.cooldown_ms <= COOLDOWN_S * 1000:
+            raise RuleError(f"cooldown must be 0 to {COOLDOWN_S} seconds, not {self.cooldown_ms / 1000:g} s")
 
     @property
     def clear(self) -> float:

@@ -21,6 +21,7 @@ class Health:
         self._lock = threading.Lock()
         self._beat = self._clock()
         self._blockers: dict[str, str] = {"worker": "starting"}
+        self._notes: dict[str, Callable[[], object]] = {}
 
     def beat(self) -> None:
         """The polling thread has finished one round."""
@@ -48,6 +49,19 @@ class Health:
         """Why it is not ready; empty: it is."""
         with self._lock:
             return dict(self._blockers)
+
+    def note(self, part: str, tell: Callable[[], object]) -> None:
+        """Say something beside readiness: `tell` gives what JSON can hold; nothing is said while that is
+        empty.
+        """
+        with self._lock:
+            self._notes[part] = tell
+
+    def notes(self) -> dict[str, object]:
+        """What is said beside readiness, by part."""
+        with self._lock:
+            notes = dict(self._notes)
+        return {part: text for part, tell in notes.items() if (text := tell())}
 
     def ready(self) -> bool:
         """Whether the service does its work right now."""

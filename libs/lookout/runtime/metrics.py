@@ -70,6 +70,9 @@ class Metrics:
         self.cameras = self._gauge("cameras", "cameras with a checkpoint in these partitions")
         self.taking_over = self._gauge("takeovers_waiting", "partitions that are not taken over yet")
         self.paused = self._gauge("paused_partitions", "partitions paused because too much is in flight")
+        self.left_out = self._gauge(
+            "left_out_rows", "rows of a compacted topic that cannot be used and are left out", "topic"
+        )
         self.ready = self._gauge("ready", "1 if the service is ready, else 0")
 
     def begin(self, events: Iterable[str]) -> None:
@@ -157,7 +160,9 @@ def _handler(
             elif path == "/readyz":
                 self._answer(
                     200 if health.ready() else 503,
-                    json.dumps({"ready": health.ready(), "waiting_for": health.blockers()}).encode(),
+                    json.dumps(
+                        {"ready": health.ready(), "waiting_for": health.blockers(), **health.notes()}
+                    ).encode(),
                     "application/json",
                 )
             else:

@@ -21,7 +21,7 @@ from lookout.runtime.server import GrpcServer
 from lookout.runtime.settings import ServiceSettings, load_settings
 from lookout.runtime.startup import check_kafka, check_redis
 from lookout.runtime.supervision import Supervisor
-from lookout.runtime.tables import Table
+from lookout.runtime.tables import Check, Table, tell_left_out
 from lookout.runtime.transactions import Topics
 from lookout.runtime.worker import Worker
 from lookout.wire import INPUT, OUTPUT, Stage, dead_letters, state_topic
@@ -52,9 +52,18 @@ class Context(Generic[T]):
         """host:port at which peers reach this instance."""
         return self.settings.address(self.grpc.port)
 
-    def table(self, topic: str) -> Table:
-        """A compacted topic, read to its end and then followed."""
-        table = Table(self.settings, topic)
+    def table(self, topic: str, *, check: Check | None = None, limit: int | None = None) -> Table:
+        """A compacted topic, read to its end and then followed.
+
+        Rows that cannot be used are named in /readyz and counted in `lookout_left_out_rows`.
+
+        Args:
+            topic: Its name.
+            check: Why a value cannot be used; None: every value can.
+            limit: Most keys; None: any number.
+        """
+        table = Table(self.settings, topic, check=check, limit=limit)
+        tell_left_out(table, self.health, self.metrics)
         table.start(self.settings.start_timeout_s, self.supervisor)
         self.on_close(table.stop)
         return table

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 
 from confluent_kafka import KafkaException, Message
 
 from lookout.runtime import logs
 from lookout.runtime.errors import StartupError, TransientError
+from lookout.runtime.health import Health
+from lookout.runtime.metrics import Metrics
 from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.supervision import Supervisor
 from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
+from lookout.wire import key_text
+from lookout.wire.outside_text import clean
 
 #: newest values of a key that are kept
 KEPT = 16
+#: rows that were left out and are known by name; of more there is only the number
+NAMED = 100
+
+#: why a row (key, value) cannot be used; None where it can
+Check = Callable[[str, bytes], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows whose newest value cannot be used: how many, and of some the reason by key."""
+
+    rows: int = 0
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +59,28 @@ class View:
 class Table:
     """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
 
-    `start` returns once everything that stood in the topic at the call was read.
+    `start` returns once everything that stood in the topic at the call was read. A value that cannot be used
+    is left out and named by `left_out`; the values before it stay.
+
+    Args:
+        settings: How Kafka is reached.
+        topic: The topic.
+        check: Why a value cannot be used. None: every value can.
+        limit: Most keys; further ones are left out. None: any number.
     """
 
-    def __init__(self, settings: ServiceSettings, topic: str) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        topic: str,
+        *,
+        check: Check | None = None,
+        limit: int | None = None,
+    ) -> None:
         self.topic = topic
+        self._check = check
+        self._limit = limit
+        self._left_out: dict[str, str] = {}
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._history: dict[str, tuple[bytes, ...]] = {}
@@ -93,6 +128,12 @@ class Table:
                     )
         return self.view()
 
+    def left_out(self) -> LeftOut:
+        """The rows whose newest value cannot be used."""
+        with self._changed:
+            named = dict(islice(self._left_out.items(), NAMED))
+            return LeftOut(len(self._left_out), MappingProxyType(named))
+
     def stop(self) -> None:
         """Stop following."""
         self._stop.set()
@@ -117,31 +158,55 @@ class Table:
             self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
             while not self._stop.is_set():
                 try:
-                    found = self._reader.next(0.5)
+                    message = self._reader.next(0.5)
                 except KafkaException as error:
                     if error.args[0].fatal():
                         raise
                     self._log.warning("cannot read new records of the table", error=str(error.args[0]))
                     continue
-                if found is not None:
-                    self._take(found)
+                if message is not None:
+                    self._take(message)
         finally:
             self._reader.close()
 
-    def _take(self, found: Message | End) -> None:
+    def _take(self, message: Message | End) -> None:
         with self._changed:
-            if isinstance(found, End):
-                self._next[found.partition] = max(self._next[found.partition], found.offset)
+            if isinstance(message, End):
+                self._next[message.partition] = max(self._next[message.partition], message.offset)
             else:
-                self._put(found)
-                self._next[found.partition() or 0] = (found.offset() or 0) + 1
+                self._put(message)
+                self._next[message.partition() or 0] = (message.offset() or 0) + 1
             self._view = None
             self._changed.notify_all()
 
     def _put(self, message: Message) -> None:
-        key = (message.key() or b"").decode("utf-8", "replace")
-        value = message.value()
+        key, value = key_text(message.key()), message.value()
+        self._left_out.pop(key, None)
         if value is None:
             self._history.pop(key, None)
-        else:
-            self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
+            return
+        if (why := self._fault(key, value)) is not None:
+            self._left_out[key] = why
+            if len(self._left_out) <= NAMED:
+                self._log.error("a row cannot be used and is left out", key=clean(key), reason=clean(why))
+            return
+        self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
+
+    def _fault(self, key: str, value: bytes) -> str | None:
+        if self._limit is not None and key not in self._history and len(self._history) >= self._limit:
+            return f"the topic has more than {self._limit} rows"
+        return None if self._check is None else self._check(key, value)
+
+
+def tell_left_out(table: Table, health: Health, metrics: Metrics) -> None:
+    """Name the rows that a table leaves out in /readyz, and count them in `lookout_left_out_rows`."""
+
+    def row_reasons() -> dict[str, object] | None:
+        left_out = table.left_out()
+        if not left_out.rows:
+            return None
+        named = {clean(key, 200): clean(why, 300) for key, why in left_out.reasons.items()}
+        return {"rows": left_out.rows, "reasons": named}
+
+    health.note(f"left_out {table.topic}", row_reasons)
+    metrics.left_out.labels(metrics.stage, table.topic).set_function(lambda: table.left_out().rows)

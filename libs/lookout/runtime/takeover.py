@@ -19,6 +19,7 @@ from lookout.runtime.partitions import Partition
 from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import WireError, from_bytes
 
 #: partitions that are read at the same time
 CONCURRENT = 4
@@ -132,13 +133,10 @@ def _keep(found: dict[str, Checkpoint], unreadable: set[str], key: bytes | None,
     unreadable.discard(camera)
     if value is None:
         return
-    checkpoint = Checkpoint()
     try:
-        checkpoint.ParseFromString(value)
-    except Exception:  # the exception class differs between protobuf back ends
+        found[camera] = from_bytes(value, Checkpoint)
+    except WireError:
         unreadable.add(camera)
-        return
-    found[camera] = checkpoint
 
 
 class Takeovers:

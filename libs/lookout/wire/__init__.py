@@ -1,5 +1,6 @@
 """The wire: topics, headers, CloudEvents and ids. Messages are generated from `protos/lookout/v1`."""
 
+from lookout.wire.door import check_epoch, message_kind, read_record
 from lookout.wire.events import (
     ALERT_TYPE,
     VERDICT_TYPE,
@@ -7,7 +8,16 @@ from lookout.wire.events import (
     event_type,
     from_bytes,
 )
-from lookout.wire.ids import CAMERA_ID_BYTES, incident_id, is_camera_id, stable_id, tensor_id, verdict_id
+from lookout.wire.ids import (
+    CAMERA_ID_BYTES,
+    incident_id,
+    is_camera_id,
+    key_text,
+    stable_id,
+    tensor_id,
+    verdict_id,
+)
+from lookout.wire.limits import MAX_QUESTION
 from lookout.wire.message_json import WireError, from_json, to_json
 from lookout.wire.topics import (
     ALERTS,
@@ -16,7 +26,6 @@ from lookout.wire.topics import (
     FRAMES,
     INPUT,
     MAX_MESSAGE_BYTES,
-    MAX_QUESTION,
     MAX_SEGMENT_BYTES,
     OUTPUT,
     SEGMENTS,
@@ -51,6 +60,7 @@ __all__ = [
     "Topic",
     "WireError",
     "all_topics",
+    "check_epoch",
     "dead_letters",
     "event_headers",
     "event_type",
@@ -58,6 +68,9 @@ __all__ = [
     "from_json",
     "incident_id",
     "is_camera_id",
+    "key_text",
+    "message_kind",
+    "read_record",
     "stable_id",
     "state_topic",
     "tensor_id",

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from lookout.wire import headers as names
 from lookout.wire.headers import Headers
 from lookout.wire.message_json import WireError
-from lookout.wire.numbers import NumberError, check_numbers
+from lookout.wire.ranges import RangeError, check_ranges
 
 VERDICT_TYPE: Final = "lookout.verdict.v1"
 ALERT_TYPE: Final = "lookout.alert.v1"
@@ -42,7 +42,7 @@ def from_bytes(data: bytes, kind: type[M]) -> M:
     """Parse binary protobuf.
 
     Raises:
-        WireError: The bytes are not such a message, or an integer is outside the range of the wire.
+        WireError: The bytes are not such a message, or a field is outside its range.
     """
     message = kind()
     try:
@@ -50,7 +50,7 @@ def from_bytes(data: bytes, kind: type[M]) -> M:
     except Exception as error:  # the exception class differs between protobuf back ends
         raise WireError(f"not a {kind.DESCRIPTOR.full_name}: {error}") from error
     try:
-        check_numbers(message)
-    except NumberError as error:
+        check_ranges(message)
+    except RangeError as error:
         raise WireError(str(error)) from error
     return message

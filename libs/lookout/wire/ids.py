@@ -5,12 +5,23 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-CAMERA_ID_BYTES: Final = 200
+from lookout.wire.limits import ID_BYTES
+
+CAMERA_ID_BYTES: Final = ID_BYTES
 
 
 def is_camera_id(text: str) -> bool:
-    """Whether `text` can be a camera's id: printable, 1 to 200 bytes in UTF-8."""
-    return 0 < len(text.encode()) <= CAMERA_ID_BYTES and text.isprintable() and "\ufffd" not in text
+    """Whether `text` can be the id of a camera or a watch: printable, 1 to 200 bytes in UTF-8."""
+    # Characters first: a key may be megabytes, and half of a surrogate pair (not printable) cannot be
+    # encoded.
+    if not 0 < len(text) <= ID_BYTES or not text.isprintable() or "\ufffd" in text:
+        return False
+    return len(text.encode()) <= ID_BYTES
+
+
+def key_text(key: bytes | str | None) -> str:
+    """A record's key as text; bytes that are not UTF-8 are written \\xff, so keys stay distinguishable."""
+    return key if isinstance(key, str) else (key or b"").decode("utf-8", "backslashreplace")
 
 
 def stable_id(*parts: str | int) -> str:

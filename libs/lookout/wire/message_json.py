@@ -16,10 +16,12 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
-from lookout.wire.numbers import NumberError, check_numbers
+from lookout.wire.ranges import RangeError, check_ranges
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 
+#: characters of a parser's message that a reason quotes
+_QUOTED: Final = 300
 M = TypeVar("M", bound=Message)
 #: a message or field descriptor; its class differs between protobuf back ends
 Descriptor = Any
@@ -42,8 +44,8 @@ def from_json(data: bytes, kind: type[M]) -> M:
     Unknown fields are ignored.
 
     Raises:
-        WireError: The bytes are not JSON, a value does not fit its field, or an integer is outside the range
-            of the wire.
+        WireError: The bytes are not JSON, or a value does not fit its field or is outside its range. Nothing
+            else is raised, whatever the bytes are.
     """
     name = kind.DESCRIPTOR.full_name
     try:
@@ -53,13 +55,24 @@ def from_json(data: bytes, kind: type[M]) -> M:
         message = json_format.ParseDict(
             _standard(fields, kind.DESCRIPTOR), kind(), ignore_unknown_fields=True
         )
-    except (json_format.ParseError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"not a {name} in JSON: {error}") from error
+    except WireError:
+        raise
+    except Exception as error:
+        # Any: the parsers raise ValueError for a number of 5 000 digits, UnicodeEncodeError for half a
+        # surrogate pair, AttributeError and TypeError for values of the wrong kind, and what their next
+        # release adds.
+        raise WireError(f"not a {name} in JSON: {_first_words(error)}") from error
     try:
-        check_numbers(message)
-    except NumberError as error:
+        check_ranges(message)
+    except RangeError as error:
         raise WireError(str(error)) from error
     return message
+
+
+def _first_words(error: Exception) -> str:
+    """Why a parser refused, without the record: json_format quotes it whole."""
+    text = str(error)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
 
 def enum_prefix(enum: str) -> str:
@@ -74,18 +87,18 @@ def enum_name(enum: str, value: str) -> str:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.is_repeated:
             if value:
-                found[field.name] = [_value(field, each) for each in value]
+                fields[field.name] = [_value(field, item) for item in value]
         elif field.has_presence:
             if message.HasField(field.name):
-                found[field.name] = _value(field, value)
+                fields[field.name] = _value(field, value)
         elif value or not isinstance(value, str | bytes):
-            found[field.name] = _value(field, value)
-    return found
+            fields[field.name] = _value(field, value)
+    return fields
 
 
 def _value(field: Descriptor, value: Any) -> Any:
@@ -99,16 +112,16 @@ def _value(field: Descriptor, value: Any) -> Any:
 
 def _standard(fields: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
     """The same with the names of enumeration values that protobuf's parser knows."""
-    found = dict(fields)
+    standard = dict(fields)
     for name, value in fields.items():
         field = kind.fields_by_name.get(name)
         if field is None:
             continue
         if field.is_repeated and isinstance(value, list):
-            found[name] = [_standard_value(field, each) for each in value]
+            standard[name] = [_standard_value(field, item) for item in value]
         else:
-            found[name] = _standard_value(field, value)
-    return found
+            standard[name] = _standard_value(field, value)
+    return standard
 
 
 def _standard_value(field: Descriptor, value: Any) -> Any:

@@ -13,8 +13,6 @@ from typing import Final
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
 HOUR_MS: Final = 3_600_000
-#: longest question of a watch, in characters; all watches of a camera share its windows
-MAX_QUESTION: Final = 1000
 #: id of the watch that asks whether a camera is offline; its question is not asked of the model
 CAMERA_OFFLINE: Final = "camera-offline"
 #: how far ahead of its writing a version of a watch may begin: so long the one before it survives compaction

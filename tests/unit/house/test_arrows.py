@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "recordings": {"codec", "pruning", "vision", "windows"},
     "memory": {"codec", "pruning", "vision", "windows"},
     "engines": {"pruning", "vision", "windows", "recordings", "memory", "flops"},
-    "rules": {"v1"},
+    "rules": {"v1", "wire"},
     "analysis": {"codec", "pruning", "vision", "windows", "strides", "recordings", "engines", "models"},
     "pipeline": {"codec", "pruning", "vision", "windows", "strides", "memory", "engines", "models"},
     "verification": {

@@ -39,7 +39,7 @@ def test_a_watch_keeps_every_field() -> None:
 
 def test_a_time_zone_that_does_not_exist_is_named() -> None:
     resource = watch_resource(schedule=[{"start": "22:00", "end": "06:00", "timeZone": "Mars/Olympus"}])
-    with pytest.raises(ResourceError, match=r"spec\.schedule.*Mars/Olympus"):
+    with pytest.raises(ResourceError, match=r"spec: schedule.*Mars/Olympus"):
         convert.watch(resource)
 
 

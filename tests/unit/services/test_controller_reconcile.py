@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from lookout.rules import read_watch
 from lookout.runtime import View
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
-from lookout.services.controller.reconcile import Reconciler
+from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json
 from tests.unit.services.controller_case import CREATED, QUESTION, camera_resource, watch_resource
@@ -107,3 +110,85 @@ def test_numbers_alone_are_not_written_all_the_time() -> None:
         told["openIncidents"] = number
         reconciler.reconcile()
     assert api.status_writes == 1
+
+
+def named(name: str, **spec: Any) -> dict[str, Any]:
+    """A Watch resource of this name."""
+    resource = watch_resource(**spec)
+    resource["metadata"]["name"] = name
+    return resource
+
+
+def condition_of(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """The condition Accepted of a resource."""
+    return next(item for item in resource["status"]["conditions"] if item["type"] == "Accepted")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"schedule": [{"start": "22:00", "end": "06:00", "timeZone": "America"}]},
+        {"schedule": [{"start": "22:00", "end": "06:00", "timeZone": "Etc"}]},
+        {"schedule": [{"start": "22:00", "end": "06:00", "timeZone": "x" * 5000}]},
+        {"schedule": [{"start": "22:00"}]},
+        {"minYes": 3, "ofLast": 100},
+        {"minYes": 0},
+        {"threshold": 0},
+        {"threshold": float("nan")},
+        {"clearThreshold": 0},
+        {"cooldownSeconds": 1e300},
+        {"question": "x" * 1001},
+        {"cameras": ["a" * 201]},
+        {"cameras": ["\x1b[2J"]},
+        {"zones": [{"points": [[0, 0], [1, 0]]}]},
+        {"zones": [{"points": [[0, 0], [1, 0], [1, 1]]}] * 21},
+        {"zones": [{"points": [[0, 0], [1, 0], [7, 1]]}]},
+        {"zones": "everywhere"},
+        {"question": None},
+    ],
+)
+def test_what_nobody_could_follow_is_not_accepted_and_stops_no_other(spec: dict[str, Any]) -> None:
+    wrong, right = named("a-wrong", **spec), named("b-right")
+    api, topics = MemoryApi([], [wrong, right]), MemoryTopics()
+    make(api, topics).reconcile()
+    assert list(topics.rows[WATCHES.name]) == ["b-right"]
+    assert (condition_of(wrong)["status"], condition_of(wrong)["reason"]) == ("False", "Invalid")
+    assert condition_of(right)["status"] == "True"
+
+
+def test_what_is_accepted_is_followed_by_prefill_and_alerts() -> None:
+    resource = watch_resource(minYes=3, ofLast=64, threshold=0.001, cooldownSeconds=2678400)
+    api, topics = MemoryApi([], [resource]), MemoryTopics()
+    make(api, topics).reconcile()
+    _, rule = read_watch("fall", topics.rows[WATCHES.name]["fall"])
+    assert (rule.k, rule.n, rule.threshold, rule.cooldown_ms) == (3, 64, 0.001, 2678400_000)
+
+
+def test_a_resource_that_kafka_refuses_is_told_and_stops_no_other() -> None:
+    first, second = named("a"), named("b")
+    api, topics = MemoryApi([camera_resource()], [first, second]), MemoryTopics()
+
+    def publish(topic: str, key: str, value: bytes | None) -> None:
+        if key == "a":
+            raise OSError("watches.v1 did not take a: message too large")
+        topics.publish(topic, key, value)
+
+    reconciler = Reconciler(api, topics.view, publish, lambda _: {}, lambda _: {})
+    with pytest.raises(RoundError, match="1 failures, the first: Watch a: OSError: watches"):
+        reconciler.reconcile()
+    assert list(topics.rows[WATCHES.name]) == ["b"]
+    assert (condition_of(first)["reason"], condition_of(second)["reason"]) == ("Failed", "Published")
+
+
+def test_a_round_that_takes_too_long_goes_on_in_the_next() -> None:
+    resources = [named(f"w{number}") for number in range(4)]
+    api, topics, times = MemoryApi([], resources), MemoryTopics(), iter(range(100))
+    reconciler = Reconciler(
+        api, topics.view, topics.publish, lambda _: {}, lambda _: {}, round_s=3, clock=lambda: next(times)
+    )
+    with pytest.raises(RoundError, match="2 of 4 resources wait"):
+        reconciler.reconcile()
+    assert set(topics.rows[WATCHES.name]) == {"w0", "w1"}
+    with pytest.raises(RoundError, match="2 of 4 resources wait"):
+        reconciler.reconcile()
+    assert set(topics.rows[WATCHES.name]) == {"w0", "w1", "w2", "w3"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -292,13 +293,12 @@ class TestTrouble:
         assert (found.outcome, "m0" in found.reason) == (Verdict.OUTCOME_DEGRADED, True)
 
     def test_a_window_too_long_for_the_model(self, batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(
-            "lookout.services.prefill.watches.MAX_QUESTION", 50_000
-        )  # as a smaller model would
-        world = World(batcher, Watch(id="w", version=1, question="x" * 40_000))
-        [found] = world.tell(block_record("cam", 0))
-        assert found.outcome == Verdict.OUTCOME_DEGRADED
-        assert "position" in found.reason
+        long = Watch(id="w", version=1, question="x" * 40_000)
+        # As with a smaller model: the limit of a question is below what this one takes.
+        monkeypatch.setattr("lookout.services.prefill.watches.read_watch", lambda key, value: (long, None))
+        [output] = World(batcher, long).handle(block_record("cam", 0)).outputs
+        verdict = json.loads(output.value or b"")
+        assert (verdict["outcome"], "position" in verdict["reason"]) == ("degraded", True)
 
     @pytest.mark.parametrize("wrong", ["bytes", "camera", "keep", "frames", "embeddings", "nothing"])
     def test_bad_records_are_refused_and_counted_once(self, batcher: Batcher, wrong: str) -> None:

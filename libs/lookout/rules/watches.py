@@ -1,0 +1,95 @@
+"""The one check of a watch: whoever writes one and whoever reads one asks here."""
+
+from __future__ import annotations
+
+from lookout.rules.messages import rule_of
+from lookout.rules.types import Rule, RuleError
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import CAMERA_OFFLINE, WireError, from_json, is_camera_id, to_json
+from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, MAX_QUESTION, WATCH_BYTES
+from lookout.wire.ranges import RangeError, check_ranges
+
+__all__ = ["check_watch", "next_version", "read_watch", "watch_fault"]
+
+
+_LAST_VERSION = 2**32 - 1  # uint32
+
+
+def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
+    """The watch in a record of watches.v1, and its rule as prefill and alerts follow it.
+
+    Args:
+        key: The record's key, which is the watch's id.
+        value: The record's value.
+
+    Raises:
+        RuleError: It is no watch, or one that cannot be followed; the text says why.
+    """
+    if len(value) > WATCH_BYTES:
+        raise RuleError(f"{len(value)} bytes, {WATCH_BYTES} at most")
+    try:
+        watch = from_json(value, Watch)
+    except WireError as error:
+        raise RuleError(str(error)) from error
+    if not watch.id:
+        watch.id = key
+    if watch.id != key:
+        raise RuleError(f"its key must be its id, which is {watch.id[:40]!r}")
+    return watch, check_watch(watch)
+
+
+def watch_fault(key: str, value: bytes) -> str | None:
+    """Why a record of watches.v1 cannot be used; None where it can."""
+    try:
+        read_watch(key, value)
+    except RuleError as error:
+        return str(error)
+    return None
+
+
+def check_watch(watch: Watch) -> Rule:
+    """Check that a watch can be followed, and build the very rule that prefill and alerts build.
+
+    Args:
+        watch: The watch.
+
+    Returns:
+        Its rule.
+
+    Raises:
+        RuleError: It cannot be followed; the text names the field and why.
+    """
+    if not is_camera_id(watch.id):
+        raise RuleError(f"id {watch.id[:40]!r}: printable text of 1 to {ID_BYTES} bytes is needed")
+    try:
+        check_ranges(watch)
+    except RangeError as error:
+        raise RuleError(str(error)) from error
+    # `camera-offline` asks the model nothing: the alerts service decides it.
+    if watch.id != CAMERA_OFFLINE and not watch.question.strip():
+        raise RuleError("it has no question")
+    if len(watch.question) > MAX_QUESTION:
+        raise RuleError(f"its question has {len(watch.question)} characters, {MAX_QUESTION} at most")
+    for pattern in watch.cameras:
+        if not is_camera_id(pattern):
+            raise RuleError(f"cameras: {pattern[:40]!r} is no camera id or pattern of 1 to {ID_BYTES} bytes")
+    if 0 < watch.rule.threshold < LEAST_THRESHOLD:
+        raise RuleError(
+            f"threshold {watch.rule.threshold:g} is below {LEAST_THRESHOLD:g}, the least there is"
+        )
+    rule = rule_of(watch.rule)
+    size = len(to_json(watch))
+    if size > WATCH_BYTES:
+        raise RuleError(f"{size} bytes as JSON, {WATCH_BYTES} at most")
+    return rule
+
+
+def next_version(watch: Watch) -> int:
+    """The version behind a watch's.
+
+    Raises:
+        RuleError: There is none.
+    """
+    if watch.version >= _LAST_VERSION:
+        raise RuleError(f"version {watch.version} is the last: remove the watch, then add it again")
+    return watch.version + 1

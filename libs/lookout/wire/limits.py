@@ -1,0 +1,46 @@
+"""The largest that anything on the wire may be. Declared here once.
+
+Entries (command line, Kubernetes resources, controller) and readers check the same numbers; the CRDs' bounds
+are compared with them by `charts/derive.py`. Raising one costs what its comment names.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: bytes of a camera's or a watch's id in UTF-8: keys of records, parts of tensor ids
+ID_BYTES: Final = 200
+#: characters of a watch's question; all questions of a window share its rows
+MAX_QUESTION: Final = 1000
+#: camera ids or patterns of one watch
+WATCH_CAMERAS: Final = 1000
+#: polygons of a watch, corners of a polygon, characters of its name
+ZONES: Final = 20
+ZONE_POINTS: Final = 100
+ZONE_NAME: Final = 100
+#: weekly spans of a watch, characters of an IANA time zone's name
+SCHEDULE_ENTRIES: Final = 100
+TIME_ZONE: Final = 60
+#: the least threshold that can be followed: on the wire 0 stands for the default
+LEAST_THRESHOLD: Final = 0.001
+#: answers that a rule may look back on; they are the bits of one 64-bit number in the checkpoint
+LAST_ANSWERS: Final = 64
+#: longest cooldown, 31 days
+COOLDOWN_S: Final = 31 * 86_400
+#: bytes of a watch as JSON; what the limits above allow is below it
+WATCH_BYTES: Final = 640 * 1024
+#: watches of one camera: verdicts of one window, and incidents that may be open at a time
+CAMERA_WATCHES: Final = 256
+#: watches of an installation: each prefill instance holds them in memory, with up to 16 versions
+ALL_WATCHES: Final = 10_000
+#: samples of a stride block, stride blocks of a window: a hole in a stream is filled with so many empty
+#: blocks
+BLOCK_SAMPLES: Final = 1024
+WINDOW_BLOCKS: Final = 256
+#: rows or columns of a grid of patches or merge groups, and cells of it
+GRID_SIDE: Final = 1024
+GRID_CELLS: Final = 65_536
+#: characters of a reason or a detail that is written into a record
+REASON: Final = 1000
+#: milliseconds by which an epoch may lie ahead of the Kafka time of the record that names it
+EPOCH_AHEAD_MS: Final = 86_400_000

@@ -47,8 +47,8 @@ def report(
         raise CliError(f"there is no record{when} of any camera: publish footage, or give --since start")
     if camera:
         if missing := [name for name in camera if name not in run.cameras]:
-            there = ", ".join(sorted(run.cameras))
-            raise CliError(f"no record of camera {', '.join(missing)}; there are: {there}")
+            names = ", ".join(sorted(run.cameras))
+            raise CliError(f"no record of camera {', '.join(missing)}; there are: {names}")
         run.cameras = {name: run.cameras[name] for name in camera}
     decoders = decoder or [
         f"127.0.0.1:{port}"

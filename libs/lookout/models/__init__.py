@@ -47,9 +47,9 @@ def find_model(folder: Path | str | None = None) -> Path:
     Raises:
         ModelError: The folder does not exist or holds no checkpoint.
     """
-    found = TINY if folder is None else Path(folder)
-    if not found.exists():
-        raise ModelError(f"{found} does not exist")
-    if not (found / "config.json").is_file():
-        raise ModelError(f"{found} holds no checkpoint: config.json is missing")
-    return found.resolve()
+    path = TINY if folder is None else Path(folder)
+    if not path.exists():
+        raise ModelError(f"{path} does not exist")
+    if not (path / "config.json").is_file():
+        raise ModelError(f"{path} holds no checkpoint: config.json is missing")
+    return path.resolve()

@@ -96,8 +96,8 @@ class WindowDefaults(SamplingNumbers):
         Raises:
             SamplingError: The three do not fit together.
         """
-        given = {"fps": fps, "stride_s": stride_s, "window_s": window_s}
-        return replace(self, **{name: value for name, value in given.items() if value is not None})
+        changes = {"fps": fps, "stride_s": stride_s, "window_s": window_s}
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
 def window_defaults(folder: Path) -> WindowDefaults:
@@ -114,18 +114,18 @@ def window_defaults(folder: Path) -> WindowDefaults:
     if not path.is_file():
         return WindowDefaults()
     try:
-        given = json.loads(path.read_text())
+        entries = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
-    known = [each.name for each in fields(WindowDefaults)]
-    if not isinstance(given, dict) or not set(given) <= set(known):
-        what = sorted(set(given) - set(known)) if isinstance(given, dict) else type(given).__name__
-        raise ModelError(f"{path} holds {what}: an object with {', '.join(known)} is expected")
-    for name, value in given.items():
+    names = [entry.name for entry in fields(WindowDefaults)]
+    if not isinstance(entries, dict) or not set(entries) <= set(names):
+        content = sorted(set(entries) - set(names)) if isinstance(entries, dict) else type(entries).__name__
+        raise ModelError(f"{path} holds {content}: an object with {', '.join(names)} is expected")
+    for name, value in entries.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{path}: {name} is {value!r}, not a number")
     try:
-        return WindowDefaults(**{name: float(value) for name, value in given.items()})
+        return WindowDefaults(**{name: float(value) for name, value in entries.items()})
     except (ValueError, OverflowError) as error:
         raise ModelError(f"{path}: {error}") from error
 

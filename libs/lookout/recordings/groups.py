@@ -174,12 +174,12 @@ class GroupPlanner:
 
 def grouped(frames: Iterable[EncodedFrame], size: int) -> Iterator[list[EncodedFrame]]:
     """Groups of `size` frames that have a token; the last may be smaller."""
-    held: list[EncodedFrame] = []
+    group: list[EncodedFrame] = []
     for frame in frames:
         if len(frame.kept):
-            held.append(frame)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
-        yield held
+            group.append(frame)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group

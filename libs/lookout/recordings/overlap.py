@@ -72,11 +72,11 @@ class Timings:
     def ideal(self) -> float:
         """What perfect overlap of exactly these groups takes: f_i = max(f_{i-1}, d_i) + p_i, where d_i is
         when group i is decoded. Never below the bound of Equation 3."""
-        done = decoded = self.start_s
+        end = decoded = self.start_s
         for decode, prefill in zip(self.decode_s, self.prefill_s, strict=True):
             decoded += decode
-            done = max(done, decoded) + prefill
-        return done
+            end = max(end, decoded) + prefill
+        return end
 
     @property
     def efficiency(self) -> float:
@@ -140,18 +140,18 @@ def run_groups(
         Exception: What either of the two raised. The other one is stopped, and no thread is left behind.
     """
     begin = time.perf_counter()
-    made: Iterable[_Made[T]] = _timed(groups, busy)
+    timed_groups: Iterable[_Made[T]] = _timed(groups, busy)
     if mode is Mode.SEQUENTIAL:
-        made = list(made)
+        timed_groups = list(timed_groups)
     results: list[R] = []
     decode: list[float] = []
     prefill: list[float] = []
-    source = _ahead(made, waiting) if mode is Mode.OVERLAPPED else iter(made)
+    source = _ahead(timed_groups, waiting) if mode is Mode.OVERLAPPED else iter(timed_groups)
     try:
-        for each in source:
-            decode.append(each.took)
+        for item in source:
+            decode.append(item.took)
             started = time.perf_counter()
-            results.append(consume(each.group))
+            results.append(consume(item.group))
             prefill.append(time.perf_counter() - started)
     finally:
         close = getattr(source, "close", None)
@@ -163,18 +163,18 @@ def run_groups(
 
 def _timed(groups: Iterable[T], busy: Callable[[], float] | None) -> Iterator[_Made[T]]:
     clock = busy or time.perf_counter
-    each = iter(groups)
+    source = iter(groups)
     try:
         while True:
             before = clock()
             try:
-                group = next(each)
+                group = next(source)
             except StopIteration:
                 return
             took = clock() - before
             yield _Made(group, took)
     finally:
-        close = getattr(each, "close", None)
+        close = getattr(source, "close", None)
         if close is not None:
             close()
 
@@ -193,9 +193,9 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             return
 
     def produce() -> None:
-        each = iter(made)
+        source = iter(made)
         try:
-            for item in each:
+            for item in source:
                 offer(item)
                 if stopped.is_set():
                     break
@@ -203,7 +203,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
         except BaseException as error:
             offer(_Failure(error))
         finally:
-            close = getattr(each, "close", None)
+            close = getattr(source, "close", None)
             if close is not None:
                 close()
 

@@ -67,11 +67,11 @@ class TierAccounting:
         need = self.used + size - self.budget
         if need <= 0:
             return []
-        chosen: list[str] = []
+        victims: list[str] = []
         for entries in (self._free, self._pinned) if pinned_too else (self._free,):
-            for key, held in entries.items():
-                chosen.append(key)
-                need -= held
+            for key, length in entries.items():
+                victims.append(key)
+                need -= length
                 if need <= 0:
-                    return chosen
+                    return victims
         return None

@@ -48,12 +48,12 @@ class Announcements:
     def tell(self, entry: str | None = None) -> None:
         """Take back the entries that ended, and announce `entry` if something of it is held."""
         with self._lock:
-            ended = [each for each in self._ended if each not in self._tensors]
+            ended = [old for old in self._ended if old not in self._tensors]
             self._ended.clear()
-            held = entry is not None and entry in self._tensors
+            present = entry is not None and entry in self._tensors
         if self.holdings is None:
             return
-        for each in ended:
-            self.holdings.dropped(each)
-        if held and entry is not None:
+        for old in ended:
+            self.holdings.dropped(old)
+        if present and entry is not None:
             self.holdings.held(entry)

@@ -110,7 +110,7 @@ class TensorClient:
         raise TensorUnavailableError(f"{ref.id} could not be made again: {'; '.join(map(str, failures))}")
 
     def _makers(self, ref: TensorRef) -> list[str]:
-        known = list(self._replicas.get(ref.stage, ()))
+        addresses = list(self._replicas.get(ref.stage, ()))
         if self._directory is not None:
-            known += self._directory.replicas(ref.stage)
-        return sorted(set(known), key=lambda address: rank(address, ref.id))
+            addresses += self._directory.replicas(ref.stage)
+        return sorted(set(addresses), key=lambda address: rank(address, ref.id))

@@ -94,9 +94,9 @@ class Directory:
             if live := self.asking(lambda: self._roster(stage)):
                 return live
         oldest = time.monotonic() - _REMEMBER_S
-        seen = {address: when for address, when in self._seen[stage].copy().items() if when > oldest}
-        self._seen[stage] = seen
-        return sorted(seen)
+        recent = {address: when for address, when in self._seen[stage].copy().items() if when > oldest}
+        self._seen[stage] = recent
+        return sorted(recent)
 
     def asking(self, ask: Callable[[], T], retry: bool = False) -> T:
         """Run a Redis call; any failure of Redis becomes DirectoryDownError.
@@ -125,21 +125,21 @@ class Directory:
         if not lines:
             return []
         leases = self._leases(stage, list(lines))
-        found = []
+        holders = []
         for pod, epoch in lines.items():
             lease = leases.get(pod)
             if lease is not None and str(lease["epoch"]) == epoch:
-                found.append(Holder(pod, int(epoch), str(lease["address"])))
-                self._seen[stage][found[-1].address] = time.monotonic()
+                holders.append(Holder(pod, int(epoch), str(lease["address"])))
+                self._seen[stage][holders[-1].address] = time.monotonic()
             else:
                 self._withdraw(keys=[entry], args=[pod, epoch])
-        return found
+        return holders
 
     def _roster(self, stage: int) -> list[str]:
         pods: list[str] = self.client.hkeys(_pods(stage, "roster"))  # type: ignore[assignment]
         leases = self._leases(stage, pods)
-        if gone := [pod for pod in pods if pod not in leases]:
-            self.client.hdel(_pods(stage, "roster"), *gone)
+        if dead := [pod for pod in pods if pod not in leases]:
+            self.client.hdel(_pods(stage, "roster"), *dead)
         live = sorted(str(lease["address"]) for lease in leases.values())
         self._seen[stage].update(dict.fromkeys(live, time.monotonic()))
         return live
@@ -234,7 +234,7 @@ class Announcer:
             return True
 
     def _renew(self) -> bool:
-        keys = [_pods(self.stage, f"{what}:{self.pod}") for what in ("lease", "epoch")]
+        keys = [_pods(self.stage, f"{kind}:{self.pod}") for kind in ("lease", "epoch")]
         keys.append(_pods(self.stage, "roster"))
         lease_ms = int(self.directory.settings.lease_s * 1000)
         started = f"{self._started:.6f}"
@@ -254,16 +254,16 @@ class Announcer:
             return  # a new lease says everything
         ttl = int(self.directory.settings.entry_s * 1000)
 
-        def batch(some: Sequence[str]) -> None:
+        def batch(chunk: Sequence[str]) -> None:
             with self.directory.client.pipeline(transaction=False) as pipe:
-                for entry in some:
+                for entry in chunk:
                     self._announce(keys=[entry], args=[self.pod, epoch, ttl], client=pipe)
                 pipe.execute()
 
         try:
             for start in range(0, len(entries), _BATCH):
-                some = entries[start : start + _BATCH]
-                self.directory.asking(lambda some=some: batch(some))  # type: ignore[misc]
+                chunk = entries[start : start + _BATCH]
+                self.directory.asking(lambda chunk=chunk: batch(chunk))  # type: ignore[misc]
         except DirectoryDownError:
             self._behind = True
 

@@ -49,16 +49,16 @@ def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Ar
     kind = numpy_dtype(name)
     if array.dtype.itemsize != kind.itemsize or (name != "bfloat16" and array.dtype.kind != kind.kind):
         raise TensorCorruptError(f"{ref.id} is {array.dtype}, not {name}")
-    held = np.ascontiguousarray(array, dtype=kind).reshape(array.shape).view()
-    held.flags.writeable = False
-    return Label(ref.id, entry_of(ref), name, held.shape, held.nbytes, checksum(held)), held
+    frozen = np.ascontiguousarray(array, dtype=kind).reshape(array.shape).view()
+    frozen.flags.writeable = False
+    return Label(ref.id, entry_of(ref), name, frozen.shape, frozen.nbytes, checksum(frozen)), frozen
 
 
 def filled(ref: TensorRef, label: Label) -> TensorRef:
     """The reference with shape, dtype, length and checksum."""
-    whole = TensorRef()
-    whole.CopyFrom(ref)
-    del whole.shape[:]
-    whole.shape.extend(label.shape)
-    whole.dtype, whole.length, whole.crc32c = label.dtype, label.length, label.crc32c
-    return whole
+    complete = TensorRef()
+    complete.CopyFrom(ref)
+    del complete.shape[:]
+    complete.shape.extend(label.shape)
+    complete.dtype, complete.length, complete.crc32c = label.dtype, label.length, label.crc32c
+    return complete

@@ -20,8 +20,8 @@ class StoreLifecycle:
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         """The records are durable: their tensors wait for the next stage."""
-        for each in deliveries:
-            self._store.published(each.output.tag or [], each.partition, each.offset)
+        for delivery in deliveries:
+            self._store.published(delivery.output.tag or [], delivery.partition, delivery.offset)
 
     def dropped(self, outputs: Sequence[Output]) -> None:
         """Records that never were: nobody reads their tensors."""

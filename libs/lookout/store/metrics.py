@@ -19,11 +19,11 @@ class StoreNumbers(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The numbers now."""
         stats, pressure = self._store.stats(), self._store.pressure()
-        held = GaugeMetricFamily("lookout_store_bytes", "bytes of tensors in the store", labels=["tier"])
-        held.add_metric(["memory"], stats.memory_bytes)
-        held.add_metric(["disk"], stats.disk_bytes)
-        held.add_metric(["reserve"], stats.reserve_bytes)
-        yield held
+        gauge = GaugeMetricFamily("lookout_store_bytes", "bytes of tensors in the store", labels=["tier"])
+        gauge.add_metric(["memory"], stats.memory_bytes)
+        gauge.add_metric(["disk"], stats.disk_bytes)
+        gauge.add_metric(["reserve"], stats.reserve_bytes)
+        yield gauge
         yield GaugeMetricFamily("lookout_store_tensors", "tensors in the store", value=stats.tensors)
         yield GaugeMetricFamily(
             "lookout_store_unread_bytes",

@@ -92,7 +92,7 @@ class Peers:
     def _receive(
         self, address: str, method: str, request: GetTensorRequest | MaterializeTensorRequest, deadline: float
     ) -> Array:
-        ref, rows = request.ref, [(each.start, each.stop) for each in request.rows] or None
+        ref, rows = request.ref, [(span.start, span.stop) for span in request.rows] or None
         with self._share(address, _expected(ref, rows), deadline):
             stream = getattr(self._stub(address), method)(request, timeout=deadline)
             try:

@@ -33,12 +33,12 @@ class Pins:
         Raises:
             CameraQuotaError: The camera's unread tensors leave no room for it.
         """
-        held, limit = self._index.bytes_of(camera), self._camera_bytes
+        pinned_bytes, limit = self._index.bytes_of(camera), self._camera_bytes
         size = 1 if label is None else label.length
-        known = label is not None and label.key in self._index
-        if not known and held and held + size > limit:
+        replaces = label is not None and label.key in self._index
+        if not replaces and pinned_bytes and pinned_bytes + size > limit:
             raise CameraQuotaError(
-                f"{held} bytes of camera {camera} wait for their consumer, the limit is {limit} "
+                f"{pinned_bytes} bytes of camera {camera} wait for their consumer, the limit is {limit} "
                 "(LOOKOUT_STORE__CAMERA_BYTES)"
             )
 

@@ -110,7 +110,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
             for at in _records(request):
                 if at.topic not in self._topics or at.partition < 0 or at.offset < 0:
                     return f"{at.topic} [{at.partition}] offset {at.offset} is no input of this stage"
-            if request.ref.id not in {each.id for each in _references(record)}:
+            if request.ref.id not in {reference.id for reference in _references(record)}:
                 return "the record does not name this tensor"
         return None
 
@@ -153,8 +153,8 @@ def _messages(message: Message, kind: type[M]) -> Iterator[M]:
         yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for each in value if field.is_repeated else [value]:
-                yield from _messages(each, kind)
+            for inner in value if field.is_repeated else [value]:
+                yield from _messages(inner, kind)
 
 
 def _records(request: Message) -> Iterator[RecordRef]:
@@ -166,7 +166,7 @@ def _references(record: Message) -> Iterator[TensorRef]:
 
 
 def _rows(request: Any) -> Rows | None:
-    return [(each.start, each.stop) for each in request.rows] or None
+    return [(span.start, span.stop) for span in request.rows] or None
 
 
 @contextmanager

@@ -72,10 +72,10 @@ class Spool:
             try:
                 with open(path, "rb") as file:
                     label = _read_label(file.read(_HEAD.size), file)
-                    whole = path.stat().st_size == file.tell() + label.length
+                    complete = path.stat().st_size == file.tell() + label.length
             except (TensorCorruptError, OSError):
-                whole = False
-            if whole:
+                complete = False
+            if complete:
                 yield label
             else:
                 path.unlink(missing_ok=True)

@@ -201,10 +201,10 @@ class TensorStore:
             StoreError: No materializer is registered for the stage.
             Exception: What the materializer raises.
         """
-        held = self._read(ref.id)
-        if held is None:
-            held = self._makers.make(ref, record, lambda made: self._keep_made(ref, made))
-        return select(held, rows)
+        tensor = self._read(ref.id)
+        if tensor is None:
+            tensor = self._makers.make(ref, record, lambda made: self._keep_made(ref, made))
+        return select(tensor, rows)
 
     def _keep_made(self, ref: TensorRef, made: Array) -> Array:
         label, array = labelled(ref, made, ref.dtype or None)

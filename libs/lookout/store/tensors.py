@@ -41,8 +41,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         return _DTYPES[name]
     except KeyError:
-        known = ", ".join(sorted(_DTYPES))
-        raise TensorCorruptError(f"no tensor has dtype {name!r}; known: {known}") from None
+        names = ", ".join(sorted(_DTYPES))
+        raise TensorCorruptError(f"no tensor has dtype {name!r}; known: {names}") from None
 
 
 def payload(array: Array) -> memoryview:

@@ -92,26 +92,26 @@ class Tiers:
         Raises:
             StoreFullError: Pinned tensors leave no room for a pinned one. An unpinned one is forgotten then.
         """
-        known = self._held.get(label.key)
-        if known is not None and known.place is _Place.RESERVE:
+        present = self._held.get(label.key)
+        if present is not None and present.place is _Place.RESERVE:
             self.forget(label.key)
-            known = None
-        if known is not None:
+            present = None
+        if present is not None:
             if pinned:
                 self.pin(label.key)
             return []
-        held = Held(label, _Place.MEMORY, array, pinned)
+        newcomer = Held(label, _Place.MEMORY, array, pinned)
         leaving = self.memory.victims(label.length, pinned_too=pinned)
         if leaving is None:
-            return self._add_to_disk(held)
+            return self._add_to_disk(newcomer)
         needed = sum(self.memory.size(key) for key in leaving if self.memory.pinned(key))
         if self.disk.victims(needed) is None:
-            raise self._full(held)
+            raise self._full(newcomer)
         # Pinned ones go first: they must find the room that was just counted.
         leaving.sort(key=lambda key: not self.memory.pinned(key))
         spilling = [moved for key in leaving if (moved := self._leave_memory(key))]
         self.memory.add(label.key, label.length, pinned)
-        self._keep(held)
+        self._keep(newcomer)
         return spilling
 
     def add_to_reserve(self, label: Label, array: Array) -> None:
@@ -128,24 +128,24 @@ class Tiers:
 
     def write(self, spilling: Iterable[Held]) -> None:
         """Write tensors to disk that `add` moved there. Not under the lock."""
-        for held in spilling:
-            array = held.array
+        for entry in spilling:
+            array = entry.array
             if self._spool is None or array is None:
                 continue
-            key = held.label.key
+            key = entry.label.key
             try:
-                self._spool.write(held.label, array)
+                self._spool.write(entry.label, array)
             except OSError as error:
                 # A broken disk must not turn into unbounded memory: the tensor can be made again.
                 _log.error("spool write failed", key=key, folder=str(self._spool.folder), error=str(error))
                 with self.lock:
-                    if self._held.get(key) is held:
+                    if self._held.get(key) is entry:
                         self._evict(key)
                 continue
             with self.lock:
                 now = self._held.get(key)
-                if now is held and held.place is _Place.SPILLING:
-                    held.place, held.array = _Place.DISK, None
+                if now is entry and entry.place is _Place.SPILLING:
+                    entry.place, entry.array = _Place.DISK, None
                 elif now is None or now.place not in (_Place.SPILLING, _Place.DISK):
                     self._spool.remove(key)  # evicted meanwhile, and nobody else's file
 
@@ -153,29 +153,29 @@ class Tiers:
 
     def pin(self, key: str) -> None:
         """Never evict a tensor that is held."""
-        held = self._held[key]
-        held.pinned = True
-        self._tier(held.place).pin(key)
+        entry = self._held[key]
+        entry.pinned = True
+        self._tier(entry.place).pin(key)
 
     def unpin(self, keys: Iterable[str]) -> None:
         """These may be evicted again."""
         for key in keys:
-            held = self._held.get(key)
-            if held is not None and held.pinned:
-                held.pinned = False
-                self._tier(held.place).unpin(key)
+            entry = self._held.get(key)
+            if entry is not None and entry.pinned:
+                entry.pinned = False
+                self._tier(entry.place).unpin(key)
 
     def read(self, key: str) -> Array | None:
         """A tensor where it is held intact; else None. Not under the lock: it may read the disk."""
         with self.lock:
-            held = self._held.get(key)
-            if held is None:
+            entry = self._held.get(key)
+            if entry is None:
                 self.counts.misses += 1
                 return None
-            self._tier(held.place).touch(key)
-            array = held.array
+            self._tier(entry.place).touch(key)
+            array = entry.array
         if array is None and self._spool is not None:
-            array = self._read_disk(held)
+            array = self._read_disk(entry)
         with self.lock:
             self.counts.hits += array is not None
             self.counts.misses += array is None
@@ -200,13 +200,13 @@ class Tiers:
 
     def forget(self, key: str) -> None:
         """Let a tensor go, pinned or not, if it is held."""
-        held = self._held.get(key)
-        if held is None:
+        entry = self._held.get(key)
+        if entry is None:
             return
-        self._tier(held.place).remove(key)
-        if self._spool is not None and held.place is _Place.DISK:
+        self._tier(entry.place).remove(key)
+        if self._spool is not None and entry.place is _Place.DISK:
             self._spool.remove(key)
-        self._leave(held)
+        self._leave(entry)
 
     def _evict(self, key: str) -> None:
         self.counts.evicted += 1
@@ -225,12 +225,12 @@ class Tiers:
     def _leave_memory(self, key: str) -> Held | None:
         """Move a tensor from memory to disk; None where it was read already and
         disk has no room: it is evicted."""
-        held = self._held[key]
+        entry = self._held[key]
         self.memory.remove(key)
-        if self._take_disk(held):
-            return held
+        if self._take_disk(entry):
+            return entry
         self.counts.evicted += 1
-        self._leave(held)
+        self._leave(entry)
         return None
 
     def _take_disk(self, held: Held) -> bool:

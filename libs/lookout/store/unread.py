@@ -41,7 +41,7 @@ class Gauge:
         lengths = unread.bytes_by_partition
         total = sum(lengths.values())
         longest = {
-            partition: max(each.seconds for each in cameras.values())
+            partition: max(camera.seconds for camera in cameras.values())
             for partition, cameras in unread.cameras.items()
         }
         share = total / max(len(lengths), 1)
@@ -102,9 +102,9 @@ class UnreadIndex:
         self.remove(key)
         self.changes += 1
         self._items[key] = _Item(unread, camera, length)
-        held = self.cameras.setdefault(unread.partition, {}).setdefault(camera, _Camera())
-        held.keys.add(key)
-        held.seconds += unread.seconds
+        tensors = self.cameras.setdefault(unread.partition, {}).setdefault(camera, _Camera())
+        tensors.keys.add(key)
+        tensors.seconds += unread.seconds
         self._partitions.setdefault(camera, set()).add(unread.partition)
         self._bytes[camera] = self._bytes.get(camera, 0) + length
         self.bytes_by_partition[unread.partition] = self.bytes_by_partition.get(unread.partition, 0) + length
@@ -118,10 +118,10 @@ class UnreadIndex:
         partition, camera = item.unread.partition, item.camera
         self._bytes[camera] -= item.length
         self.bytes_by_partition[partition] -= item.length
-        held = self.cameras[partition][camera]
-        held.keys.discard(key)
-        held.seconds -= item.unread.seconds
-        if held.keys:
+        tensors = self.cameras[partition][camera]
+        tensors.keys.discard(key)
+        tensors.seconds -= item.unread.seconds
+        if tensors.keys:
             return
         del self.cameras[partition][camera]
         self._partitions[camera].discard(partition)
@@ -143,17 +143,17 @@ class UnreadIndex:
 
     def before(self, partition: int, committed: int) -> list[str]:
         """Those whose record lies before an offset."""
-        heap, found = self._offsets.get(partition, []), []
+        heap, keys = self._offsets.get(partition, []), []
         while heap and heap[0][0] < committed:
             offset, key = heapq.heappop(heap)
             item = self._items.get(key)
             if item is not None and (item.unread.partition, item.offset) == (partition, offset):
-                found.append(key)
-        return found
+                keys.append(key)
+        return keys
 
     def of_partition(self, partition: int) -> list[str]:
         """Those that travel in a partition."""
-        return [key for held in self.cameras.get(partition, {}).values() for key in held.keys]
+        return [key for tensors in self.cameras.get(partition, {}).values() for key in tensors.keys]
 
     def of_camera(self, camera: str) -> list[str]:
         """Those of a camera."""

@@ -96,8 +96,8 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         for camera in sorted(run.cameras.values(), key=lambda each: each.id)
     ]
     incidents = {camera["id"]: _incidents(camera) for camera in cameras}
-    every = run.cameras.values()
-    windows = sum(camera.windows for camera in every)
+    runs = run.cameras.values()
+    windows = sum(camera.windows for camera in runs)
     return {
         "made": datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
         "watches": [{"id": watch, "question": run.questions[watch]} for watch in watches],
@@ -105,16 +105,16 @@ def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[s
         "has_truth": any(lane["has_truth"] for camera in cameras for lane in camera["lanes"]),
         "incidents": {camera: group for camera, group in incidents.items() if group},
         "totals": {
-            "seconds": sum(camera.seconds for camera in every),
-            "frames": sum(camera.decoded for camera in every),
+            "seconds": sum(camera.seconds for camera in runs),
+            "frames": sum(camera.decoded for camera in runs),
             "windows": windows,
             "answers": sum(
                 point.outcome == Verdict.OUTCOME_ANSWERED
-                for camera in every
+                for camera in runs
                 for points in camera.points.values()
                 for point in points
             ),
-            **_totals(every),
+            **_totals(runs),
         },
     }
 
@@ -133,12 +133,14 @@ def _totals(cameras: Any) -> dict[str, float | None]:
     patches = [(camera.patches_encoded, camera.patches_total) for camera in cameras]
     tokens = [camera.tokens for camera in cameras]
     costs = [cost for camera in cameras for cost in camera.costs.values()]
-    asked = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same on both sides
+    question_flops = sum(sum(camera.question_flops.values()) for camera in cameras)  # the same on both sides
     spent = sum(cost.flops_vision + cost.flops_prefill for cost in costs)
     return {
         "patches_saved": _saved(sum(p[0] for p in patches), sum(p[1] for p in patches)),
         "tokens_saved": _saved(sum(t[0] for t in tokens), sum(t[1] for t in tokens)),
-        "flops_saved": _saved(spent + asked, sum(cost.flops_dense for cost in costs) + asked),
+        "flops_saved": _saved(
+            spent + question_flops, sum(cost.flops_dense for cost in costs) + question_flops
+        ),
     }
 
 
@@ -252,7 +254,7 @@ def _incident(incident: ReportedIncident, camera: CameraRun, axis: Axis) -> dict
         "b": axis(incident.epoch, end_us),
         "peak": round(incident.peak, 4),
         "closed": _ENDINGS.get(incident.closed, incident.closed) if incident.closed else incident.closed,
-        "evidence": [axis(incident.epoch, each) for each in incident.evidence],
+        "evidence": [axis(incident.epoch, frame) for frame in incident.evidence],
     }
 
 
@@ -286,16 +288,16 @@ def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
     ordered = sorted(camera.shots, key=lambda shot: (shot.epoch, shot.time_us))
     if not ordered:
         return []
-    chosen: dict[EvidenceFrame, str | None] = {}
+    captions: dict[EvidenceFrame, str | None] = {}
     best = sorted(camera.incidents.values(), key=lambda incident: -incident.peak)[:_INCIDENT_SHOTS]
     for incident in best:
-        same = [shot for shot in ordered if shot.epoch == incident.epoch]
-        if same and incident.evidence:
+        candidates = [shot for shot in ordered if shot.epoch == incident.epoch]
+        if candidates and incident.evidence:
             target = incident.evidence[0]
-            nearest = min(same, key=lambda shot: abs(shot.time_us - target))
-            chosen.setdefault(nearest, incident.question)
-    chosen.setdefault(ordered[0], None)
-    room = max(0, SHOTS - len(chosen))
+            nearest = min(candidates, key=lambda shot: abs(shot.time_us - target))
+            captions.setdefault(nearest, incident.question)
+    captions.setdefault(ordered[0], None)
+    room = max(0, SHOTS - len(captions))
     for step in range(room):
         middle = ordered[int((step + 0.5) * len(ordered) / room)]
         near = [
@@ -303,33 +305,33 @@ def choose_shots(camera: CameraRun) -> list[tuple[EvidenceFrame, str | None]]:
             for shot in ordered
             if shot.epoch == middle.epoch
             and abs(shot.time_us - middle.time_us) <= _NEAR_US
-            and shot not in chosen
+            and shot not in captions
         ]
         if near:
-            chosen[max(near, key=lambda shot: (not shot.anchor, int(shot.keep.sum())))] = None
-    return sorted(chosen.items(), key=lambda each: (each[0].epoch, each[0].time_us))
+            captions[max(near, key=lambda shot: (not shot.anchor, int(shot.keep.sum())))] = None
+    return sorted(captions.items(), key=lambda each: (each[0].epoch, each[0].time_us))
 
 
 def _shots(camera: CameraRun, axis: Axis, album: Album | None) -> list[dict[str, Any]]:
-    chosen = choose_shots(camera)
-    shots = [shot for shot, _ in chosen]
+    captions = choose_shots(camera)
+    shots = [shot for shot, _ in captions]
     filmed = album.filmed(camera, shots) if album else {}
-    seen = album.seen(camera, shots) if album else {}
+    inputs = album.seen(camera, shots) if album else {}
     return [
         {
             "t": axis(shot.epoch, shot.time_us),
             "anchor": shot.anchor,
             "rows": shot.keep.shape[0],
             "cols": shot.keep.shape[1],
-            "keep": "".join("1" if kept else "0" for kept in shot.keep.ravel()),
+            "keep": "".join("1" if bit else "0" for bit in shot.keep.ravel()),
             "kept": int(shot.keep.sum()),
             "incident": incident,
             "filmed": data_uri(filmed[shot]) if shot in filmed else None,
-            "seen": data_uri(seen[shot], quality=88) if shot in seen else None,
+            "seen": data_uri(inputs[shot], quality=88) if shot in inputs else None,
             "aspect": round(filmed[shot].shape[1] / filmed[shot].shape[0], 4) if shot in filmed else 1.0,
         }
-        for shot, incident in chosen
-        if shot in filmed or shot in seen
+        for shot, incident in captions
+        if shot in filmed or shot in inputs
     ]
 
 
@@ -347,8 +349,8 @@ def percent(value: float | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 60}:{whole % 60:02d}"
+    total = round(seconds)
+    return f"{total // 60}:{total % 60:02d}"
 
 
 def things(number: int, name: str) -> str:

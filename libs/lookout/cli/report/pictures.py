@@ -79,30 +79,30 @@ class Album:
 
     def filmed(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """Pictures from the segments' bytes, at a size for people, one decode a segment."""
-        found: dict[EvidenceFrame, U8] = {}
-        for place, wanted in _by_record(camera, shots).items():
+        pictures: dict[EvidenceFrame, U8] = {}
+        for place, group in _by_record(camera, shots).items():
             record = camera.frames[place]
             try:
-                found.update(self._decode(record, wanted))
+                pictures.update(self._decode(record, group))
             except CodecError:
                 continue
-        return found
+        return pictures
 
     def seen(self, camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[EvidenceFrame, U8]:
         """The model's input, by rows, from decode's tensor store; made again there if it was evicted."""
-        found: dict[EvidenceFrame, U8] = {}
+        pictures: dict[EvidenceFrame, U8] = {}
         if not self._decoders:
-            return found
-        for place, wanted in _by_record(camera, shots).items():
+            return pictures
+        for place, group in _by_record(camera, shots).items():
             record = camera.frames[place]
-            ordered = sorted({shot.row for shot in wanted})
+            ordered = sorted({shot.row for shot in group})
             rows: Rows = [(row, row + 1) for row in ordered]
             try:
                 pixels = self._fetch(record, rows)
             except StoreError:
                 continue
-            found.update({shot: pixels[ordered.index(shot.row)] for shot in wanted})
-        return found
+            pictures.update({shot: pixels[ordered.index(shot.row)] for shot in group})
+        return pictures
 
     def close(self) -> None:
         self._segments.close()
@@ -124,25 +124,25 @@ class Album:
             return {}
         width, height = _size(record.segment.picture)
         indexes = {shot: record.segment.frames[shot.row].index for shot in shots}
-        wanted = tuple(sorted(set(indexes.values())))
+        frames = tuple(sorted(set(indexes.values())))
         request = DecodeRequest(
             width=width,
             height=height,
             fit=Fit(record.segment.picture.fit or "stretch"),
-            frames=wanted,
+            frames=frames,
             vectors=False,
             limits=Limits(bytes=MAX_MESSAGE_BYTES),
         )
         pixels = self._sandbox.decode(data, request).pixels
-        return {shot: pixels[wanted.index(index)] for shot, index in indexes.items()}
+        return {shot: pixels[frames.index(index)] for shot, index in indexes.items()}
 
 
 def _by_record(camera: CameraRun, shots: Iterable[EvidenceFrame]) -> dict[Place, list[EvidenceFrame]]:
-    found: dict[Place, list[EvidenceFrame]] = {}
+    groups: dict[Place, list[EvidenceFrame]] = {}
     for shot in shots:
         if shot.input in camera.frames:
-            found.setdefault(shot.input, []).append(shot)
-    return found
+            groups.setdefault(shot.input, []).append(shot)
+    return groups
 
 
 def _size(picture: Picture) -> tuple[int, int]:

@@ -38,7 +38,8 @@ def write_recording_page(
     """
     style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
     body = "\n".join(
-        _recording(each, (opened or {}).get(each.source, each.source), sandbox) for each in found
+        _recording(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox)
+        for analysis in found
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -128,12 +129,12 @@ def _pictures(found: Analysis, source: str | Source, sandbox: bool) -> dict[floa
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
     try:
         with open_recording(source, sandbox=sandbox) as reader:
-            got = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
+            samples = reader.read(times_us=[round(at * 1e6) for at in times], size=PICTURE, fit=Fit.CONTAIN)
     except CodecError:
         return {}
     shown = {
         round(at / 1e6, 6): _jpeg(pixels)
-        for at, pixels in zip(got.times_us.tolist(), got.pixels, strict=True)
+        for at, pixels in zip(samples.times_us.tolist(), samples.pixels, strict=True)
     }
     return {at: shown[round(at, 6)] for at in times if round(at, 6) in shown}
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 def clock(at: float) -> str:
     """Seconds as h:mm:ss, or m:ss.s below an hour."""
-    minutes, rest = divmod(round(at, 1), 60)
+    minutes, seconds = divmod(round(at, 1), 60)
     hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}:{minutes:02d}:{int(rest):02d}" if hours else f"{minutes}:{rest:04.1f}"
+    return f"{hours}:{minutes:02d}:{int(seconds):02d}" if hours else f"{minutes}:{seconds:04.1f}"
 
 
 def damage_lines(found: Analysis) -> list[str]:
@@ -26,12 +26,12 @@ def damage_lines(found: Analysis) -> list[str]:
 
 def cost_line(found: Analysis) -> str:
     """What the answers cost, in one line."""
-    rows, kept = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
+    rows, kept_rows = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
     flops = sum(sum(part.flops.values()) for part in found.parts)
     memory = max((part.kv_bytes for part in found.parts), default=0)
     rows_line = (
-        f"{rows} prompt rows, {kept / max(1, rows):.0%} of the KV kept, {memory / 1e6:.1f} MB of KV at most, "
-        f"{flops / 1e9:.0f} GFLOP"
+        f"{rows} prompt rows, {kept_rows / max(1, rows):.0%} of the KV kept, "
+        f"{memory / 1e6:.1f} MB of KV at most, {flops / 1e9:.0f} GFLOP"
     )
     if found.timings is None:
         return f"{rows_line}; answered by an earlier run (--fresh to repeat)"

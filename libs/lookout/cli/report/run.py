@@ -156,9 +156,9 @@ class CameraRun:
 
     def finished(self, watches: Iterable[str]) -> bool:
         """Whether every epoch has ended for every watch."""
-        wanted = set(watches)
+        expected = set(watches)
         return set(self.epochs) <= self.closed_frames and all(
-            wanted <= self.closed_watches.get(epoch, set()) for epoch in self.epochs
+            expected <= self.closed_watches.get(epoch, set()) for epoch in self.epochs
         )
 
 
@@ -247,19 +247,21 @@ class FleetRecord:
     def _alert(self, alert: Alert) -> Alert:
         camera, end_ms = self.camera(alert.camera), alert.end.ToMilliseconds()
         incidents = camera.incidents
-        known = incidents.get(alert.incident)
+        earlier = incidents.get(alert.incident)
         incident = ReportedIncident(
             alert.incident,
             alert.watch,
             alert.question,
             alert.epoch,
-            known.raised_wall_ms if known else end_ms,
-            max(end_ms, known.end_wall_ms if known else 0),
-            max(alert.peak, known.peak if known else 0.0),
+            earlier.raised_wall_ms if earlier else end_ms,
+            max(end_ms, earlier.end_wall_ms if earlier else 0),
+            max(alert.peak, earlier.peak if earlier else 0.0),
             alert.score,
             closed=alert.reason if alert.kind == Alert.KIND_CLOSED else None,
-            evidence=[camera.stream_us(alert.epoch, each.time.ToMilliseconds()) for each in alert.evidence]
-            or (known.evidence if known else []),
+            evidence=[
+                camera.stream_us(alert.epoch, evidence.time.ToMilliseconds()) for evidence in alert.evidence
+            ]
+            or (earlier.evidence if earlier else []),
         )
         incidents[alert.incident] = incident
         return alert
@@ -282,12 +284,12 @@ class FleetRecord:
 def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
     """The frames of a block with the groups that were computed of them."""
     rows, cols = block.group_rows, block.group_cols
-    found = []
+    shots = []
     for patch in block.patches:
         keep = unpack_mask(patch.keep, rows, cols)
         for index in sorted(set(patch.frames)):
             frame = block.frames[index]
-            found.append(
+            shots.append(
                 EvidenceFrame(
                     epoch,
                     frame.time_us,
@@ -298,4 +300,4 @@ def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
                     frame.row,
                 )
             )
-    return found
+    return shots

@@ -42,8 +42,9 @@ def write_all(handle: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(handle, rest) :]
 
 
-def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = True) -> None:
     """A new file of these bytes, on the disk when this returns; removed where it could not be finished.
+    `sync` False leaves it to the system when the bytes reach the disk: for files that die with the process.
 
     Raises:
         OSError: The disk refused it.
@@ -53,7 +54,8 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         try:
             for part in parts:
                 write_all(handle, part)
-            os.fsync(handle)
+            if sync:
+                os.fsync(handle)
         finally:
             os.close(handle)
     except Exception:

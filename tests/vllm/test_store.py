@@ -87,6 +87,38 @@ def test_a_window_that_was_not_computed_to_the_end_is_not_kept() -> None:
     assert store.streams == {}
 
 
+@pytest.mark.parametrize("caught", [(), ("l0",)])
+def test_a_window_of_which_layers_were_not_caught_is_not_kept(caught: tuple[str, ...]) -> None:
+    """Its stream has KV, so that nothing but the missing rows tells."""
+    changes = {"parent": "plan-1", "source": torch.tensor([0, 2, 3, -1, -1, -1])}
+    store = WindowStore(windows={"w": window(**changes, computed=torch.tensor([1, 3, 4, 5]))})
+    store.streams["cam/0"] = SavedKV(4, "plan-1", {"l0": layer(4, 1.0), "l1": layer(4, 2.0)})
+    captured = store.captured.setdefault("w", Captured())
+    for name in caught:
+        captured.put(name, 4, torch.arange(4), *layer(4, 5.0))
+    assert store.commit("w", "cam/0") == "some of its rows were never computed"
+
+
+def test_a_key_window_needs_every_layer_of_the_model() -> None:
+    store = WindowStore(layers=("l0", "l1"), windows={"w": window()})
+    captured = store.captured.setdefault("w", Captured())
+    captured.put("l0", 6, torch.arange(6), *layer(6, 5.0))
+    assert store.commit("w", "cam/0") == "some of its rows were never computed"
+    store.captured["w"] = captured = Captured()
+    for name in store.layers:
+        captured.put(name, 6, torch.arange(6), *layer(6, 5.0))
+    assert store.commit("w", "cam/0") is None
+
+
+def test_failures_are_told_once() -> None:
+    store = WindowStore()
+    store.fail("w", "first cause")
+    store.fail("v", "another")
+    assert store.failures(["w", "u"]) == {"w": "first cause"}
+    assert store.failures(["w"]) == {}
+    assert store.failed == {"v": "another"}
+
+
 def test_failures_are_remembered_until_released() -> None:
     store = WindowStore(windows={"w": window(parent="plan-1")})
     assert "its KV is no longer in the worker" in str(store.commit("w", "cam/0"))

@@ -203,6 +203,58 @@ def test_a_forward_that_raises_costs_one_stream_only(
 
 
 @one_family
+@pytest.mark.parametrize("times", [1, 100], ids=["once", "always"])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), ValueError("no such row")])
+def test_kv_that_cannot_be_loaded_for_a_later_question_is_no_answer(
+    vllm_engine: Any, family: str, error: Exception, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions behind the first read the window's KV from the store. A load that stops after some layers
+    leaves pages of other rows: the stream runs again or fails, and its neighbour is right."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    streams = ["ok-load/0", "sick-load/0"]
+    batches = slide(family, planner(vllm_engine), streams, range(4), {})
+    for batch in batches[:3]:
+        reference(family).run(batch)
+        vllm_engine.run(batch)
+    connector = get_kv_transfer_group().worker
+    load, layers, failures = connector._load, connector.layers, 0
+
+    def failing(share: Any, window: Any) -> None:
+        nonlocal failures
+        if not (share.ask and share.window.startswith("sick") and failures < times):
+            return load(share, window)
+        failures += 1
+        some = list(layers())[:2]
+
+        def broken() -> Any:
+            yield from some
+            raise error
+
+        with monkeypatch.context() as inner:
+            inner.setattr(connector, "layers", broken)
+            load(share, window)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connector, "_load", failing)
+        got = vllm_engine.run(batches[3])
+    wanted = reference(family).run(batches[3])
+    assert failures > 0
+    assert apart(got[0], wanted[0]) < CLOSE
+    if times == 1:
+        assert apart(got[1], wanted[1]) < CLOSE
+    else:
+        assert isinstance(got[1].error, StreamFailedError)
+        assert str(error) in str(got[1].error)
+        assert vllm_engine.held("sick-load/0") is None
+    assert vllm_engine.backend.call("lookout_held") == [(0, 0)]
+    for stream in streams:
+        reference(family).close_stream(stream)
+        vllm_engine.close_stream(stream)
+    assert vllm_engine.backend.call("lookout_memory") == [{}]
+
+
+@one_family
 def test_embeddings_that_are_not_finite_fail_their_stream_only(vllm_engine: Any, family: str) -> None:
     plans = planner(vllm_engine)
     good, bad = blocks_of(family, "good/0", 2), blocks_of(family, "sick/0", 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,7 +267,16 @@ def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_pat
     assert tight.memory() == []
 
 
-def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: b"damaged",
+        lambda data: data[:-1],
+        lambda data: data[:999] + bytes([data[999] ^ 1]) + data[1000:],
+    ],
+    ids=["other bytes", "cut short", "one bit"],
+)
+def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
     wide = engine("internvl")
     slide(wide, "internvl", "a/0", range(3))
     one = wide.kv("a/0").device_bytes
@@ -275,8 +284,9 @@ def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path) -> None:
     tight = load_engine(checkpoint("internvl"), budget_bytes=int(1.2 * one), spill_dir=tmp_path)
     _, a, _ = slide(tight, "internvl", "a/0", range(3))
     _, b, _ = slide(tight, "internvl", "b/0", range(3))
-    for file in tmp_path.rglob("*.safetensors"):
-        file.write_bytes(b"damaged")
+    (file,) = tmp_path.rglob("*.kv")
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_bytes(damaged(file.read_bytes()))
     (lost,), _, _ = slide(tight, "internvl", "a/0", [3], previous=a)
     assert isinstance(lost.error, StreamLostError)
     (kept,), _, _ = slide(tight, "internvl", "b/0", [3], previous=b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,13 @@ from lookout.engines import (
 )
 from lookout.engines.faults import Fault, fault_of
 from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.recordings import GroupPlanner, PrefillSettings, grouped
 from lookout.windows import Planner, Policy, WindowPlan, WindowSettings
+from tests.out_of_memory import OutOfMemoryAt, operations, sampled
 from tests.tiny_models import checkpoint
 from tests.unit.engines.scenes import block, engine
+from tests.unit.recordings import oracle
 
 FAMILY = "internvl"
 QUESTIONS = (Question("a", "Is anyone lying?"), Question("b", "Any smoke?"))
@@ -230,3 +235,129 @@ def test_exceptions_are_told_apart(error: Exception, fault: Fault) -> None:
     outer = RuntimeError("a step failed")
     outer.__cause__ = error
     assert fault_of(outer) is fault
+
+
+# Out of memory at any operation, with a disk tier.
+
+STREAMS = ("a/0", "b/0", "c/0")
+
+
+def tight(tmp_path: Path, streams: float) -> TransformersEngine:
+    """An engine whose budget holds the KV of so many windows; the others go to disk."""
+    wide = engine(FAMILY)
+    slid(wide, ["a/0"], 3)
+    size = wide.kv("a/0").device_bytes
+    wide.close_stream("a/0")
+    return load_engine(checkpoint(FAMILY), budget_bytes=int(streams * size), spill_dir=tmp_path)
+
+
+def right_answers(streams: Sequence[str], window: int) -> list[list[float]]:
+    """Of the undisturbed engine."""
+    other = engine(FAMILY)
+    plans = slid(other, streams, window)
+    out = [logits(answer) for answer in other.run([request(other, s, window, plans[s]) for s in streams])]
+    for stream in streams:
+        other.close_stream(stream)
+    return out
+
+
+def close(answers: Sequence[WindowAnswer], wanted: Sequence[list[float]]) -> bool:
+    return all(
+        logits(answer) == pytest.approx(want, abs=2e-5)
+        for answer, want in zip(answers, wanted, strict=True)
+        if answer.error is None
+    )
+
+
+@pytest.mark.parametrize("count", [1, 3, 10_000], ids=["one operation", "three", "until the end"])
+def test_out_of_memory_anywhere_in_a_batch_that_spills_and_restores(tmp_path: Path, count: int) -> None:
+    """Every answer is right or an error of its stream, whichever operation fails: spilling, restoring, moving
+    KV, layers. Memory that stays short for a window alone fails the device, by name."""
+    wanted = right_answers(STREAMS, 3)
+    runner = tight(tmp_path, 1.2)
+
+    def disturbed(place: int) -> tuple[list[WindowAnswer], int]:
+        """The answers of a batch (none where the device failed), and its operations."""
+        plans = slid(runner, STREAMS, 3)
+        batch = [request(runner, stream, 3, plans[stream]) for stream in STREAMS]
+        with OutOfMemoryAt(place, count) as injected:
+            try:
+                answers = runner.run(batch)
+            except DeviceError as error:
+                return [], int("out of memory" in str(error))
+            finally:
+                runner._broken = None  # the device of this test is well
+        return answers, injected.operations
+
+    _, total = disturbed(0)
+    answered = devices = 0
+    for place in sampled(total, 24 if count == 1 else 8):
+        for stream in STREAMS:
+            runner.close_stream(stream)
+        answers, facts = disturbed(place)
+        if not answers:
+            assert facts == 1, "a device that failed is named with its cause"
+            devices += 1
+            continue
+        assert all(isinstance(answer.error, StreamLostError) for answer in answers if answer.error)
+        assert close(answers, wanted), place
+        answered += sum(answer.error is None for answer in answers)
+    runner.close()
+    assert devices == 0 or count > 1
+    assert answered >= 3 * 24 * 0.8 or count > 1
+
+
+def test_a_window_spilled_to_make_room_within_its_batch_is_read_back(tmp_path: Path) -> None:
+    """Three windows have moved their rows when memory ends; the first then runs with no other KV beside it.
+    The others' rows were on disk: they are read back, not taken for zeros."""
+    wanted = right_answers(STREAMS, 3)
+    for without_spill in (False, True):
+        runner = load_engine(checkpoint(FAMILY), spill_dir=None if without_spill else tmp_path)
+        plans = slid(runner, STREAMS, 3)
+        Failing(runner.model.layers[2], lambda count: count <= 2, MEMORY)
+        answers = runner.run([request(runner, stream, 3, plans[stream]) for stream in STREAMS])
+        assert answers[0].error is None
+        assert close(answers, wanted)
+        assert [answer.error is None for answer in answers] == [True, not without_spill, not without_spill]
+        runner.close()
+
+
+def test_a_key_window_reads_nothing_back(tmp_path: Path) -> None:
+    """What it discards is not needed: a file that cannot be read costs it nothing."""
+    runner = tight(tmp_path, 1.2)
+    slid(runner, ["a/0"], 3)
+    slid(runner, ["b/0"], 3)
+    (file,) = tmp_path.rglob("*.kv")
+    file.write_bytes(b"damaged")
+    runner.run([request(runner, "a/0", 3, None)])[0].unwrap()
+    assert not file.exists()
+    runner.close()
+
+
+def test_a_group_that_ran_out_of_memory_can_be_given_again() -> None:
+    """Room for a recording's KV is made layer by layer; failing half way, it is made for the rest later."""
+    how = PrefillSettings(group_frames=2)
+    shown = oracle.frames(FAMILY, 6)
+    groups = list(grouped(shown, how.group_frames))
+    plans = GroupPlanner(engine(FAMILY).layout, how).plans("r", shown)
+
+    def prefill(place: int) -> tuple[list[float], int]:
+        """The logits where operation `place` of the second group fails first; and its operations."""
+        run = GroupPrefill(engine(FAMILY), how, questions=QUESTIONS)
+        run.add(plans[0], groups[0])
+        before = (run.kv.rows, run.kv.times_us.copy(), run.last)
+        total = 0
+        if place:
+            with pytest.raises(torch.OutOfMemoryError), OutOfMemoryAt(place):
+                run.add(plans[1], groups[1])
+            assert (run.kv.rows, run.kv.times_us, run.last) == before
+            run.add(plans[1], groups[1])
+        else:
+            total = operations(lambda: run.add(plans[1], groups[1]))
+        run.add(plans[2], groups[2])
+        answers = run.ask(QUESTIONS)[0]
+        return [one.answer.yes_logit - one.answer.no_logit for one in answers], total
+
+    wanted, total = prefill(0)
+    for place in sampled(total, 30):
+        assert prefill(place)[0] == pytest.approx(wanted, abs=1e-5), place

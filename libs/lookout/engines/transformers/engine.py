@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import structlog
 import torch
-from safetensors import SafetensorError
 
 from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.engines.budget import KvBudget
@@ -163,7 +162,8 @@ class TransformersEngine:
             kv = self._streams.pop(stream, None)
             self._budget.release(stream)
             if kv is not None:
-                kv.forget()
+                # Work of a batch under way may still name it: it then finds nothing to continue.
+                kv.drop()
 
     def held(self, stream: str) -> str | None:
         """The digest of the plan whose KV is held for a stream; None: plan a key window."""
@@ -215,29 +215,26 @@ class TransformersEngine:
             self._evict(victim)
         if request.keep:
             self._streams[plan.stream] = own
-            self._restore(own)
             self._streams.move_to_end(plan.stream)
         return PassWork(index, request, suffixes, rows_in(plan.compute), own, name)
 
-    def _restore(self, kv: StreamKV) -> None:
-        """Bring a stream back from the disk tier. Raises StreamLostError where it does not come."""
-        try:
-            kv.restore(self.model.device)
-        except (OSError, SafetensorError) as error:
-            self.close_stream(kv.stream)
-            raise StreamLostError(
-                f"{kv.stream}: its KV could not be read from disk ({error}): plan a key window"
-            ) from error
-
     def _evict(self, stream: str) -> None:
-        """Take a stream's KV off the device: to the disk tier, or for good."""
+        """Take a stream's KV off the device: to the disk tier, or for good.
+
+        Raises:
+            DeviceError: The device failed for good.
+        """
         kv, reason = self._streams[stream], "KV budget"
         self._budget.release(stream)
-        if self._spill is not None and kv.digest:
+        if kv.spilled is not None:
+            return
+        if self._spill is not None and (kv.digest or kv.placed):
             try:
                 kv.spill(self._spill)
                 return
-            except (OSError, SafetensorError) as error:
+            except (OSError, *FAILURES) as error:
+                if fault_of(error) is Fault.DEVICE:
+                    self._fail_for_good(f"{type(error).__name__}: {error}", error)
                 reason = f"KV budget, and the disk tier failed: {error}"
         log.info("KV of a stream dropped", stream=stream, reason=reason, bytes=kv.device_bytes)
         self.close_stream(stream)
@@ -273,8 +270,7 @@ class TransformersEngine:
             cause, fault = error, fault_of(error)
         text = f"{type(cause).__name__}: {cause}"
         if fault is Fault.DEVICE or (fault is Fault.MEMORY and alone):
-            self._broken = f"the device failed ({text}): restart the process"
-            raise DeviceError(self._broken) from cause
+            self._fail_for_good(text, cause)
         log.warning("batch failed", error=text, streams=len(works))
         if len(works) == 1 and (fault is Fault.WORK or not self._repeatable(works[0])):
             return [self._drop(works[0], text)]
@@ -284,6 +280,10 @@ class TransformersEngine:
         cut = len(works) // 2 if fault is Fault.MEMORY else 1
         parts = [works[:cut], works[cut:]] if fault is Fault.MEMORY else [[work] for work in works]
         return [answer for part in parts for answer in self._again(part)]
+
+    def _fail_for_good(self, text: str, cause: Exception) -> NoReturn:
+        self._broken = f"the device failed ({text}): restart the process"
+        raise DeviceError(self._broken) from cause
 
     def _again(self, works: Sequence[PassWork]) -> list[WindowAnswer]:
         """Run work of a failed pass again."""

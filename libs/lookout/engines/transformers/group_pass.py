@@ -52,8 +52,8 @@ class RecordingKV:
 
     @property
     def capacity(self) -> int:
-        """Rows allocated."""
-        return int(self.keys[0].shape[1])
+        """Rows allocated in every layer; an allocation that failed half way leaves some with more."""
+        return min(int(part.shape[1]) for part in (*self.keys, *self.values, *self.entries))
 
     @property
     def kv_bytes(self) -> int:
@@ -62,11 +62,11 @@ class RecordingKV:
         return 2 * len(self.keys) * one.shape[0] * one.shape[2] * one.element_size() * self.rows
 
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` entries, layer by layer."""
-        if rows <= self.capacity:
-            return
+        """Make room for `rows` entries, layer by layer; what fails half way can be repeated."""
         for parts in (self.keys, self.values, self.entries):
             for index, old in enumerate(parts):
+                if old.shape[1] >= rows:
+                    continue
                 fresh = old.new_zeros((old.shape[0], rows, *old.shape[2:]))
                 fresh[:, : self.rows] = old[:, : self.rows]
                 parts[index] = fresh

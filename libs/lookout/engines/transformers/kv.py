@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 
 from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import StreamLostError
+from lookout.files import write_file
+from lookout.memory.types import raw
 from lookout.windows.types import Rows, WindowPlan
 
 ROUND = 64
 """Rows are allocated in steps, so that a window a little longer than the last needs no new memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """A window on disk: K of every layer, then V of every layer, each `shape` [kv_heads, rows, head_dim] of
+    `dtype`; `size` bytes in all, and their BLAKE2b. The file dies with the process, so this is its only
+    index."""
+
+    path: Path
+    size: int
+    layers: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    checksum: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +49,6 @@ class StreamKV:
         keys: Per layer K (un-rotated), [kv_heads, capacity, head_dim].
         values: Per layer V, same shape.
         spilled: The file that holds them instead.
-        spilled_bytes: Its size.
     """
 
     stream: str
@@ -42,13 +58,17 @@ class StreamKV:
     rows: int = 0
     keys: list[torch.Tensor] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)
-    spilled: Path | None = None
-    spilled_bytes: int = 0
+    spilled: Spilled | None = None
 
     @property
     def capacity(self) -> int:
         """Rows allocated."""
         return self.keys[0].shape[1] if self.keys else 0
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes on disk."""
+        return 0 if self.spilled is None else self.spilled.size
 
     @property
     def device_bytes(self) -> int:
@@ -60,7 +80,8 @@ class StreamKV:
         return (self.capacity if self._fits(rows) else _rounded(rows)) * model.row_bytes
 
     def place(self, model: LanguageModel, plan: WindowPlan) -> None:
-        """Move the plan's reused rows to their places and make room for its other rows.
+        """Move the plan's reused rows to their places and make room for its other rows. A window on disk is
+        brought back before, unless this one reuses nothing of it.
 
         The rows belong to no plan until `finish`: a move that stops half way leaves KV that nothing
         continues. A complete move is not repeated, so that a batch that failed behind it can run again.
@@ -69,9 +90,12 @@ class StreamKV:
         window that outgrows the capacity, or fills less than half of it, is reallocated layer by layer.
 
         Raises:
-            StreamLostError: The plan reuses rows of a window that these rows are not (any more).
+            StreamLostError: The plan reuses rows of a window that these rows are not (any more), or that
+                could not be read back.
         """
-        if plan.digest in {self.digest, self.placed}:
+        if plan.parent is not None:
+            self.restore(model.device)
+        if self.keys and plan.digest in {self.digest, self.placed}:
             return
         if plan.parent is None:
             self._clear()
@@ -90,7 +114,8 @@ class StreamKV:
         return bool(self.keys) and self.capacity >= rows and self.capacity <= 2 * _rounded(rows)
 
     def _clear(self) -> None:
-        """Before a key window: nothing is reused, and parts of unequal size are given up."""
+        """Before a key window: nothing is reused, so a file and parts of unequal size are given up."""
+        self.forget()
         if len({part.shape[1] for part in (*self.keys, *self.values)}) > 1:
             self.keys, self.values = [], []
 
@@ -114,30 +139,67 @@ class StreamKV:
                     parts[index].index_copy_(1, end, scratch)
 
     def spill(self, folder: Path) -> None:
-        """Move the window to a file; `restore` brings back the same bits."""
-        path = folder / f"{uuid.uuid4().hex}.safetensors"
-        parts = {f"k{i}": part[:, : self.rows].contiguous() for i, part in enumerate(self.keys)}
-        parts |= {f"v{i}": part[:, : self.rows].contiguous() for i, part in enumerate(self.values)}
-        self.spilled = path
-        save_file({name: part.cpu() for name, part in parts.items()}, path)
-        self.spilled_bytes = path.stat().st_size
+        """Move the window to a file; `restore` brings back the same bits. K or V of one layer is copied at a
+        time, since a window is spilled when memory is short.
+
+        Raises:
+            OSError: The disk refused it; the window stays on the device.
+        """
+        state, size = hashlib.blake2b(digest_size=16), 0
+
+        def parts() -> Iterator[memoryview]:
+            nonlocal size
+            for part in (*self.keys, *self.values):
+                data = raw(part[:, : self.rows]).data
+                state.update(data)
+                size += len(data)
+                yield data
+
+        path, like = folder / f"{uuid.uuid4().hex}.kv", self.keys[0]
+        write_file(path, parts(), sync=False)
+        shape = (like.shape[0], self.rows, like.shape[2])
+        self.spilled = Spilled(path, size, len(self.keys), shape, like.dtype, state.digest())
         self.keys, self.values = [], []
 
     def restore(self, device: torch.device) -> None:
-        """Bring a spilled window back."""
-        if self.spilled is None:
+        """Bring a spilled window back; the file stays where that fails for want of memory.
+
+        Raises:
+            StreamLostError: The file cannot be read, or holds other bytes than were written.
+        """
+        spilled = self.spilled
+        if spilled is None:
             return
-        parts = load_file(self.spilled, device=str(device))
-        half = len(parts) // 2
-        self.keys = [parts[f"k{i}"] for i in range(half)]
-        self.values = [parts[f"v{i}"] for i in range(half)]
+        state, parts = hashlib.blake2b(digest_size=16), []
+        try:
+            with spilled.path.open("rb") as file:
+                for _ in range(2 * spilled.layers):
+                    part = torch.empty(spilled.shape, dtype=spilled.dtype)
+                    data = raw(part).data
+                    if file.readinto(data) != len(data):
+                        raise OSError("its file is cut short")
+                    state.update(data)
+                    parts.append(part.to(device))
+            if state.digest() != spilled.checksum:
+                raise OSError("its checksum does not match")
+        except OSError as error:
+            raise StreamLostError(
+                f"{self.stream}: its KV could not be read from disk ({error}): plan a key window"
+            ) from error
+        self.keys, self.values = parts[: spilled.layers], parts[spilled.layers :]
         self.forget()
 
     def forget(self) -> None:
         """Delete the spilled file."""
         if self.spilled is not None:
-            self.spilled.unlink(missing_ok=True)
-        self.spilled, self.spilled_bytes = None, 0
+            self.spilled.path.unlink(missing_ok=True)
+        self.spilled = None
+
+    def drop(self) -> None:
+        """Give up everything: nothing continues this KV."""
+        self.forget()
+        self.digest = self.placed = ""
+        self.keys, self.values = [], []
 
 
 def _rounded(rows: int) -> int:

@@ -236,21 +236,35 @@ class VllmEngine:
         return [answer for part in parts for answer in self._execute(part)]
 
     def _guarded(self, works: Sequence[_Work], step: Callable[[Sequence[_Work]], None]) -> None:
-        """A step over finished windows; when it fails, each stream alone, so that only the
+        """A step over finished windows. What fails in it runs again, each stream alone, so that only the
         stream at fault is lost."""
         alive = [work for work in works if work.error is None]
         try:
             step(alive)
+            causes = self._failures(alive)
         except FAILURES as error:
             self._fault(error, alone=False)
             self.backend.abort()
+            self._failures(alive)
+            causes = dict.fromkeys((work.key for work in alive), f"{type(error).__name__}: {error}")
+        for work in alive:
+            if work.key not in causes:
+                continue
+            self._fault(RuntimeError(causes[work.key]), alone=False)
             if len(alive) == 1:
-                alive[0].error = f"{type(error).__name__}: {error}"
-                return
-            for work in alive:
+                work.error = causes[work.key]
+            else:
                 # Blocks that the failed step was to fill are cached under the old salt.
                 work.salt = self._key(work.plan)
                 self._guarded([work], step)
+
+    def _failures(self, works: Sequence[_Work]) -> dict[str, str]:
+        """The causes of work that a worker could not load KV for: its step ran, over pages that hold other
+        rows, so that what it answered is void."""
+        causes: dict[str, str] = {}
+        for rank in self.backend.call("lookout_failures", [work.key for work in works]):
+            causes = {**rank, **causes}
+        return causes
 
     def _abandon(self, works: Sequence[_Work], error: Exception) -> None:
         log.warning("batch failed", error=str(error), streams=len(works), again=len(works) > 1)
@@ -280,6 +294,8 @@ class VllmEngine:
 
     def _questions(self, works: Sequence[_Work]) -> None:
         """The questions behind the first: each over the finished window."""
+        for work in works:
+            del work.outputs[1:]  # of a step that is repeated
         pairs = [(work, suffix) for work in works for suffix in work.suffixes[1:]]
         calls = [self._call(work, suffix, ask=True) for work, suffix in pairs]
         for (work, _), output in zip(pairs, self.backend.generate(calls), strict=True):
@@ -290,6 +306,7 @@ class VllmEngine:
         layout = self.layout
         wanted: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
+            work.texts.clear()  # of a step that is repeated
             for place, question in enumerate(work.request.questions):
                 if question.describe > 0 and self._pair(work.outputs[place])[0] > 0.5:
                     suffix = (*work.suffixes[place], layout.yes)

@@ -85,6 +85,10 @@ class Captured:
         values.index_copy_(0, at, value.to(values))
         self.filled[name][where] = True
 
+    def has_all(self, name: str) -> bool:
+        """Whether every computed row of a layer was caught."""
+        return name in self.filled and bool(self.filled[name].all())
+
 
 @dataclass(slots=True, eq=False)
 class SavedKV:
@@ -102,8 +106,12 @@ class SavedKV:
 
 @dataclass(slots=True, eq=False)
 class WindowStore:
-    """All windows and streams of one worker (one tensor-parallel rank holds its own heads)."""
+    """All windows and streams of one worker (one tensor-parallel rank holds its own heads).
 
+    `layers` names the attention layers of the model: a window's KV is whole when all of them were caught.
+    """
+
+    layers: tuple[str, ...] = ()
     windows: dict[str, WindowInputs] = field(default_factory=dict)
     streams: dict[str, SavedKV] = field(default_factory=dict)
     captured: dict[str, Captured] = field(default_factory=dict)
@@ -112,6 +120,10 @@ class WindowStore:
     def fail(self, key: str, cause: str) -> None:
         """Remember the first cause of a window's failure; its neighbours go on."""
         self.failed.setdefault(key, cause)
+
+    def failures(self, keys: Iterable[str]) -> dict[str, str]:
+        """The causes of windows that failed since this was last asked; a step after it begins anew."""
+        return {key: self.failed.pop(key) for key in keys if key in self.failed}
 
     def parent(self, window: WindowInputs) -> SavedKV:
         """The KV that a window continues.
@@ -151,9 +163,9 @@ class WindowStore:
 
     def _commit(self, window: WindowInputs, name: str) -> str | None:
         old = None if window.parent is None else self.parent(window)
-        made = self.captured.get(window.key, Captured())
-        names = tuple(made.layers) or (tuple(old.layers) if old is not None else ())
-        if len(window.computed) and not all(bool(full.all()) for full in made.filled.values()):
+        caught = self.captured.get(window.key, Captured())
+        names = self.layers or tuple(old.layers if old is not None else caught.layers)
+        if len(window.computed) and not all(caught.has_all(name) for name in names):
             return "some of its rows were never computed"
         if not names:
             return "it computed no rows"
@@ -165,7 +177,7 @@ class WindowStore:
         layers: dict[str, Layer] = {}
         for layer in names:
             before = None if old is None else old.layers.pop(layer)
-            fresh = made.layers.pop(layer, None)
+            fresh = caught.layers.pop(layer, None)
             layers[layer] = (
                 _joined(window, target, before and before[0], fresh and fresh[0]),
                 _joined(window, target, before and before[1], fresh and fresh[1]),

@@ -60,6 +60,7 @@ class WorkerSide:
         self.model.feed = self.feed
         for name, layer in self.layers():
             layer.impl.do_kv_cache_update = self._caught(name, layer.impl.do_kv_cache_update)
+        self.store.layers = tuple(name for name, _ in self.layers())
 
     def feed(self, inputs: StepInputs) -> None:
         """Put the step's positions, embeddings and DeepStack features in place, and note what to catch."""
@@ -396,6 +397,11 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         """Keep what windows computed; returns the causes of those that failed."""
         causes = {key: self.lookout.store.commit(key, name) for key, name in pairs}
         return {key: cause for key, cause in causes.items() if cause is not None}
+
+    def lookout_failures(self, keys: Sequence[str]) -> dict[str, str]:
+        """The causes of windows whose KV could not be loaded, or that had no inputs, since this was last
+        called: what they answered since then is void."""
+        return self.lookout.store.failures(keys)
 
     def lookout_release(self, keys: Sequence[str], names: Sequence[str]) -> None:
         """Forget windows that are done and free streams."""

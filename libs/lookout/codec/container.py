@@ -16,7 +16,7 @@ import av.error
 from lookout.codec.types import CodecError, Limits, Reason
 
 # Demuxers that read their own bytes and nothing else. ffconcat, SDP, HLS, DASH, image sequences and filter
-# graphs follow references and stay out.
+# graphs follow references and stay out. What cameras send:
 FORMATS = (
     *("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "mpegts", "mpeg", "avi", "flv"),
     *("h264", "hevc", "m4v", "mpegvideo", "h263", "mjpeg", "ivf", "obu", "av1"),
@@ -24,6 +24,14 @@ FORMATS = (
 CODECS = (
     *("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"),
     *("libdav1d", "av1", "vp8", "vp9", "vvc", "mjpeg"),
+)
+# What recordings come in besides.
+RECORDING_FORMATS = (*FORMATS, "asf", "ogg", "mxf", "dv", "nut", "yuv4mpegpipe", "gif", "rm", "dhav")
+RECORDING_CODECS = (
+    *CODECS,
+    *("wmv1", "wmv2", "wmv3", "vc1", "msmpeg4v1", "theora", "prores", "dnxhd", "dvvideo", "ffv1", "ffvhuff"),
+    *("huffyuv", "utvideo", "rawvideo", "v210", "v410", "cfhd", "jpeg2000", "png", "gif", "qtrle", "cinepak"),
+    *("svq1", "svq3", "h261", "vp6", "vp6f", "vp7", "rv30", "rv40", "snow", "magicyuv", "mpegvideo"),
 )
 VECTOR_CODECS = frozenset(
     {"h264", "mpeg4", "mpeg2video", "mpeg1video", "h263", "flv", "msmpeg4", "msmpeg4v2"}
@@ -50,6 +58,7 @@ class Video:
     `source`: bytes or a seekable binary file. `stream`: index among the video streams. `threads` are slice
     threads: frame threads give wrong motion vectors and lose frames after an error. `probe`: let FFmpeg
     decode H.264 pictures to know the stream (60 ms at 1080p); the index of an MP4 file tells the same.
+    `recording`: also containers and codecs that no camera sends.
     Errors: `CodecError` with EMPTY, UNREADABLE, NO_VIDEO, NO_DECODER or DIMENSIONS."""
 
     def __init__(
@@ -61,8 +70,11 @@ class Video:
         limits: Limits | None = None,
         stream: int = 0,
         probe: bool = True,
+        recording: bool = False,
     ) -> None:
         self.limits = limits or Limits()
+        self._formats = RECORDING_FORMATS if recording else FORMATS
+        self._codecs = RECORDING_CODECS if recording else CODECS
         self._file = io.BytesIO(source) if isinstance(source, bytes) else source
         self._container = self._open(probe)
         try:
@@ -80,8 +92,8 @@ class Video:
         if size == 0:
             raise CodecError(Reason.EMPTY, "it holds no bytes")
         options = {
-            "format_whitelist": ",".join(FORMATS),
-            "codec_whitelist": ",".join(CODECS),
+            "format_whitelist": ",".join(self._formats),
+            "codec_whitelist": ",".join(self._codecs),
             "protocol_whitelist": "none",
             **({} if probe else {"skip_frame": "all"}),
         }
@@ -105,7 +117,7 @@ class Video:
                 Reason.NO_VIDEO, f"the {self.container} container holds {others}, but no video stream"
             )
         stream = streams[index]
-        if stream.codec_context is None or stream.codec_context.name not in CODECS:
+        if stream.codec_context is None or stream.codec_context.name not in self._codecs:
             name = getattr(stream.codec_context, "name", "unknown")
             raise CodecError(Reason.NO_DECODER, f"no decoder for the video codec {name!r}")
         return stream
@@ -140,9 +152,17 @@ class Video:
         return "av1" if name == "libdav1d" else name
 
     @property
+    def listed(self) -> int:
+        """Packets that the container claims, 0 where it claims none. Of an MP4 file those that its edit list
+        leaves, else those of its tables."""
+        if self.container == "mp4" and (entries := len(self.stream.index_entries)):
+            return entries
+        return max(0, int(self.stream.frames or 0))
+
+    @property
     def stamps_decoding(self) -> bool:
-        """Whether pictures are shown in another order than decoded, in a container that has decoding times
-        only (AVI; Matroska's mode for AVI streams is told by its packets)."""
+        """Whether pictures are shown in another order than decoded, in a container that may have decoding
+        times only (AVI, and Matroska's mode for such streams)."""
         return self.container in ("avi", "matroska") and bool(self.context.has_b_frames)
 
     @property

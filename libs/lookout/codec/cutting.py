@@ -108,7 +108,7 @@ def cut(
 
 
 def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | None) -> Iterator[Segment]:
-    with Video(source, vectors=False, limits=OPEN_LIMITS) as video:
+    with Video(source, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
         writer = _Writer(video, max_bytes)
         open_groups: list[_Group] = []
         for group in _groups(video):
@@ -140,7 +140,7 @@ def _groups(video: Video) -> Iterator[_Group]:
     """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
     nominal_us = round(1_000_000 / video.fps)
     group: _Group | None = None
-    for position, packet in enumerate(video.packets()):
+    for position, packet in enumerate(_without_hidden_end(video.packets())):
         timed = packet.pts is not None or packet.dts is not None
         pts = packet.pts if packet.pts is not None else packet.dts
         time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
@@ -154,6 +154,17 @@ def _groups(video: Video) -> Iterator[_Group]:
             group.add(packet, time_us)
     if group is not None:
         yield group
+
+
+def _without_hidden_end(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    """Packets without those at the end that an edit list hides. Hidden ones before others may be needed to
+    decode these, and stay."""
+    hidden: list[av.Packet] = []
+    for packet in packets:
+        hidden.append(packet)
+        if not packet.is_discard:
+            yield from hidden
+            hidden = []
 
 
 class _Writer:

@@ -87,7 +87,7 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
     from lookout.codec.side_data import side_data
     from lookout.codec.timeline import Timeline
 
-    with Video(file, limits=INSPECT_LIMITS) as video:
+    with Video(file, limits=INSPECT_LIMITS, recording=True) as video:
         counts, timeline = Counts(), Timeline(video.fps)
         facts |= {
             "container": video.container,

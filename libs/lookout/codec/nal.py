@@ -7,6 +7,8 @@ from collections.abc import Iterator
 SEI = 6
 IDR = 5
 RECOVERY_POINT = 6
+HEVC_SLICES = 32  # units below are slices
+RASL = (8, 9)
 
 
 def begins_clean(data: bytes, codec: str) -> bool:
@@ -22,6 +24,13 @@ def begins_clean(data: bytes, codec: str) -> bool:
         if kind == SEI:
             wait = max(wait, recovery_frames(nal[1:]))
     return wait == 0
+
+
+def skipped_leading(data: bytes) -> bool:
+    """Whether an HEVC access unit is a leading picture that refers to pictures before its keyframe (RASL)."""
+    kinds = [nal[0] >> 1 & 0x3F for nal in nal_units(data)]
+    slices = [kind for kind in kinds if kind < HEVC_SLICES]
+    return bool(slices) and all(kind in RASL for kind in slices)
 
 
 def holds_slice(data: bytes) -> bool:

@@ -50,8 +50,11 @@ class Timetable:
     @classmethod
     def of(cls, video: Video, packets: Sequence[av.Packet]) -> Timetable | None:
         """None where time stamps do not tell the pictures apart: some are missing or repeat, the clock jumps,
-        or pictures lead the first keyframe, of which nobody knows whether they can be decoded.
+        pictures lead the first keyframe, of which nobody knows whether they can be decoded, or an edit list
+        hides some.
         """
+        if any(packet.is_discard for packet in packets):
+            return None
         stamps = [packet.pts for packet in packets]
         pts = [stamp for stamp in stamps if stamp is not None]
         if not pts or len(pts) < len(packets) or len(set(pts)) < len(pts) or min(pts) < pts[0]:

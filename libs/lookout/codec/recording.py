@@ -106,7 +106,7 @@ class StreamFacts:
             width=video.context.width,
             height=video.context.height,
             damage=scan.damage,
-            listed=max(0, int(video.stream.frames or 0)),
+            listed=video.listed,
             promised_us=max(0, ticks_to_us(video.stream.duration or 0, video.time_base)),
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from lookout.codec.container import ByteSource, Video, source_size
 from lookout.codec.nal import begins_clean, holds_slice
-from lookout.codec.table import I64, FrameColumns, FrameTable, table_of
+from lookout.codec.table import I64, FrameColumns, FrameTable, Lead, table_of
 from lookout.codec.types import CodecError
 
 CHECKED = 8
@@ -58,7 +58,11 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     clean = np.zeros(len(pts), np.bool_)
     for i in np.flatnonzero(key):
         clean[i] = _clean(file, int(pos[i]), int(sizes[i]), video.codec)
-    columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, np.zeros(len(pts), np.bool_))
+    lead, discard = Lead(video.codec), np.zeros(len(pts), np.bool_)
+    discard[: len(first)] = [lead.drops(packet) for packet in first]
+    if lead.open and len(first) > 1:
+        return None  # such pictures may go on beyond what was read
+    columns = FrameColumns(pts, dts, key.astype(np.bool_), clean, sizes, discard)
     return table_of(video, columns), first
 
 

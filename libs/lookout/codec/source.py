@@ -214,7 +214,10 @@ def open_video(
     Raises:
         CodecError: It cannot be decoded; `reason` says why.
     """
-    with source.open() as file, Video(file, vectors=False, limits=limits, probe=probe) as video:
+    with (
+        source.open() as file,
+        Video(file, vectors=False, limits=limits, probe=probe, recording=True) as video,
+    ):
         if frame_threads > 1:
             video.context.thread_count = frame_threads
             video.context.thread_type = "FRAME"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookout.codec.container import Video, ticks_to_us
-from lookout.codec.nal import begins_clean
+from lookout.codec.nal import begins_clean, skipped_leading
 from lookout.codec.sampling import Pick, SamplingGrid
 from lookout.codec.timeline import MAX_GAP_US, Timeline
 
@@ -97,16 +97,17 @@ class FrameTable(FrameColumns):
     def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
         """Read all packets of an opened video; `take` gets each of them."""
         rows: list[tuple[int, int, bool, bool, int, bool]] = []
-        stamped = True
+        stamped, lead = True, Lead(video.codec)
         for packet in video.packets():
             if take is not None:
                 take(packet)
-            stamped = stamped and packet.pts is not None
+            discard = packet.is_discard or lead.drops(packet)
+            stamped = stamped and (discard or packet.pts is not None)
             pts = packet.pts if packet.pts is not None else 0
             key = packet.is_keyframe
             clean = key and begins_clean(bytes(packet), video.codec)
             dts = packet.dts if packet.dts is not None else pts
-            rows.append((pts, dts, key, clean, packet.size, packet.is_discard))
+            rows.append((pts, dts, key, clean, packet.size, discard))
         kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
         columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
         return table_of(
@@ -158,6 +159,30 @@ class FrameTable(FrameColumns):
         ]
 
 
+class Lead:
+    """The pictures behind a stream's first keyframe that refer to pictures before it: no decoder shows them
+    (HEVC's RASL pictures, ITU-T H.265, 8.1.3). A recording that was cut at a keyframe begins with them.
+
+    Args:
+        codec: Name of the codec.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self.open = codec == "hevc"
+        self._packets = 0
+
+    def drops(self, packet: av.Packet) -> bool:
+        """Whether the next packet is such a picture."""
+        if not self.open:
+            return False
+        self._packets += 1
+        if self._packets == 1:
+            self.open = packet.is_keyframe
+            return False
+        self.open = skipped_leading(bytes(packet))
+        return self.open
+
+
 def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> FrameTable:
     """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
     return FrameTable.of(
@@ -165,7 +190,7 @@ def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> Fr
         time_base=video.time_base,
         fps=video.fps,
         stamped=stamped,
-        reordered=stamped and video.stamps_decoding and bool((columns.pts == columns.dts).all()),
+        reordered=stamped and video.stamps_decoding and bool((columns.pts[1:] > columns.pts[:-1]).all()),
     )
 
 

@@ -34,6 +34,7 @@ FORMATS = {
     "avi": "avi",
     "mov": "mov",
 }
+FORMATS |= {"asf": "asf", "mxf": "mxf", "nut": "nut"}
 FORMATS |= {"3gp": "3gp", "h264": "h264", "hevc": "hevc", "flv": "flv", "ps": "mpeg"}
 
 
@@ -264,3 +265,62 @@ def without_packets(clip: bytes, first: int, stop: int) -> bytes:
             at = data.index(body)
             data[at : at + len(body)] = bytes(len(body))
     return bytes(data)
+
+
+def trimmed(clip: bytes, start_s: float, container: str = "mp4", **options: str) -> bytes:
+    """A clip without what comes before a time, its packets copied: as `ffmpeg -ss 2.05 -i clip -c copy` makes
+    it. It begins at the keyframe before, and an edit list hides what was not wanted where the container has
+    any."""
+    buffer = io.BytesIO()
+    with (
+        av.open(io.BytesIO(clip)) as source,
+        av.open(buffer, "w", format=FORMATS[container], options=options) as out,
+    ):
+        stream = source.streams.video[0]
+        target = out.add_stream_from_template(stream)
+        assert stream.time_base is not None
+        start = round(start_s / stream.time_base)
+        packets = [packet for packet in source.demux(stream) if packet.size]
+        first = max(
+            i for i, packet in enumerate(packets) if packet.is_keyframe and (packet.pts or 0) <= start
+        )
+        for packet in packets[first:]:
+            assert packet.pts is not None
+            assert packet.dts is not None
+            packet.pts, packet.dts, packet.stream = packet.pts - start, packet.dts - start, target
+            out.mux(packet)
+    return buffer.getvalue()
+
+
+def edited(clip: bytes, edits: list[tuple[float, float | None]]) -> bytes:
+    """An MP4 clip with another edit list: (length, begin in the media) of each edit in seconds; begin None:
+    nothing is shown (ISO/IEC 14496-12, 8.6.6)."""
+    with av.open(io.BytesIO(clip)) as source:
+        base = source.streams.video[0].time_base
+    assert base is not None
+    rows = [(round(1000 * length), -1 if at is None else round(at / base)) for length, at in edits]
+    table = b"".join(struct.pack(">IiHH", length, at, 1, 0) for length, at in rows)
+    edit_list = _box(b"edts", _box(b"elst", struct.pack(">II", 0, len(rows)) + table))
+
+    def rewritten(body: bytes, path: tuple[bytes, ...]) -> bytes:
+        parts = []
+        for kind, inner in _boxes(body):
+            if kind != b"edts":
+                parts.append(_box(kind, rewritten(inner, path[1:]) if path[:1] == (kind,) else inner))
+            if kind == b"tkhd":
+                parts.append(edit_list)
+        return b"".join(parts)
+
+    return rewritten(clip, (b"moov", b"trak"))
+
+
+def _box(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
+def _boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at + 8 <= len(body):
+        size, kind = struct.unpack(">I4s", body[at : at + 8])
+        yield kind, body[at + 8 : at + size]
+        at += size

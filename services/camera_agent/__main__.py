@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
-from lookout.runtime.startup import check_kafka, check_redis
+from lookout.runtime.startup import check_kafka, check_open_files, check_redis
 from lookout.runtime.tables import Table
 from lookout.services.camera_agent.agent import Agent, Numbers
 from lookout.services.camera_agent.leases import Leases
@@ -25,6 +25,7 @@ def main() -> int:
     try:
         settings = load_settings(AgentSettings)
         logs.setup("camera-agent", settings.instance, settings.log_level, settings.log_human)
+        check_open_files()
         check_kafka(settings, (CAMERAS, SEGMENTS))
         check_redis(settings)
         table = Table(settings, CAMERAS.name)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from lookout.codec.reader import VideoReader
 from lookout.codec.recording import RecordingReader
 from lookout.codec.sandboxed import SandboxedReader
 from lookout.codec.source import FileSource, Source, UrlSource, source_of
 from lookout.codec.types import CodecError, Reason
+from lookout.files import write_all
 
 
 @contextmanager
@@ -84,10 +87,24 @@ def downloaded(
 
 
 def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
-    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed."""
-    size = source.size
-    with open(path, "wb") as file:
-        while file.tell() < size:
-            file.write(source.piece(file.tell() // source.piece_bytes))
-            if progress is not None:
-                progress(file.tell(), size)
+    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed.
+
+    Raises:
+        CodecError: The URL cannot be read, or the disk does not hold it.
+    """
+    size, folder = source.size, Path(path).parent
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise _not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while (done := file.tell()) < size:
+                write_all(file.fileno(), source.piece(done // source.piece_bytes))
+                if progress is not None:
+                    progress(file.tell(), size)
+    except OSError as error:
+        raise _not_stored(source, f"{folder}: {error.strerror}") from error
+
+
+def _not_stored(source: UrlSource, why: str) -> CodecError:
+    return CodecError(Reason.UNREADABLE, f"{source.name} cannot be stored ({why})")

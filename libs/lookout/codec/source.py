@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from lookout.codec.container import ByteSource, Video
 from lookout.codec.types import CodecError, Limits, Reason
@@ -19,6 +21,11 @@ PIECE = 1 << 20
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
+LONGEST = 1 << 40
+"""Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
+PIECE_S = 120.0
+"""Seconds until a piece has to be there. Every wait has a time-out of its own, which a server that sends a
+byte now and then never reaches."""
 
 
 class Source(Protocol):
@@ -75,15 +82,27 @@ class UrlSource:
     """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory.
 
     For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
-    with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer, has no
-    such file or does not serve ranges, or where the file changes while it is read.
+    with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer in time,
+    has no such file, announces more than `longest` bytes or does not serve ranges, or where the file changes
+    while it is read.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 30.0, piece: int = PIECE, held: int = HELD) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        piece_s: float = PIECE_S,
+        piece: int = PIECE,
+        held: int = HELD,
+        longest: int = LONGEST,
+    ) -> None:
         import httpx
 
         self.name = url
-        self._piece, self._held = piece, held
+        self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
+        self._sockets: list[socket.socket] = []
+        self._late = False
         self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -130,16 +149,45 @@ class UrlSource:
         problem = ""
         for _ in range(TRIES):
             try:
-                return self._request(start)
-            except httpx.TransportError as error:
-                problem = f"{type(error).__name__}: {error}"
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+                with self._deadline():
+                    return self._request(start)
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
                 raise self._error(str(error)) from None
+            except httpx.RequestError as error:
+                if self._late:
+                    raise self._error(
+                        f"{self._piece} bytes from byte {start} on took longer than {self._piece_s:g} s"
+                    ) from None
+                problem = f"{type(error).__name__}: {error}"
         raise self._error(problem)
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Ends what is under way after `piece_s`: a wait inside the HTTP library then fails at once."""
+        self._late = False
+        timer = threading.Timer(self._piece_s, self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        self._late = True
+        for connection in list(self._sockets):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _connected(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Called by the HTTP library: notes the connections' sockets, the encrypted ones behind the plain."""
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
 
     def _request(self, start: int) -> bytes:
         headers = {"range": f"bytes={start}-{start + self._piece - 1}", "accept-encoding": "identity"}
-        with self._client.stream("GET", self.name, headers=headers) as answer:
+        traced = {"trace": self._connected}
+        with self._client.stream("GET", self.name, headers=headers, extensions=traced) as answer:
             self.requests += 1
             if answer.status_code == 200:
                 raise self._error("the server does not support range requests; download the file first")
@@ -149,14 +197,22 @@ class UrlSource:
             tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
             if not total.isdigit():
                 raise self._error("the server does not report the size of the file")
+            if len(total) > 18 or int(total) > self._longest:
+                raise self._error(f"the server announces {total[:20]} bytes, the limit is {self._longest}")
             if self._size is not None and (int(total), tag) != (self._size, self._tag):
                 raise self._error("the file changed while it was read")
             self._size, self._tag = int(total), tag
-            body = answer.read()
+            body = bytearray()
+            for part in answer.iter_raw():
+                body += part
+                if len(body) > self._piece:
+                    break
             self.fetched += len(body)
             if len(body) != min(self._piece, self._size - start):
-                raise self._error(f"{len(body)} bytes arrived for the range at byte {start}")
-            return body
+                raise self._error(
+                    f"{len(body)} bytes or more arrived for the {self._piece} bytes at byte {start}"
+                )
+            return bytes(body)
 
     def _error(self, why: str) -> CodecError:
         return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")

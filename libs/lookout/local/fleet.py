@@ -35,6 +35,7 @@ from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.runtime import KafkaSecurity, RedisSecurity, StartupError, load_connections
+from lookout.runtime.startup import check_open_files
 from lookout.wire import Stage, all_topics
 
 Progress = Callable[[str], None]
@@ -267,8 +268,12 @@ class Fleet(Startable):
         """Bring everything up and wait until every service is ready.
 
         Raises:
-            LocalError: a part did not come up; the message says which and why.
+            LocalError: a part did not come up, or too few files may be open; the message says which and why.
         """
+        try:
+            check_open_files()
+        except StartupError as error:
+            raise LocalError(str(error)) from error
         try:
             self._lock.acquire()
         except Timeout:

@@ -19,7 +19,7 @@ from lookout.runtime.record_reader import RecordReader
 from lookout.runtime.records import Handler
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.settings import ServiceSettings, load_settings
-from lookout.runtime.startup import check_kafka, check_redis
+from lookout.runtime.startup import check_kafka, check_open_files, check_redis
 from lookout.runtime.supervision import Supervisor
 from lookout.runtime.tables import Check, Table, tell_left_out
 from lookout.runtime.transactions import Topics
@@ -155,6 +155,7 @@ def topics_of(stage: Stage) -> Topics:
 
 def _open(stage: Stage, settings: T) -> Context[T]:
     source = INPUT[stage]
+    check_open_files()
     check_kafka(settings, (source, OUTPUT[stage], state_topic(stage), dead_letters(source)))
     check_redis(settings)
     metrics = Metrics(stage.value)

@@ -10,13 +10,21 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from lookout.runtime.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, setting
+from lookout.runtime.connections import (
+    PREFIX,
+    SECRET_OPTIONS,
+    Connections,
+    explain,
+    given,
+    public_url,
+    setting,
+)
 from lookout.runtime.errors import StartupError
 from lookout.runtime.sampling import SamplingSettings
 
@@ -161,6 +169,11 @@ class ServiceSettings(Connections, SamplingSettings):
         description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
         "(start those cameras without them)",
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What `repr` and `str` show: addresses without the credentials that a URL may carry."""
+        for name, value in super().__repr_args__():
+            yield name, public_url(value) if name == "redis_url" and value else value
 
     @model_validator(mode="after")
     def _together(self) -> Self:

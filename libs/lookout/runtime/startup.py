@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
 
 import redis
@@ -14,8 +15,32 @@ from lookout.runtime.retry import CALL_S, NotReadyError, retry_until
 from lookout.runtime.settings import ServiceSettings
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 
+OPEN_FILES = 512
+"""Files and connections that a process needs: with 128 a service's Kafka clients cannot connect."""
+MOST_FILES = 65536
+"""What the soft limit is raised to. Kafka clients of many partitions and the JVM want more than 1024."""
+
 #: topics that takeovers read again, so they must outlive the longest outage
 REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
+
+
+def check_open_files(least: int = OPEN_FILES) -> None:
+    """Raise the limit of open files to what this process may have, and refuse to start where that is too
+    little: later, connections fail with messages that blame Kafka.
+
+    Raises:
+        StartupError: The limit is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    most = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if hard != unlimited and hard < least:
+        raise StartupError(
+            f"this process may open {hard} files (ulimit -n); it needs {least}: raise the limit, "
+            f"ulimit -n {least}"
+        )
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:

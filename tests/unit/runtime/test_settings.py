@@ -78,3 +78,13 @@ def test_a_digest_depends_on_values_not_on_order() -> None:
 )
 def test_the_advertised_address_may_carry_its_port(advertise: str, address: str) -> None:
     assert load_settings(StageSettings, {**LOCAL, "LOOKOUT_ADVERTISE": advertise}).address(7) == address
+
+
+def test_what_is_shown_of_settings_has_no_password() -> None:
+    url = "rediss://alice:hunter2@cache.example:6380/0?password=hunter2"
+    settings = load_settings(StageSettings, {**LOCAL, "LOOKOUT_REDIS_URL": url})
+    for shown in (repr(settings), str(settings), f"{settings}"):
+        assert "hunter2" not in shown
+        assert "alice" not in shown
+        assert "redis_url='rediss://cache.example:6380/0'" in shown
+    assert settings.redis_url == url

@@ -33,9 +33,9 @@ def check_open_files(least: int = OPEN_FILES) -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    most = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
-    if soft != unlimited and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    limit = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     if hard != unlimited and hard < least:
         raise StartupError(
             f"this process may open {hard} files (ulimit -n); it needs {least}: raise the limit, "

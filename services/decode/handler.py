@@ -41,7 +41,19 @@ from lookout.store import (
     Unread,
 )
 from lookout.v1.frames_pb2 import FramesRecord
-from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import (
+    CAUSE_CLOCK_JUMP,
+    CAUSE_CLOCK_RESET,
+    CAUSE_CONFIGURATION,
+    CAUSE_LATE,
+    CAUSE_QUOTA,
+    CAUSE_SILENCE,
+    CAUSE_TWO_CAMERAS,
+    STAGE_FRAMES,
+    RecordRef,
+    StreamEvent,
+    TensorRef,
+)
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, Stage, headers, tensor_id
 
@@ -63,6 +75,13 @@ STATE_VERSION = 2
 DAY_MS = 86_400_000
 #: longest time between two ticks that counts as watched, seconds
 _WATCHED_S = 2.0
+_CAUSES = {
+    "silence": CAUSE_SILENCE,
+    "clock-jump": CAUSE_CLOCK_JUMP,
+    "clock-reset": CAUSE_CLOCK_RESET,
+    "configuration": CAUSE_CONFIGURATION,
+    "two-cameras": CAUSE_TWO_CAMERAS,
+}
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
@@ -373,6 +392,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             start_us=max(0, end_us - span_us(decoded)),
             end_us=max(0, end_us),
             reason="late",
+            cause=CAUSE_LATE,
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
         output = self._event(state, event)
@@ -392,6 +412,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             start_us=stream.watermark_us,
             end_us=stream.watermark_us,
             reason=reason,
+            cause=CAUSE_QUOTA,
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
         return Result([self._event(state, event)], self._checkpoint(state), counts=counts)
@@ -399,7 +420,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _gap(self, state: CameraState, reason: str) -> Output:
         """The end of the present epoch."""
         at = state.stream.watermark_us
-        event = StreamEvent(kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason)
+        event = StreamEvent(
+            kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason, cause=_CAUSES[reason]
+        )
         return self._event(state, event)
 
     def _event(self, state: CameraState, event: StreamEvent) -> Output:

@@ -23,11 +23,12 @@ from lookout.runtime import (
 from lookout.services.prefill.blocks import check_block, stream_name
 from lookout.services.prefill.chain import AnsweredWindow, ChainRunner, WindowChain
 from lookout.services.prefill.idle import Answered
-from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
+from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord, block_facts
 from lookout.services.prefill.overload import OverloadPolicy
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.verdicts import WindowTime, answered, outcome, output
+from lookout.services.prefill.verdicts import WindowTime, answered, cause_of, output, unanswered
 from lookout.services.prefill.watches import Active, Watches
+from lookout.streams import BlockFacts, Cause, NoAnswer, NoAnswerKind, WindowRule
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
@@ -42,6 +43,7 @@ EVENTS = {
     "skipped": "outcomes of windows left out by overload or by a quota",
     "degraded": "outcomes of windows that could not be answered",
     "incomplete": "answers for which the tokens of some blocks were missing or came late",
+    "damaged": "outcomes of windows of which samples are damaged",
     "key": "answers whose window was computed in full",
     "full": "answers whose window continued a chain, but was computed in full",
     "incremental": "answers whose window reused the KV of frames of the window before",
@@ -86,14 +88,6 @@ class CameraState:
     answered: Answered | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _NoAnswer:
-    """Why a window has no answer."""
-
-    kind: "verdicts_pb2.Verdict.Outcome"
-    reason: str
-
-
 class PrefillHandler(Handler[CameraState]):
     """Decides window k when block k arrives; windows continue the KV of the window before.
 
@@ -129,6 +123,7 @@ class PrefillHandler(Handler[CameraState]):
         self._model_digest = model_digest
         self._wait_for_watches = wait_for_watches
         self._overload = OverloadPolicy(settings, clock)
+        self._rule = WindowRule(settings.window_blocks, settings.max_damage)
         self._current: dict[str, CameraState] = {}
         self._on_audit = on_audit
 
@@ -203,8 +198,8 @@ class PrefillHandler(Handler[CameraState]):
             return None
         span = _span([WindowRecord(record.offset, message)])
         active = self._watches.active(span.camera, span.start_wall_ms)
-        lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, f"{reason.reason}: {reason.detail}")
-        verdicts = [outcome(span, watch, lost.kind, lost.reason) for watch in active.watches]
+        refusal = NoAnswer(Cause.REJECTED, f"{reason.reason}: {reason.detail}")
+        verdicts = [unanswered(span, watch, refusal) for watch in active.watches]
         self._enter(state, message.epoch)
         self._advance(state, message, [], span)
         state.watches_offset = active.offset
@@ -236,19 +231,15 @@ class PrefillHandler(Handler[CameraState]):
 
     def _held(self, offset: int, message: Tokens) -> WindowRecord:
         """A record of the window. Of another model or sampling it counts as lost: no window mixes them."""
-        foreign = self._foreign(message) is not None
-        return WindowRecord(offset, message, lost=foreign, degraded=foreign)
+        foreign = self._foreign(message)
+        return WindowRecord(
+            offset, message, lost=foreign is not None, degraded=foreign is not None, foreign=foreign
+        )
 
     def _window(self, state: CameraState, record: Record, message: Tokens) -> list[WindowRecord]:
         """The records of the window that closes with this one."""
-        index = message.block.index
         window = [*state.window, self._held(record.offset, message)]
-        first = max(0, index - self._settings.window_blocks + 1)
-        window = [each for each in window if each.record.block.index >= first]
-        expected = range(index - len(window) + 1, index + 1)
-        if [each.record.block.index for each in window] != list(expected):
-            return window[-1:]  # blocks are missing: the window starts anew
-        return window
+        return window[-self._rule.length([each.record.block.index for each in window]) :]
 
     def _decide(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], record: Record
@@ -260,8 +251,10 @@ class PrefillHandler(Handler[CameraState]):
         if verdicts is None:
             verdicts = self._asked(state, span, window, active, record)
             state.answered = self._remembered(window, verdicts)
+        facts = self._facts(window)
         for verdict in verdicts:
-            verdict.coverage = self._coverage(window)
+            verdict.coverage = self._rule.coverage(facts)
+            verdict.damaged = self._rule.damage(facts)
             verdict.model_digest = self._model_digest
         return active, verdicts
 
@@ -294,39 +287,40 @@ class PrefillHandler(Handler[CameraState]):
         record: Record,
     ) -> list[verdicts_pb2.Verdict]:
         """The window's outcomes, computed, or why there is no answer."""
-        lost = self._unanswerable(span, window, record)
-        if lost is None:
+        refusal = self._refusal(span, window, record)
+        if refusal is None:
             try:
                 return self._answer(state, span, window, active, shed=self._overload.sheds(record))
-            except (EngineError, WindowError, LostTokensError) as error:
-                lost = _NoAnswer(Verdict.OUTCOME_DEGRADED, str(error))
+            except LostTokensError as error:
+                refusal = NoAnswer(Cause.TOKENS_LOST, str(error))
+            except (EngineError, WindowError) as error:
+                refusal = NoAnswer(Cause.ENGINE, str(error))
         newest = window[-1].record.block
-        return [outcome(span, watch, lost.kind, lost.reason, newest=newest) for watch in active.watches]
+        return [unanswered(span, watch, refusal, newest=newest) for watch in active.watches]
 
-    def _unanswerable(
-        self, span: WindowTime, window: Sequence[WindowRecord], record: Record
-    ) -> _NoAnswer | None:
-        """Why a window is not even tried."""
-        newest = window[-1]
-        block = newest.record.block
-        if not block.patches:
-            over_quota = block.missing.startswith("quota")
-            kind = Verdict.OUTCOME_SKIPPED if over_quota else Verdict.OUTCOME_GAP
-            return _NoAnswer(kind, block.missing or "no frames")
-        if (why := self._overload.skips(record, span.window)) is not None:
-            return _NoAnswer(Verdict.OUTCOME_SKIPPED, why)
-        if (why := self._foreign(newest.record) or _mixed_grids(window)) is not None:
-            return _NoAnswer(Verdict.OUTCOME_DEGRADED, why)
-        return None
+    def _refusal(self, span: WindowTime, window: Sequence[WindowRecord], record: Record) -> NoAnswer | None:
+        """Why a window is not even tried. Overload is no reason for a window without a picture."""
+        refusal = self._rule.refusal(self._facts(window))
+        if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
+            return refusal
+        overload = self._overload.skips(record, span.window)
+        return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
-    def _foreign(self, message: Tokens) -> str | None:
+    def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:
+        return [block_facts(held, self._settings.block_samples) for held in window]
+
+    def _foreign(self, message: Tokens) -> NoAnswer | None:
         """Why the block may not stand beside blocks of this configuration; None where it may."""
         ours, sampling = self._model_digest, self._settings.sampling
         if message.block.model_digest and ours and message.block.model_digest != ours:
-            return f"encoded by model {message.block.model_digest}, this is {ours}"
+            theirs = message.block.model_digest
+            return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, this is {ours}")
         if message.HasField("sampling") and message.sampling != sampling:
             theirs = sampling_text(message.sampling)
-            return f"sampled at {theirs}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say {sampling_text(sampling)}"
+            return NoAnswer(
+                Cause.OTHER_SAMPLING,
+                f"sampled at {theirs}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say {sampling_text(sampling)}",
+            )
         return None
 
     def _answer(
@@ -371,14 +365,11 @@ class PrefillHandler(Handler[CameraState]):
             self._on_audit(asked.audit.difference)
         return verdicts
 
-    def _coverage(self, window: list[WindowRecord]) -> float:
-        seen = sum(len(held.record.block.frames) for held in window if not held.lost)
-        return min(1.0, seen / (len(window) * self._settings.block_samples))
-
     def _result(self, state: CameraState, verdicts: Sequence[verdicts_pb2.Verdict]) -> Result:
         counts = Counter(Verdict.Outcome.Name(verdict.outcome)[8:].lower() for verdict in verdicts)
         counts.update(verdict.basis for verdict in verdicts if verdict.basis)
         counts["incomplete"] = sum(verdict.degraded for verdict in verdicts)
+        counts["damaged"] = sum(verdict.damaged > 0 for verdict in verdicts)
         counts["unwatched"] = not verdicts
         return Result([output(verdict) for verdict in verdicts], self._checkpoint(state), counts=counts)
 
@@ -394,7 +385,8 @@ class PrefillHandler(Handler[CameraState]):
             message.camera, message.epoch, message.wall_offset_us, window, event.start_us, event.end_us
         )
         active = self._watches.active(span.camera, span.start_wall_ms)
-        verdicts = [outcome(span, watch, Verdict.OUTCOME_GAP, event.reason) for watch in active.watches]
+        cause = cause_of(event.cause) or Cause.NO_FRAMES
+        verdicts = [unanswered(span, watch, NoAnswer(cause, event.reason)) for watch in active.watches]
         self._advance(state, message, [], span)
         self._leave(state)
         state.watches_offset = active.offset
@@ -447,18 +439,6 @@ class PrefillHandler(Handler[CameraState]):
                 key_every=0 if every == self._runner.longest else every,
             )
         )
-
-
-def _mixed_grids(window: Sequence[WindowRecord]) -> str | None:
-    """Why blocks of these grids make no window together; None where they do."""
-    blocks = [held.record.block for held in window if not held.lost and held.record.block.patches]
-    grids = list(dict.fromkeys(f"{block.group_rows}x{block.group_cols}" for block in blocks))
-    if len(grids) <= 1:
-        return None
-    return (
-        f"blocks of {' and '.join(grids)} merge groups in one window: all instances of prune-encode need the "
-        "same LOOKOUT_INPUT_WIDTH and LOOKOUT_INPUT_HEIGHT"
-    )
 
 
 def _span(window: Sequence[WindowRecord]) -> WindowTime:

@@ -10,11 +10,13 @@ import structlog
 
 from lookout.runtime import TransientError
 from lookout.services.prefill.blocks import empty_block, load_block, stream_name
+from lookout.services.prefill.verdicts import cause_of
 from lookout.store import LineageBrokenError, StoreError, TensorClient
+from lookout.streams import BlockFacts, Cause, NoAnswer
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import StrideBlock
 
-__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord"]
+__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord", "block_facts"]
 
 _log = structlog.get_logger(__name__)
 
@@ -28,13 +30,35 @@ class WindowRecord:
     """One record of the open window.
 
     `lost`: its tokens can never be had, or are another model's; `degraded`: some came, or
-    were lost, out of the ordinary.
+    were lost, out of the ordinary; `foreign`: why it may stand in no window.
     """
 
     offset: int
     record: TokensRecord
     lost: bool = False
     degraded: bool = False
+    foreign: NoAnswer | None = None
+
+
+def block_facts(held: WindowRecord, samples: int) -> BlockFacts:
+    """What decides whether a window with this block is asked.
+
+    Args:
+        held: The block's record.
+        samples: Grid points of a block.
+    """
+    block = held.record.block
+    missing = NoAnswer(cause_of(block.missing_cause) or Cause.NO_FRAMES, block.missing or "no frames")
+    return BlockFacts(
+        index=block.index,
+        samples=samples,
+        frames=len(block.frames) if block.patches else 0,
+        damaged=sum(frame.corrupt for frame in block.frames),
+        grid=(block.group_rows, block.group_cols) if block.patches else None,
+        missing=missing,
+        foreign=held.foreign,
+        lost=held.lost,
+    )
 
 
 class BlockCache:

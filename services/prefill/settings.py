@@ -9,6 +9,7 @@ from pydantic_settings import NoDecode
 
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
+from lookout.streams import MAX_DAMAGE
 from lookout.windows import DEFAULT_PRESET, PRESETS, LabelPolicy, WindowSettings
 
 __all__ = ["PrefillSettings"]
@@ -98,6 +99,13 @@ class PrefillSettings(ServiceSettings):
     )
     give_up_s: float = Field(
         300.0, gt=0, description="seconds that a window waits for the missing tokens of all its blocks"
+    )
+    max_damage: float = Field(
+        MAX_DAMAGE,
+        ge=0,
+        le=1,
+        description="share of a window's samples that may be damaged, or be missing from a block with "
+        "damage; beyond it the outcome is degraded",
     )
     shed_after_s: float | None = Field(
         None,

@@ -10,14 +10,33 @@ from lookout.codec import pack_mask
 from lookout.runtime import Output
 from lookout.services.prefill.blocks import keep_mask
 from lookout.services.prefill.chain import AnsweredWindow
-from lookout.v1 import tokens_pb2, verdicts_pb2
+from lookout.streams import Cause, NoAnswer, NoAnswerKind
+from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
 
-__all__ = ["WindowTime", "answered", "cost_of", "evidence_of", "outcome", "output", "show_activity"]
+__all__ = [
+    "WindowTime",
+    "answered",
+    "cause_of",
+    "cost_of",
+    "evidence_of",
+    "outcome",
+    "output",
+    "show_activity",
+    "unanswered",
+]
 
 EVIDENCE = 3  # frames
+_CAUSES: dict[Cause, lineage_pb2.Cause] = {
+    cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
+}
+_OUTCOMES = {
+    NoAnswerKind.GAP: verdicts_pb2.Verdict.OUTCOME_GAP,
+    NoAnswerKind.SKIPPED: verdicts_pb2.Verdict.OUTCOME_SKIPPED,
+    NoAnswerKind.DEGRADED: verdicts_pb2.Verdict.OUTCOME_DEGRADED,
+}
 DIGITS = 6  # of p(yes): below the noise of batching
 
 
@@ -77,6 +96,20 @@ def outcome(
     if newest is not None and newest.patches:
         verdict.cost.flops_vision = newest.flops_vision
     return verdict
+
+
+def unanswered(
+    span: WindowTime, watch: Watch, refusal: NoAnswer, *, newest: tokens_pb2.StrideBlock | None = None
+) -> verdicts_pb2.Verdict:
+    """The outcome of a window without an answer."""
+    verdict = outcome(span, watch, _OUTCOMES[refusal.kind], refusal.reason, newest=newest)
+    verdict.cause = _CAUSES[refusal.cause]
+    return verdict
+
+
+def cause_of(value: lineage_pb2.Cause) -> Cause | None:
+    """A cause on the wire; None where it says nothing, or is of a later release."""
+    return next((cause for cause, known in _CAUSES.items() if known == value), None)
 
 
 def output(verdict: verdicts_pb2.Verdict) -> Output:

@@ -51,7 +51,18 @@ from lookout.store import (
     Unread,
 )
 from lookout.v1.frames_pb2 import FramesRecord
-from lookout.v1.lineage_pb2 import STAGE_TOKENS, RecordRef, Sampling, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import (
+    CAUSE_LATE,
+    CAUSE_PIXELS_LOST,
+    CAUSE_QUOTA,
+    CAUSE_UNSPECIFIED,
+    STAGE_TOKENS,
+    Cause,
+    RecordRef,
+    Sampling,
+    StreamEvent,
+    TensorRef,
+)
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
@@ -87,6 +98,14 @@ class RecordSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """Why samples are missing: the cause for programs, the reason for people."""
+
+    cause: "Cause"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """The open block of an epoch, and what the next one must know."""
 
@@ -99,7 +118,8 @@ class Open:
     watermark_us: int = 0
     ended: bool = False  # the epoch was cut by a gap
     heard_ms: int = 0  # record time of the newest frames record
-    missing: str = ""  # why samples of the open block are missing, where that is known
+    missing: Missing | None = None  # why samples of the open block are missing, where that is known
+    late_block: int | None = None  # the open block at the newest late segment
 
     @property
     def started(self) -> bool:
@@ -182,7 +202,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             watermark_us=kept.watermark_us,
             ended=kept.any and kept.last_block >= kept.block,
             heard_ms=kept.heard_ms,
-            missing=kept.missing,
+            missing=Missing(kept.missing_cause, kept.missing) if kept.missing else None,
+            late_block=kept.late_block - 1 if kept.late_block else None,
         )
         if not kept.offsets:
             return CameraState(camera, state)
@@ -241,7 +262,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             return self._gap(camera, now, record, message, made)
         made.outputs.append(_forwarded(message))
         if message.event.kind == StreamEvent.KIND_SKIPPED:
-            return replace(now, missing=message.event.reason)
+            return replace(now, missing=Missing(CAUSE_QUOTA, message.event.reason))
+        if message.event.kind == StreamEvent.KIND_LATE:
+            return replace(now, late_block=now.block)
         return now
 
     def _compare(self, camera: str, sampling: Sampling) -> None:
@@ -287,7 +310,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             chosen = members(held, index, samples)
             carry = self._close(camera, now, index, chosen, carry=carry, source=source, made=made)
             if len(chosen) == samples:
-                now = replace(now, missing="")
+                now = replace(now, missing=None)
         held = tuple(each for each in held if _reaches(each, first, samples))
         return replace(now, block=first, held=held, carry=carry, watermark_us=watermark)
 
@@ -317,8 +340,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self._store.release(made.kept[before:])
             del made.kept[before:]
             made.counts["over_quota"] += 1
-            left_out = replace(now, missing=f"quota: {error}")
-            _log.warning("block left out", camera=camera, block=index, reason=left_out.missing)
+            reason = f"quota: {error}"
+            left_out = replace(now, missing=Missing(CAUSE_QUOTA, reason))
+            _log.warning("block left out", camera=camera, block=index, reason=reason)
             return self._write(camera, left_out, index, [], carry=carry, source=source, made=made)
 
     def _write(
@@ -340,7 +364,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         wanted = len(chosen)
         pixels, chosen, missing = self._pixels(camera, now.epoch, index, chosen)
         if len(chosen) < now.sampling.block_samples:
-            block.missing = missing or now.missing
+            why = missing or now.missing or _late(now, index)
+            if why is not None:
+                block.missing, block.missing_cause = why.reason, why.cause
         samples = [sample_of(m, p, self._grid) for m, p in zip(chosen, pixels, strict=True)]
         masks, carry = prune_block(samples, self._grid, self._policy, carry)
         describe(block, chosen, pixels, masks, self._grid)
@@ -360,14 +386,14 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _pixels(
         self, camera: str, epoch: int, index: int, chosen: Sequence[Member]
-    ) -> tuple[list[np.ndarray], list[Member], str]:
+    ) -> tuple[list[np.ndarray], list[Member], Missing | None]:
         """Pixels of each frame, the frames that still have any, and why others have none.
 
         Raises TransientError while pixels cannot be had and the block's deadline is not over.
         """
         pixels: list[np.ndarray] = []
         left: list[Member] = []
-        missing = ""
+        missing: Missing | None = None
         for held in {id(member.held): member.held for member in chosen}.values():
             ours = [member for member in chosen if member.held is held]
             first, last = ours[0].row, ours[-1].row
@@ -376,14 +402,14 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                     held.record.segment.pixels, held.record, rows=[(first, last + 1)]
                 ).array
             except LineageBrokenError as error:
-                missing = f"pixels are lost: {error}"
+                missing = Missing(CAUSE_PIXELS_LOST, f"pixels are lost: {error}")
             except StoreError as error:
-                missing = self._late_pixels(camera, epoch, index, error)
+                missing = Missing(CAUSE_PIXELS_LOST, self._late_pixels(camera, epoch, index, error))
             else:
                 pixels += [rows[member.row - first] for member in ours]
                 left += ours
                 continue
-            _log.warning("frames are left out", record=str(held.ref.offset), reason=missing)
+            _log.warning("frames are left out", record=str(held.ref.offset), reason=missing.reason)
         self._waiting.pop(camera, None)
         return pixels, left, missing
 
@@ -471,7 +497,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 watermark_us=now.watermark_us,
                 sampling=now.sampling,
                 heard_ms=now.heard_ms,
-                missing=now.missing[:200],
+                missing=now.missing.reason[:200] if now.missing else "",
+                missing_cause=now.missing.cause if now.missing else CAUSE_UNSPECIFIED,
+                late_block=0 if now.late_block is None else now.late_block + 1,
             )
         )
 
@@ -529,6 +557,17 @@ def _parsed(record: Record) -> FramesRecord:
 
 def _ref(record: Record) -> RecordRef:
     return RecordRef(topic=record.topic, partition=record.partition, offset=record.offset)
+
+
+def _late(now: Open, index: int) -> Missing | None:
+    """Why samples of a block are missing where segments of the last window came late: a segment that comes
+    after later ones finds its blocks closed.
+    """
+    if now.late_block is None or index > now.late_block + now.sampling.window_blocks:
+        return None
+    return Missing(
+        CAUSE_LATE, "late: the camera's segments do not come in order, and late ones find their time decided"
+    )
 
 
 def _reaches(held: BlockRecord, block: int, samples: int) -> bool:

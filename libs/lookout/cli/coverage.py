@@ -19,8 +19,10 @@ from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
+from lookout.v1.lineage_pb2 import Cause
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, WireError, from_json
+from lookout.wire.message_json import enum_name
 
 UNSEEN = "unseen"
 _COLUMNS = (*(outcome.value for outcome in Outcome), UNSEEN)
@@ -48,8 +50,8 @@ def coverage(
     check_reachable(address, VERDICTS.name)
     with reading(address, [VERDICTS.name], parse_since(since)) as reader:
         values = (message.value() or b"" for message in reader.until_now())
-        verdicts = [each for each in _read(values) if _wanted(each, camera, watch)]
-    found = with_unseen(rules.coverage_intervals(verdicts))
+        messages = [message for message in _read(values) if _wanted(message, camera, watch)]
+    found = with_unseen(rules.coverage_intervals(_verdicts(messages)))
     if as_json:
         for interval in found:
             typer.echo(json.dumps(interval, ensure_ascii=False))
@@ -58,7 +60,29 @@ def coverage(
         which = "No verdict that matches" if camera or watch or since != "start" else "No verdict yet"
         Console().print(f"{which}: publish segments and add a watch.")
         return
-    Console().print(coverage_table(found))
+    console = Console()
+    console.print(coverage_table(found))
+    for line in remarks(messages):
+        console.print(line, markup=False, highlight=False)
+
+
+def remarks(verdicts: Iterable[Verdict]) -> list[str]:
+    """A line for each camera of which windows have no answer or show damage: how many, and why."""
+    causes: dict[str, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
+    for verdict in verdicts:
+        window = verdict.epoch, verdict.window
+        if verdict.HasField("cause"):
+            name = (
+                enum_name("Cause", Cause.Name(verdict.cause)) if verdict.cause in Cause.values() else "other"
+            )
+            causes[verdict.camera][name].add(window)
+        elif verdict.damaged:
+            causes[verdict.camera]["answered with damaged frames"].add(window)
+    return [
+        f"{camera}: "
+        + ", ".join(f"{len(windows)} windows {name}" for name, windows in sorted(counts.items()))
+        for camera, counts in sorted(causes.items())
+    ]
 
 
 def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
@@ -96,15 +120,23 @@ def _interval(camera: str, watch: str, outcome: str, start_ms: int, end_ms: int)
     }
 
 
-def _read(values: Iterable[bytes]) -> Iterator[rules.Verdict]:
+def _read(values: Iterable[bytes]) -> Iterator[Verdict]:
     for value in values:
         try:
-            yield verdict_of(from_json(value, Verdict), rules.Rule())
-        except (WireError, rules.RuleError):
+            yield from_json(value, Verdict)
+        except WireError:
             continue
 
 
-def _wanted(verdict: rules.Verdict, camera: str | None, watch: str | None) -> bool:
+def _verdicts(messages: Iterable[Verdict]) -> Iterator[rules.Verdict]:
+    for message in messages:
+        try:
+            yield verdict_of(message, rules.Rule())
+        except rules.RuleError:
+            continue
+
+
+def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
     return fnmatchcase(verdict.camera, camera or "*") and fnmatchcase(verdict.watch, watch or "*")
 
 

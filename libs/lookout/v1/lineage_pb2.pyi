@@ -12,9 +12,48 @@ class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STAGE_UNSPECIFIED: _ClassVar[Stage]
     STAGE_FRAMES: _ClassVar[Stage]
     STAGE_TOKENS: _ClassVar[Stage]
+
+class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CAUSE_UNSPECIFIED: _ClassVar[Cause]
+    CAUSE_NO_FRAMES: _ClassVar[Cause]
+    CAUSE_SILENCE: _ClassVar[Cause]
+    CAUSE_CLOCK_JUMP: _ClassVar[Cause]
+    CAUSE_CLOCK_RESET: _ClassVar[Cause]
+    CAUSE_CONFIGURATION: _ClassVar[Cause]
+    CAUSE_LATE: _ClassVar[Cause]
+    CAUSE_TWO_CAMERAS: _ClassVar[Cause]
+    CAUSE_QUOTA: _ClassVar[Cause]
+    CAUSE_PIXELS_LOST: _ClassVar[Cause]
+    CAUSE_OVERLOAD: _ClassVar[Cause]
+    CAUSE_OTHER_MODEL: _ClassVar[Cause]
+    CAUSE_OTHER_SAMPLING: _ClassVar[Cause]
+    CAUSE_MIXED_GRIDS: _ClassVar[Cause]
+    CAUSE_DAMAGED: _ClassVar[Cause]
+    CAUSE_TOKENS_LOST: _ClassVar[Cause]
+    CAUSE_REJECTED: _ClassVar[Cause]
+    CAUSE_ENGINE: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
+CAUSE_UNSPECIFIED: Cause
+CAUSE_NO_FRAMES: Cause
+CAUSE_SILENCE: Cause
+CAUSE_CLOCK_JUMP: Cause
+CAUSE_CLOCK_RESET: Cause
+CAUSE_CONFIGURATION: Cause
+CAUSE_LATE: Cause
+CAUSE_TWO_CAMERAS: Cause
+CAUSE_QUOTA: Cause
+CAUSE_PIXELS_LOST: Cause
+CAUSE_OVERLOAD: Cause
+CAUSE_OTHER_MODEL: Cause
+CAUSE_OTHER_SAMPLING: Cause
+CAUSE_MIXED_GRIDS: Cause
+CAUSE_DAMAGED: Cause
+CAUSE_TOKENS_LOST: Cause
+CAUSE_REJECTED: Cause
+CAUSE_ENGINE: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")
@@ -63,7 +102,7 @@ class Sampling(_message.Message):
     def __init__(self, step_us: _Optional[int] = ..., block_samples: _Optional[int] = ..., window_blocks: _Optional[int] = ...) -> None: ...
 
 class StreamEvent(_message.Message):
-    __slots__ = ("kind", "start_us", "end_us", "reason", "segment")
+    __slots__ = ("kind", "start_us", "end_us", "reason", "segment", "cause")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[StreamEvent.Kind]
@@ -79,9 +118,11 @@ class StreamEvent(_message.Message):
     END_US_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     kind: StreamEvent.Kind
     start_us: int
     end_us: int
     reason: str
     segment: RecordRef
-    def __init__(self, kind: _Optional[_Union[StreamEvent.Kind, str]] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., segment: _Optional[_Union[RecordRef, _Mapping]] = ...) -> None: ...
+    cause: Cause
+    def __init__(self, kind: _Optional[_Union[StreamEvent.Kind, str]] = ..., start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., reason: _Optional[str] = ..., segment: _Optional[_Union[RecordRef, _Mapping]] = ..., cause: _Optional[_Union[Cause, str]] = ...) -> None: ...

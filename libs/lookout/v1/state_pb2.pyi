@@ -66,7 +66,7 @@ class Quota(_message.Message):
     def __init__(self, since_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., work_us: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class PruneState(_message.Message):
-    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing")
+    __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing", "missing_cause", "late_block")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WALL_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,8 @@ class PruneState(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     HEARD_MS_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    MISSING_CAUSE_FIELD_NUMBER: _ClassVar[int]
+    LATE_BLOCK_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     wall_offset_us: int
     block: int
@@ -89,7 +91,9 @@ class PruneState(_message.Message):
     sampling: _lineage_pb2.Sampling
     heard_ms: int
     missing: str
-    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
+    missing_cause: _lineage_pb2.Cause
+    late_block: int
+    def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., block: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., active: _Optional[bytes] = ..., last_block: _Optional[int] = ..., any: _Optional[bool] = ..., watermark_us: _Optional[int] = ..., sampling: _Optional[_Union[_lineage_pb2.Sampling, _Mapping]] = ..., heard_ms: _Optional[int] = ..., missing: _Optional[str] = ..., missing_cause: _Optional[_Union[_lineage_pb2.Cause, str]] = ..., late_block: _Optional[int] = ...) -> None: ...
 
 class PrefillState(_message.Message):
     __slots__ = ("epoch", "offsets", "last_window", "any", "watches_offset", "watermark_us", "since_key", "key_every")

@@ -7,8 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookout.cli.coverage import UNSEEN, with_unseen
+from lookout.cli.coverage import UNSEEN, remarks, with_unseen
 from lookout.rules import Outcome, Rule, Verdict, coverage_intervals
+from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_LATE
+from lookout.v1.verdicts_pb2 import Verdict as Message
 
 STRIDE_MS = 2000
 
@@ -35,3 +37,18 @@ def test_every_second_is_told_once(outcomes: dict[int, Outcome]) -> None:
     first, last = min(outcomes), max(outcomes)
     begin = max(0, (first + 1) * STRIDE_MS - 10_000)
     assert sum(each["seconds"] for each in found) == ((last + 1) * STRIDE_MS - begin) / 1000
+
+
+def test_what_was_not_answered_and_what_was_damaged_is_said_by_camera() -> None:
+    """Two watches of one window count once."""
+    messages = [
+        Message(camera="gate", epoch=1, window=3, watch=watch, cause=cause, damaged=0.7)
+        for watch in ("fall", "fire")
+        for cause in [CAUSE_DAMAGED]
+    ]
+    messages += [Message(camera="gate", epoch=1, window=window, cause=CAUSE_LATE) for window in (4, 6)]
+    messages += [Message(camera="door", epoch=1, window=1, damaged=0.1), Message(camera="yard", window=2)]
+    assert remarks(messages) == [
+        "door: 1 windows answered with damaged frames",
+        "gate: 1 windows damaged, 2 windows late",
+    ]

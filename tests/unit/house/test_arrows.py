@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TRANSPORT = {"confluent_kafka", "redis", "grpc", "kubernetes"}
-ALGORITHMS = {"codec", "pruning", "vision", "windows", "recordings", "memory", "rules"}
+ALGORITHMS = {"streams", "codec", "pruning", "vision", "windows", "recordings", "memory", "rules"}
 
 # What every room may import of Lookout, and what each may import beside it.
 COMMON = {"errors", "files"}
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "pruning": {"codec"},
     "vision": {"codec", "pruning", "flops"},
     "windows": {"codec", "pruning", "vision"},
+    "streams": {"codec", "pruning", "vision", "windows", "engines"},
     "strides": {"codec", "pruning", "vision", "windows"},
     "recordings": {"codec", "pruning", "vision", "windows"},
     "memory": {"codec", "pruning", "vision", "windows"},
@@ -46,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
-        "engines", "rules", "store", "runtime", "models",
+        "engines", "streams", "rules", "store", "runtime", "models",
     },
 }  # fmt: skip
 

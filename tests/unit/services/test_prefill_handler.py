@@ -23,7 +23,7 @@ from lookout.store import (
     StoreSettings,
     TensorClient,
 )
-from lookout.v1.lineage_pb2 import Sampling, StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_QUOTA, Sampling, StreamEvent
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import Planner
@@ -104,10 +104,35 @@ class TestOutcomes:
 
     def test_a_hole_made_by_a_quota_says_so(self, batcher: Batcher) -> None:
         records = stream("cam", 4, holes=[2])
-        records[2].block.missing = "quota: 9 bytes in 60 s, the limit is 8"
+        records[2].block.missing = "9 bytes in 60 s, the limit is 8"
+        records[2].block.missing_cause = CAUSE_QUOTA
         found = World(batcher, FALL).tell(*records)
         assert brief(found)[2][2] == "SKIPPED"
-        assert found[2].reason.startswith("quota: 9 bytes")
+        assert found[2].reason.startswith("9 bytes")
+        assert found[2].cause == CAUSE_QUOTA
+
+    def test_damaged_frames_are_no_coverage_and_too_many_are_no_answer(self, batcher: Batcher) -> None:
+        """Windows of three blocks of four samples. A block with damage loses its missing samples as well."""
+        world = World(batcher, FALL, max_damage=0.5)
+        records = [block_record("cam", k) for k in range(6)]
+        for block, damaged in ((1, [2, 3]), (2, [0, 1, 2, 3]), (3, [3])):
+            for frame in damaged:
+                records[block].block.frames[frame].corrupt = True
+        del records[3].block.frames[2], records[3].block.patches[2]
+        records[3].block.patches[2].frames[0] = 2
+        records[3].block.embeddings.shape[0] = sum(patch.kept for patch in records[3].block.patches)
+        verdicts = world.tell(*records)
+        assert [verdict.damaged for verdict in verdicts] == pytest.approx(
+            [0, 2 / 8, 6 / 12, 8 / 12, 6 / 12, 2 / 12]
+        )
+        assert [verdict.coverage for verdict in verdicts] == pytest.approx(
+            [1, 6 / 8, 6 / 12, 4 / 12, 6 / 12, 10 / 12]
+        )
+        assert [kind for _, _, kind in brief(verdicts)] == ["ANSWERED"] * 3 + ["DEGRADED"] + ["ANSWERED"] * 2
+        assert verdicts[3].cause == CAUSE_DAMAGED
+        assert verdicts[3].reason.startswith(
+            "67% of the window's samples are damaged or missing; at most 50%"
+        )
 
     def test_a_new_epoch_starts_anew(self, batcher: Batcher) -> None:
         world = World(batcher, FALL)

@@ -13,7 +13,14 @@ from lookout.store import (
     LineageBrokenError,
     StoreFullError,
 )
-from lookout.v1.lineage_pb2 import Sampling, StreamEvent, TensorRef
+from lookout.v1.lineage_pb2 import (
+    CAUSE_LATE,
+    CAUSE_QUOTA,
+    CAUSE_UNSPECIFIED,
+    Sampling,
+    StreamEvent,
+    TensorRef,
+)
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
 from tests.tiny_models import SIZE
@@ -232,6 +239,7 @@ def test_a_block_says_why_its_frames_are_missing() -> None:
     world.takeover()
     records = world.send(world.frames([9, 10, 11], 4.5, 6))
     assert [(r.block.index, r.block.missing[:6]) for r in records] == [(1, "quota:"), (2, "quota:")]
+    assert {record.block.missing_cause for record in records} == {CAUSE_QUOTA}
     assert not world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block.missing
     assert not world.send(world.frames([16, 17, 19], 8, 10))[0].block.missing
 
@@ -326,3 +334,20 @@ def test_policies_come_from_the_settings() -> None:
     assert all(p.kept == 16 for p in dense.send(dense.frames([0, 1, 2, 3], 0, 2))[0].block.patches)
     digests = {w.handler.config_digest for w in (World(), World(tau=1.0), World(alpha=0.1), gop, dense)}
     assert len(digests) == 5
+
+
+def test_holes_of_a_camera_whose_segments_come_late_say_so() -> None:
+    """Segments of a block in swapped pairs: 1, 0, 3, 2. The first hole cannot know why; the next ones do."""
+    world = World()
+    world.send(world.frames(range(0, 4), 0, 2))
+    [hole, _] = world.send(world.frames(range(8, 12), 4, 6))
+    assert (hole.block.index, hole.block.missing_cause) == (1, CAUSE_UNSPECIFIED)
+    world.send(world.event(StreamEvent.KIND_LATE, 2))
+    world.takeover()
+    blocks = world.send(world.frames(range(16, 20), 8, 10))
+    assert [block.block.index for block in blocks] == [3, 4]
+    assert blocks[0].block.missing_cause == CAUSE_LATE
+    assert blocks[0].block.missing.startswith("late: ")
+    assert not blocks[1].block.missing
+    far = world.send(world.frames(range(60, 64), 30, 32))
+    assert far[-2].block.missing_cause == CAUSE_UNSPECIFIED, "longer ago than a window"

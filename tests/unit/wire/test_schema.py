@@ -41,4 +41,12 @@ def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, d
     Draft202012Validator(strict).validate(json.loads(to_json(message)))
     assert message == from_json(to_json(message), MESSAGES[name])
     missing = {field.name for field in message.DESCRIPTOR.fields} - set(example)
-    assert missing <= {"audit", "description", "activity", "activity_rows", "activity_cols", "reason"}
+    assert missing <= {
+        "audit",
+        "description",
+        "activity",
+        "activity_rows",
+        "activity_cols",
+        "cause",
+        "reason",
+    }

@@ -1,0 +1,180 @@
+"""Which blocks are a window, and whether it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["MAX_DAMAGE", "BlockFacts", "Cause", "NoAnswer", "NoAnswerKind", "WindowRule"]
+
+#: largest share of damaged samples of a window that is asked; chosen from `python -m bench.damage`
+MAX_DAMAGE: Final = 0.1
+
+
+class NoAnswerKind(StrEnum):
+    """What a window without an answer is."""
+
+    GAP = "gap"  # there was no picture
+    SKIPPED = "skipped"  # left out on purpose
+    DEGRADED = "degraded"  # it could not be answered
+
+
+class Cause(StrEnum):
+    """Why a window has no answer. The names are those of `lookout.v1.Cause`."""
+
+    NO_FRAMES = "no-frames"
+    SILENCE = "silence"
+    CLOCK_JUMP = "clock-jump"
+    CLOCK_RESET = "clock-reset"
+    CONFIGURATION = "configuration"
+    LATE = "late"
+    TWO_CAMERAS = "two-cameras"
+    QUOTA = "quota"
+    PIXELS_LOST = "pixels-lost"
+    OVERLOAD = "overload"
+    OTHER_MODEL = "other-model"
+    OTHER_SAMPLING = "other-sampling"
+    MIXED_GRIDS = "mixed-grids"
+    DAMAGED = "damaged"
+    TOKENS_LOST = "tokens-lost"
+    REJECTED = "rejected"
+    ENGINE = "engine"
+
+    @property
+    def kind(self) -> NoAnswerKind:
+        """What a window without an answer for this cause is."""
+        if self in _SKIPPED:
+            return NoAnswerKind.SKIPPED
+        return NoAnswerKind.DEGRADED if self in _DEGRADED else NoAnswerKind.GAP
+
+
+_SKIPPED: Final = frozenset({Cause.QUOTA, Cause.OVERLOAD})
+_DEGRADED: Final = frozenset(
+    {
+        Cause.OTHER_MODEL,
+        Cause.OTHER_SAMPLING,
+        Cause.MIXED_GRIDS,
+        Cause.DAMAGED,
+        Cause.TOKENS_LOST,
+        Cause.REJECTED,
+        Cause.ENGINE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Why a window has no answer: the cause for programs, the reason for people."""
+
+    cause: Cause
+    reason: str
+
+    @property
+    def kind(self) -> NoAnswerKind:
+        """What the window is."""
+        return self.cause.kind
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What decides whether a window with this block is asked.
+
+    Attributes:
+        index: Of the block in its stream.
+        samples: Grid points of the block.
+        frames: Frames that it has.
+        damaged: Damaged ones among them.
+        grid: Merge groups of a frame, (rows, columns); None without frames.
+        missing: Why it has no frames, where that is known.
+        foreign: Why it may stand in no window of this configuration; it counts as a block without frames.
+        lost: Its tokens can no longer be had.
+    """
+
+    index: int
+    samples: int
+    frames: int
+    damaged: int = 0
+    grid: tuple[int, int] | None = None
+    missing: NoAnswer | None = None
+    foreign: NoAnswer | None = None
+    lost: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether frames of it stand in a window."""
+        return self.frames > 0 and not self.lost and self.foreign is None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """Which blocks are a window, and whether it is asked.
+
+    Window k of a stream closes with block k. It holds the last `blocks` blocks, fewer at the beginning of a
+    stream and behind indices that never came. A block without frames is part of windows, but the window
+    that it closes has no answer.
+
+    Attributes:
+        blocks: Blocks of a whole window.
+        max_damage: Largest share of damaged samples of a window that is asked.
+    """
+
+    blocks: int
+    max_damage: float = MAX_DAMAGE
+
+    def length(self, indices: Sequence[int]) -> int:
+        """How many of the newest blocks are the window.
+
+        Args:
+            indices: Of the blocks at hand, rising; the window closes with the last.
+        """
+        count = 1
+        while count < min(self.blocks, len(indices)) and indices[-count - 1] == indices[-count] - 1:
+            count += 1
+        return count
+
+    def refusal(self, window: Sequence[BlockFacts]) -> NoAnswer | None:
+        """Why the window is not asked; None: it is.
+
+        Args:
+            window: Its blocks, oldest first.
+        """
+        newest = window[-1]
+        if not newest.frames:
+            return newest.missing or NoAnswer(Cause.NO_FRAMES, "no frames")
+        if newest.foreign is not None:
+            return newest.foreign
+        grids = list(dict.fromkeys(block.grid for block in window if block.usable and block.grid is not None))
+        if len(grids) > 1:
+            sizes = " and ".join(f"{rows}x{cols}" for rows, cols in grids)
+            return NoAnswer(
+                Cause.MIXED_GRIDS,
+                f"blocks of {sizes} merge groups in one window: all instances of prune-encode need the same "
+                "LOOKOUT_INPUT_WIDTH and LOOKOUT_INPUT_HEIGHT",
+            )
+        damage = self.damage(window)
+        if damage > self.max_damage:
+            return NoAnswer(
+                Cause.DAMAGED,
+                f"{damage:.0%} of the window's samples are damaged or missing; at most {self.max_damage:.0%} "
+                "may be (LOOKOUT_MAX_DAMAGE): packets of the stream are lost on the way",
+            )
+        return None
+
+    def coverage(self, window: Sequence[BlockFacts]) -> float:
+        """Share of the window's samples that were seen undamaged."""
+        seen = sum(block.frames - block.damaged for block in window if block.usable)
+        return min(1.0, seen / max(1, sum(block.samples for block in window)))
+
+    def damage(self, window: Sequence[BlockFacts]) -> float:
+        """Share of the window's samples that are damaged, or are missing from a block with damage.
+
+        Samples missing elsewhere are no damage: a camera may send fewer frames than are sampled.
+        """
+        damaged = sum(
+            block.damaged + max(0, block.samples - block.frames)
+            for block in window
+            if block.usable and block.damaged
+        )
+        return damaged / max(1, sum(block.samples for block in window))

@@ -3,7 +3,7 @@
 from lookout.codec import SandboxPool, SandboxSettings
 from lookout.codec.confine import hide_memory
 from lookout.runtime import Context, main, traced
-from lookout.services.decode.backend import choose_decoder
+from lookout.services.decode.backend import TimedDecoder, choose_decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.metrics import Numbers
 from lookout.services.decode.settings import DecodeSettings
@@ -26,6 +26,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     pool = SandboxPool(settings.threads + 1, sandbox)
     context.on_close(pool.close)
     decoder, backend = choose_decoder(settings.backend, pool)
+    decoder = TimedDecoder(decoder, context.metrics.computing(settings.threads))
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
     context.on_close(node.close)
     handler = DecodeHandler(settings, decoder, node.store, context.rereader, backend=backend)

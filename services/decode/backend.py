@@ -1,5 +1,6 @@
 """What decodes segments: FFmpeg in sandboxed processes, or NVDEC on an NVIDIA GPU."""
 
+import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -8,7 +9,7 @@ import structlog
 from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.runtime import StartupError
 
-__all__ = ["Backend", "Decoder", "NvdecOrSoftware", "choose_decoder"]
+__all__ = ["Backend", "Decoder", "NvdecOrSoftware", "TimedDecoder", "choose_decoder"]
 
 Backend = Literal["software", "nvdec", "auto"]
 
@@ -23,6 +24,28 @@ class Decoder(Protocol):
         CodecError: The bytes cannot be decoded.
         """
         ...
+
+
+class TimedDecoder:
+    """A decoder that tells how many seconds each segment took.
+
+    Args:
+        decoder: What decodes.
+        busy: Told the seconds.
+    """
+
+    def __init__(self, decoder: Decoder, busy: Callable[[float], object]) -> None:
+        self._decoder, self._busy = decoder, busy
+
+    def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
+        """Raises:
+        CodecError: The bytes cannot be decoded.
+        """
+        begin = time.perf_counter()
+        try:
+            return self._decoder.decode(segment, request)
+        finally:
+            self._busy(time.perf_counter() - begin)
 
 
 class NvdecOrSoftware:

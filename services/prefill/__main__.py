@@ -36,7 +36,9 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
         ) from error
-    batcher = Batcher(engine, settings.batch, settings.key_batch, context.supervisor)
+    batcher = Batcher(
+        engine, settings.batch, settings.key_batch, context.supervisor, context.metrics.computing()
+    )
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
     node = Node(settings.store, settings.redis_url, traced=traced, replicas=replicas, security=settings)

@@ -1,6 +1,6 @@
 """Windows of different cameras that wait at the same time run as one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
@@ -17,10 +17,16 @@ class Batcher:
         limit: Windows of a batch.
         key_limit: Key windows of a batch whose KV is kept.
         supervisor: Told when the thread dies.
+        busy: Told the seconds of each batch.
     """
 
     def __init__(
-        self, engine: Engine, limit: int, key_limit: int | None = None, supervisor: Supervisor | None = None
+        self,
+        engine: Engine,
+        limit: int,
+        key_limit: int | None = None,
+        supervisor: Supervisor | None = None,
+        busy: Callable[[float], object] | None = None,
     ) -> None:
         self._engine = engine
         self._thread: BatchingThread[WindowRequest, WindowAnswer] = BatchingThread(
@@ -28,6 +34,7 @@ class Batcher:
             engine.run,
             choose=partial(choose_windows, limit=limit, key_limit=key_limit or limit),
             supervisor=supervisor,
+            busy=busy,
         )
 
     @property

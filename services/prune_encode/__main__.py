@@ -27,7 +27,7 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the vision tower does not load: {error}"
         ) from error
-    encoder = Encoder(tower, settings.batch, context.supervisor)
+    encoder = Encoder(tower, settings.batch, context.supervisor, context.metrics.computing())
     context.on_close(encoder.close)
     node = Node(
         settings.store,

@@ -1,6 +1,6 @@
 """Frames of different cameras that wait at the same time share one batch of the vision tower."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,15 +36,22 @@ class Encoder:
         tower: Encodes the frames.
         limit: Frames of a batch; one request may have more.
         supervisor: Told when the thread dies.
+        busy: Told the seconds of each batch.
     """
 
-    def __init__(self, tower: Tower, limit: int, supervisor: Supervisor | None = None) -> None:
+    def __init__(
+        self,
+        tower: Tower,
+        limit: int,
+        supervisor: Supervisor | None = None,
+        busy: Callable[[float], object] | None = None,
+    ) -> None:
         self.tower = tower
         self.frames = 0
         """Frames encoded since the start."""
         self._limit = limit
         self._thread: BatchingThread[Sequence[FrameInput], list[FrameTokens]] = BatchingThread(
-            "tower", self._compute, choose=self._choose, halve=True, supervisor=supervisor
+            "tower", self._compute, choose=self._choose, halve=True, supervisor=supervisor, busy=busy
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class BatchingThread(Generic[R, A]):
         halve: Whether a batch whose computation fails runs again as two halves: what does not fit the
             device's memory may fit then, and one request's fault stays its own.
         supervisor: Told when the thread dies. None: nobody is.
+        busy: Told the seconds of each computation.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class BatchingThread(Generic[R, A]):
         choose: Callable[[Sequence[R]], Sequence[int]] | None = None,
         halve: bool = False,
         supervisor: Supervisor | None = None,
+        busy: Callable[[float], object] | None = None,
     ) -> None:
         self.name = name
         self.batches = 0
@@ -57,6 +60,7 @@ class BatchingThread(Generic[R, A]):
         self._compute = compute
         self._choose = choose or (lambda requests: range(len(requests)))
         self._halve = halve
+        self._busy = busy or (lambda _: None)
         self._queue: SimpleQueue[_Waiting[R, A] | Callable[[], object] | None] = SimpleQueue()
         self._waiting: list[_Waiting[R, A]] = []
         self._ended = threading.Event()
@@ -120,7 +124,7 @@ class BatchingThread(Generic[R, A]):
 
     def _answer(self, batch: list[_Waiting[R, A]]) -> None:
         try:
-            answers = self._compute([each.request for each in batch])
+            answers = self._timed([each.request for each in batch])
         except Exception as error:
             if self._halve and len(batch) > 1:
                 middle = len(batch) // 2
@@ -134,6 +138,13 @@ class BatchingThread(Generic[R, A]):
         self.requests += len(batch)
         for each, answer in zip(batch, answers, strict=True):
             each.answer.set_result(answer)
+
+    def _timed(self, requests: list[R]) -> Sequence[A]:
+        begin = time.perf_counter()
+        try:
+            return self._compute(requests)
+        finally:
+            self._busy(time.perf_counter() - begin)
 
     def _refuse_queued(self) -> None:
         while True:

@@ -53,6 +53,10 @@ class Metrics:
         self.handle_seconds = self._histogram(
             "handle_seconds", "seconds that the handler takes for one record"
         )
+        self.busy_seconds = self._counter(
+            "busy_seconds", "seconds of computing, summed over what this process computes at a time"
+        )
+        self.slots = self._gauge("compute_slots", "computations that this process runs at a time")
         self.commit_seconds = self._histogram("commit_seconds", "seconds of one transaction")
         self.wait_seconds = self._histogram("wait_seconds", "seconds from reading a record to its commit")
         self.latency_seconds = self._histogram(
@@ -82,6 +86,16 @@ class Metrics:
         self.unreadable.labels(self.stage)
         for event in events:
             self.events.labels(self.stage, event)
+
+    def computing(self, slots: int = 1) -> Callable[[float], None]:
+        """What a computation tells how long it took. Autoscaling divides the sum by the slots: how busy the
+        stage is, in pods.
+
+        Args:
+            slots: Computations that run at a time in this process.
+        """
+        self.slots.labels(self.stage).set(slots)
+        return self.busy_seconds.labels(self.stage).inc
 
     def partition_gone(self, number: int) -> None:
         """Drop the series of a partition that belongs to another process now."""

@@ -20,6 +20,7 @@ from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
+    from lookout.codec import CodecError, VideoReader
     from lookout.pipeline import Pipeline, PipelineError, Verdict
 
 __version__ = version("lookout-fleet")
@@ -32,16 +33,20 @@ _LAZY = {
     "Pipeline": "pipeline",
     "PipelineError": "pipeline",
     "Verdict": "pipeline",
+    "CodecError": "codec",
+    "VideoReader": "codec",
 }
 
 __all__ = [
     "Analysis",
     "AnalysisError",
     "AnalysisSettings",
+    "CodecError",
     "LookoutError",
     "Pipeline",
     "PipelineError",
     "Verdict",
+    "VideoReader",
     "__version__",
     "analyze",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,14 +12,14 @@ from pathlib import Path
 from lookout.codec.reader import VideoReader
 from lookout.codec.recording import RecordingReader
 from lookout.codec.sandboxed import SandboxedReader
-from lookout.codec.source import FileSource, Source, UrlSource, source_of
+from lookout.codec.source import FileSource, Given, UrlSource, source_of
 from lookout.codec.types import CodecError, Reason
 from lookout.files import write_all
 
 
 @contextmanager
 def open_recording(
-    source: str | os.PathLike[str] | bytes | Source,
+    source: Given,
     *,
     sandbox: bool = False,
     workers: int | None = None,

@@ -6,7 +6,6 @@ last sample, and groups without samples are neither read nor decoded."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from lookout.codec.ring import Delivery, Ring, Sample
 from lookout.codec.sample_index import indexed_table
 from lookout.codec.sampling import Pick, SamplingGrid
 from lookout.codec.skipping import decode_wanted
-from lookout.codec.source import Source, open_video, source_of
+from lookout.codec.source import Given, Source, open_video, source_of
 from lookout.codec.table import FrameTable, PacketRange, intervals_of, plan_ranges, share_out
 from lookout.codec.types import FILE_LIMITS, U8, CodecError, Limits, Picture, Reason
 
@@ -162,7 +161,7 @@ class FileDecoder:
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | bytes | Source,
+        source: Given,
         width: int,
         height: int,
         *,

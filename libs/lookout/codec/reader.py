@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from lookout.codec.container import Video
@@ -22,7 +22,7 @@ from lookout.codec.recording import (
     gaps_of,
 )
 from lookout.codec.sampling import Pick
-from lookout.codec.source import Source, UrlSource, source_of
+from lookout.codec.source import Given, Source, UrlSource, source_of
 from lookout.codec.types import FILE_LIMITS, Limits
 
 
@@ -31,19 +31,18 @@ class VideoReader(RecordingReader):
 
     Packets are counted once when the reader is made: from the index of an MP4 file, else by reading them.
     Every `sample` and `read` decodes only what its frames need, on several threads. Results are equal to the
-    bytes to decoding every frame in order.
+    bytes to decoding every frame in order. A reader may be copied to other processes, forked or started anew
+    (workers of a `DataLoader`): each opens the recording for itself.
 
     Args:
-        source: A path, an http(s) URL (read in range requests), bytes, or a `Source`.
+        source: A path, an http(s) URL (read in range requests), bytes, a file object, or a `Source`.
         limits: What to refuse.
 
     Raises:
         CodecError: The source cannot be read or holds no video.
     """
 
-    def __init__(
-        self, source: str | os.PathLike[str] | bytes | Source, *, limits: Limits = FILE_LIMITS
-    ) -> None:
+    def __init__(self, source: Given, *, limits: Limits = FILE_LIMITS) -> None:
         self.source = source_of(source)
         self._limits = limits
         self._opened = ExitStack()
@@ -53,6 +52,7 @@ class VideoReader(RecordingReader):
             super().__init__(facts_of(self.source.name, stream, self.scan.table), self.scan.table)
             self._opened = opened.pop_all()
         self._video: Video | None = video  # serves the first `sample`
+        self._process = os.getpid()
         self._upright: tuple[int, int] | None = None
 
     @property
@@ -61,6 +61,9 @@ class VideoReader(RecordingReader):
         if self._upright is None:
             self._upright = first_size(self.source, self._limits, self.scan)
         return self._upright
+
+    def __reduce__(self) -> tuple[Callable[..., VideoReader], tuple[Source, Limits]]:
+        return _opened_again, (self.source, self._limits)
 
     def close(self) -> None:
         """Let go of the packets and, for a URL, of its connections."""
@@ -80,6 +83,8 @@ class VideoReader(RecordingReader):
     ) -> Sampling:
         video, opened = self._video, self._opened
         self._video, self._opened = None, ExitStack()
+        if self._process != os.getpid():
+            video, opened = None, ExitStack()  # a forked process would move its parent's place in the file
         decoder = FileDecoder(
             self.source,
             size[1],
@@ -95,6 +100,10 @@ class VideoReader(RecordingReader):
             opened=opened,
         )
         return DecodedSampling(decoder, self.facts)
+
+
+def _opened_again(source: Source, limits: Limits) -> VideoReader:
+    return VideoReader(source, limits=limits)
 
 
 class DecodedSampling(Sampling):

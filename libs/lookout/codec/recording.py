@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, SupportsIndex
 
 import numpy as np
 
@@ -168,11 +168,45 @@ class RecordingReader(_Closable):
     def size(self) -> tuple[int, int]:
         """(height, width) of the upright picture, from the first frame that decodes."""
 
+    @property
+    def fps(self) -> float:
+        """Nominal frames a second."""
+        return self.facts.fps
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame to the end of the last."""
+        return self.facts.duration_us / 1e6
+
+    def __getitem__(self, index: SupportsIndex | slice) -> U8:
+        """A frame by its presentation index (negative: from the end), uint8 [height, width, 3]; or those of a
+        slice, uint8 [n, height, width, 3].
+
+        Raises:
+            IndexError: There is no such frame.
+            CodecError: A frame cannot be decoded.
+        """
+        chosen = range(len(self))[index]
+        indices = chosen if isinstance(chosen, range) else [chosen]
+        found = self.read(indices=indices, threads=1 if len(indices) == 1 else None)
+        if len(found) < len(indices):
+            reason = found.gaps[0].reason if found.gaps else UNDECODABLE
+            raise CodecError(Reason.UNREADABLE, f"{self.facts.name}: frames are missing ({reason})")
+        return found.pixels if isinstance(chosen, range) else found.pixels[0]
+
+    def __iter__(self) -> Iterator[U8]:
+        """Every frame that can be decoded, in order, uint8 [height, width, 3]."""
+        with self.sample(indices=range(len(self))) as frames:
+            for frame in frames:
+                yield frame.pixels
+
     def picks(
         self,
         fps: float | None = None,
         *,
         times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
         start_us: int = 0,
         end_us: int | None = None,
     ) -> list[Pick]:
@@ -180,23 +214,27 @@ class RecordingReader(_Closable):
 
         Args:
             fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
-            times_us: Explicit times instead: the frames shown then, each once.
+            times_us: Explicit times in whole microseconds instead: the frames shown then, each once.
+            times_s: The same in seconds.
+            indices: Presentation indexes instead; negative ones count from the end.
             start_us: Begin of the range.
             end_us: End of the range, excluded.
 
         Raises:
-            CodecError: Neither or both of `fps` and `times_us`, or a time outside the recording.
+            CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices`, or a frame outside the
+                recording.
         """
-        if (fps is None) == (times_us is None):
-            raise CodecError(Reason.REQUEST, "give either fps or times_us")
+        asked = self._asked(times_us, times_s, indices)
+        if (fps is None) == (asked is None):
+            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
         if end_us is not None and end_us <= start_us:
             raise CodecError(Reason.REQUEST, f"the range ends ({end_us} us) before it begins ({start_us} us)")
         if fps is not None:
             if not 0 < fps <= 1e6:
                 raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
             return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
-        assert times_us is not None
-        shown = sorted(set(self._shown(times_us).tolist()))
+        assert asked is not None
+        shown = sorted(set(asked.tolist()))
         found = [self._pick(index, slot) for slot, index in enumerate(shown)]
         return [p for p in found if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
 
@@ -205,6 +243,8 @@ class RecordingReader(_Closable):
         fps: float | None = None,
         *,
         times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
         picks: Sequence[Pick] | None = None,
         size: tuple[int, int] | None = None,
         fit: Fit = Fit.STRETCH,
@@ -219,6 +259,8 @@ class RecordingReader(_Closable):
         Args:
             fps: See `picks`.
             times_us: See `picks`.
+            times_s: See `picks`.
+            indices: See `picks`.
             picks: Chosen frames, instead of either.
             size: (height, width) of the frames in pixels (default: the picture's own).
             fit: How a picture meets a size of another shape.
@@ -232,7 +274,9 @@ class RecordingReader(_Closable):
             CodecError: As `picks`.
         """
         if picks is None:
-            picks = self.picks(fps, times_us=times_us, start_us=start_us, end_us=end_us)
+            picks = self.picks(
+                fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
+            )
         height, width = size or self.size
         return self._sampling(
             picks, (height, width), fit, threads or os.cpu_count() or 1, lookahead, intervals
@@ -255,6 +299,8 @@ class RecordingReader(_Closable):
         fps: float | None = None,
         *,
         times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
         size: tuple[int, int] | None = None,
         fit: Fit = Fit.STRETCH,
         start_us: int = 0,
@@ -262,11 +308,13 @@ class RecordingReader(_Closable):
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Samples:
-        """The chosen frames as one array; with `times_us` one row per time, in the order of the times.
+        """The chosen frames as one array; with times or indices one row for each of them, in their order.
 
         Args:
             fps: See `sample`.
-            times_us: See `sample`.
+            times_us: See `picks`.
+            times_s: See `picks`.
+            indices: See `picks`.
             size: See `sample`.
             fit: See `sample`.
             start_us: See `sample`.
@@ -277,7 +325,9 @@ class RecordingReader(_Closable):
         Raises:
             CodecError: As `picks`.
         """
-        chosen = self.picks(fps, times_us=times_us, start_us=start_us, end_us=end_us)
+        chosen = self.picks(
+            fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
+        )
         shape = size or self.size
         pixels = np.empty((len(chosen), *shape, 3), np.uint8)
         row_of: dict[int, int] = {}
@@ -289,8 +339,10 @@ class RecordingReader(_Closable):
                     progress(frame.position + 1, len(chosen))
             gaps = frames.gaps
         order = [pick.index for pick in chosen]
-        if times_us is not None:
-            order = [int(index) for index in self._shown(times_us)]
+        asked = self._asked(times_us, times_s, indices)
+        if asked is not None:
+            inside = set(order)
+            order = [index for index in asked.tolist() if index in inside]
         rows = [row_of[index] for index in order if index in row_of]
         times = self.times_us[[index for index in order if index in row_of]]
         if rows != list(range(len(chosen))):
@@ -301,9 +353,32 @@ class RecordingReader(_Closable):
     def close(self) -> None:
         """Let go of what is held."""
 
-    def _shown(self, times_us: Sequence[int]) -> np.ndarray:
+    def _asked(
+        self, times_us: Sequence[int] | None, times_s: Sequence[float] | None, indices: Sequence[int] | None
+    ) -> np.ndarray | None:
+        """Presentation index of every frame that is asked for by its time or index; None: by neither."""
+        if sum(given is not None for given in (times_us, times_s, indices)) > 1:
+            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+        if times_us is not None:
+            return self._shown(_whole_numbers(times_us, "times_us", "microseconds; times_s takes seconds"))
+        if times_s is not None:
+            seconds = np.asarray(times_s, np.float64)
+            if not np.isfinite(seconds).all():
+                raise CodecError(Reason.REQUEST, "times_s holds what is no time")
+            return self._shown(np.round(seconds * 1e6).astype(np.int64))
+        if indices is None:
+            return None
+        chosen = _whole_numbers(indices, "indices", "numbers of frames")
+        outside = (chosen < -len(self)) | (chosen >= len(self))
+        if outside.any():
+            wrong = int(chosen[outside][0])
+            raise CodecError(
+                Reason.REQUEST, f"{self.facts.name} has {len(self)} frames, but no frame {wrong}"
+            )
+        return np.where(chosen < 0, chosen + len(self), chosen)
+
+    def _shown(self, asked: np.ndarray) -> np.ndarray:
         """Presentation index of the frame shown at each time."""
-        asked = np.asarray(times_us, np.int64)
         outside = (asked < 0) | (asked >= self.facts.duration_us)
         if outside.any():
             wrong = int(asked[outside][0])
@@ -316,6 +391,13 @@ class RecordingReader(_Closable):
 
     def _pick(self, index: int, slot: int) -> Pick:
         return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
+
+
+def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise CodecError(Reason.REQUEST, f"{name} must be a list of whole {unit}")
+    return found.astype(np.int64)
 
 
 class Sampling(_Closable):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
-from lookout.codec.container import ByteSource
 from lookout.codec.jobs import SampleRequest
 from lookout.codec.parallel import FileDecoder, FileFrame, Scan, Work, scanned
 from lookout.codec.recording import StreamFacts, first_size
-from lookout.codec.source import FileSource, Source
+from lookout.codec.source import FileSource, OpenFileSource, Source
 from lookout.codec.table import FrameTable
 from lookout.codec.types import FILE_LIMITS
 
@@ -33,47 +29,6 @@ class SampleResult:
 
     frames: tuple[FileFrame, ...]
     work: Work
-
-
-class _OpenFile:
-    """A file that is open already, as a source."""
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file, self.name = file, name
-
-    @contextmanager
-    def open(self) -> Iterator[ByteSource]:
-        """A reader with a position of its own."""
-        yield cast(ByteSource, io.BufferedReader(_At(self._file.fileno())))
-
-
-class _At(io.RawIOBase):
-    """One position in a file descriptor that several readers share."""
-
-    def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor, self._at = descriptor, 0
-        self._read, self._size = os.pread, os.fstat(descriptor).st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        found = self._read(self._descriptor, len(buffer), self._at)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
 
 
 class RecordingJobs:
@@ -135,4 +90,4 @@ class RecordingJobs:
 
 
 def _source(path: str, file: BinaryIO | None) -> Source:
-    return FileSource(path) if file is None else _OpenFile(file, path)
+    return FileSource(path) if file is None else OpenFileSource(file, path)

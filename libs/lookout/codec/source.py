@@ -8,10 +8,10 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from lookout.codec.container import ByteSource, Video
 from lookout.codec.types import CodecError, Limits, Reason
@@ -78,6 +78,81 @@ class BytesSource:
         return nullcontext(io.BytesIO(self._data))
 
 
+class OpenFileSource:
+    """A file that is open already. It stays open, and its position where it is if it is a file on disk.
+
+    Args:
+        file: Binary and seekable.
+        name: How messages call it; None: as the file does.
+
+    Raises:
+        CodecError: It is a pipe, or open for text.
+    """
+
+    def __init__(self, file: BinaryIO, name: str | None = None) -> None:
+        if isinstance(file, io.TextIOBase) or not file.seekable():
+            raise CodecError(Reason.REQUEST, "a file object must be seekable and open for reading bytes")
+        self._file, self.name = file, name or str(getattr(file, "name", "the file"))
+        self._lock = threading.Lock()
+        try:
+            self._descriptor: int | None = file.fileno()
+        except (OSError, AttributeError):
+            self._descriptor = None
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """A reader with a position of its own."""
+        yield cast(ByteSource, io.BufferedReader(_At(self.read_at, self._size()), 64 * 1024))
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """Some bytes from a position."""
+        if self._descriptor is not None:
+            return os.pread(self._descriptor, size, offset)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.read(size)
+
+    def _size(self) -> int:
+        if self._descriptor is not None:
+            return os.fstat(self._descriptor).st_size
+        with self._lock:
+            return self._file.seek(0, io.SEEK_END)
+
+    def __reduce__(self) -> tuple[type[FileSource], tuple[str]]:
+        """Another process opens the file by its name."""
+        if not Path(self.name).is_file():
+            raise TypeError(f"{self.name} is open here only: another process cannot read it")
+        return FileSource, (os.path.abspath(self.name),)
+
+
+class _At(io.RawIOBase):
+    """One position in bytes that several readers share."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._read, self._size, self._at = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        found = self._read(len(buffer), self._at)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
 class UrlSource:
     """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory.
 
@@ -101,9 +176,11 @@ class UrlSource:
 
         self.name = url
         self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
+        self._timeout_s = timeout_s
         self._sockets: list[socket.socket] = []
         self._late = False
         self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        self._process = os.getpid()
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._size: int | None = None
@@ -133,8 +210,21 @@ class UrlSource:
         """Close the connections."""
         self._client.close()
 
+    def __reduce__(self) -> tuple[Callable[..., UrlSource], tuple[str, float, int, int]]:
+        return _url_source, (self.name, self._timeout_s, self._piece, self._held)
+
+    def _own_connections(self) -> None:
+        """A forked process must not read from its parent's connections, nor wait for a lock held there."""
+        if self._process == os.getpid():
+            return
+        import httpx
+
+        self._client = httpx.Client(timeout=self._timeout_s, follow_redirects=True)
+        self._lock, self._process = threading.Lock(), os.getpid()
+
     def piece(self, number: int) -> bytes:
         """Bytes [number * piece, (number + 1) * piece)."""
+        self._own_connections()
         with self._lock:
             if number not in self._pieces:
                 self._pieces[number] = self._fetch(number * self._piece)
@@ -218,6 +308,10 @@ class UrlSource:
         return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")
 
 
+def _url_source(url: str, timeout_s: float, piece: int, held: int) -> UrlSource:
+    return UrlSource(url, timeout_s=timeout_s, piece=piece, held=held)
+
+
 class _UrlReader(io.RawIOBase):
     """One position in a URL."""
 
@@ -249,15 +343,23 @@ class _UrlReader(io.RawIOBase):
         return len(found)
 
 
-def source_of(given: str | os.PathLike[str] | bytes | Source) -> Source:
-    """The source of a path, a URL, bytes, or a source itself."""
-    if isinstance(given, bytes):
-        return BytesSource(given)
+def source_of(given: Given) -> Source:
+    """The source of a path, a URL, bytes, a file object, or a source itself.
+
+    Raises:
+        CodecError: With the reason REQUEST for a file object that cannot be read from anywhere.
+    """
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return BytesSource(bytes(given))
+    if isinstance(given, io.BytesIO):
+        return BytesSource(given.getvalue())
     if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
         return UrlSource(given)
     if isinstance(given, (str, os.PathLike)):
         return FileSource(given)
-    return given
+    if callable(getattr(given, "read", None)):
+        return OpenFileSource(cast(BinaryIO, given))
+    return cast(Source, given)
 
 
 @contextmanager
@@ -280,4 +382,16 @@ def open_video(
         yield video
 
 
-__all__ = ["BytesSource", "FileSource", "Source", "UrlSource", "open_video", "source_of"]
+Given = str | os.PathLike[str] | bytes | BinaryIO | Source
+"""What a recording may be given as."""
+
+__all__ = [
+    "BytesSource",
+    "FileSource",
+    "Given",
+    "OpenFileSource",
+    "Source",
+    "UrlSource",
+    "open_video",
+    "source_of",
+]

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,8 +117,8 @@ def test_the_own_size_is_upright(footage: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either fps or times_us"),
-        ({"fps": 1, "times_us": [0]}, "either fps or times_us"),
+        ({}, "either fps"),
+        ({"fps": 1, "times_us": [0]}, "either fps"),
         ({"fps": 0}, "make no sense"),
         ({"fps": 1, "start_us": 5, "end_us": 5}, "ends"),
         ({"times_us": [9_000_000]}, "no frame at 9 s"),
@@ -261,3 +265,112 @@ def test_a_url_whose_file_changes_is_refused() -> None:
 def test_the_frames_of_the_clip_differ() -> None:
     """The oracle above would pass on a still picture."""
     assert len({hashlib.sha256(f.tobytes()).digest() for f in every_frame("open")}) > 80
+
+
+def test_frames_are_had_by_index_slice_and_iteration() -> None:
+    with VideoReader(clip("open")) as reader:
+        every = reader.read(indices=range(len(reader))).pixels
+        assert (reader[0] == every[0]).all()
+        assert (reader[-1] == every[89]).all()
+        assert (reader[np.int64(7)] == every[7]).all()
+        assert (reader[10:30:7] == every[10:30:7]).all()
+        assert (reader[::-30] == every[::-30]).all()
+        assert reader[5:5].shape == (0, *reader.size, 3)
+        assert len(reader) == 90
+        assert all((frame == other).all() for frame, other in zip(reader, every, strict=True))
+        assert (reader.fps, reader.duration) == (10.0, 9.0)
+        with pytest.raises(IndexError):
+            reader[90]
+        rows = [3, 3, -1, 60]
+        assert (reader.read(indices=rows).pixels == every[rows]).all()
+        seconds = [0.35, 8.99, 0.0]
+        assert (reader.read(times_s=seconds).pixels == every[[3, 89, 0]]).all()
+        assert reader.read(times_s=seconds).times_us.tolist() == [300_000, 8_900_000, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"times_us": [0.5, 1.0]}, "times_us must be a list of whole microseconds; times_s takes seconds"),
+        ({"times_us": [[1, 2]]}, "times_us must be"),
+        ({"times_us": ["1"]}, "times_us must be"),
+        ({"times_s": [float("nan")]}, "no time"),
+        ({"times_s": [9.0]}, "no frame at 9 s"),
+        ({"indices": [0.0]}, "indices must be"),
+        ({"indices": [90]}, "90 frames, but no frame 90"),
+        ({"indices": [1], "times_s": [1.0]}, "give either"),
+        ({"fps": 1.0, "indices": [1]}, "give either"),
+    ],
+)
+def test_what_is_asked_wrongly_is_named(asked: dict[str, Any], problem: str) -> None:
+    with VideoReader(clip("open")) as reader:
+        for ask in (reader.read, reader.picks):
+            with pytest.raises(CodecError, match=problem) as caught:
+                ask(**asked)
+            assert caught.value.reason is Reason.REQUEST
+
+
+def test_file_objects_are_read_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clip("open"))
+    with VideoReader(path) as reader:
+        truth = reader.read(3, size=SIZE).pixels
+
+    class Remote(io.BytesIO):
+        """As a file system library gives it: no descriptor, one position."""
+
+        def fileno(self) -> int:
+            raise io.UnsupportedOperation
+
+    with path.open("rb") as file:
+        file.seek(77)
+        with VideoReader(file) as reader:
+            assert (reader.read(3, size=SIZE, threads=3).pixels == truth).all()
+        assert file.tell() == 77
+        assert reader.facts.name == str(path)
+    remote: Any = io.BufferedReader(Remote(path.read_bytes()))  # type: ignore[arg-type]
+    for other in (io.BytesIO(path.read_bytes()), remote, bytearray(path.read_bytes())):
+        with VideoReader(other) as reader:
+            assert (reader.read(3, size=SIZE, threads=3).pixels == truth).all()
+    with path.open() as text, pytest.raises(CodecError, match="reading bytes"):
+        VideoReader(text)  # type: ignore[arg-type]
+
+
+class Clips(torch.utils.data.Dataset[np.ndarray]):
+    """Frames of one reader, as a training loop reads them."""
+
+    def __init__(self, reader: VideoReader) -> None:
+        self.reader = reader
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.reader.read(indices=[index], size=SIZE, threads=1).pixels[0]
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("used", [False, True])
+def test_workers_of_a_loader_read_for_themselves(tmp_path: Path, start: str, used: bool) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clip("open"))
+    with VideoReader(path) as reader:
+        if used:
+            reader.read(1, size=SIZE)
+        loader = torch.utils.data.DataLoader(
+            Clips(reader), batch_size=9, num_workers=2, multiprocessing_context=start
+        )
+        read = np.concatenate([batch.numpy() for batch in loader])
+        assert (read == np.stack(every_frame("open"))).all()
+        assert (reader.read(indices=[5], size=SIZE).pixels[0] == read[5]).all()
+
+
+def test_a_reader_is_copied_by_what_it_reads(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clip("open"))
+    with path.open("rb") as file:
+        for given in (path, clip("open"), file):
+            with VideoReader(given) as reader, pickle.loads(pickle.dumps(reader)) as again:
+                assert (again[7] == reader[7]).all()
+    with served(clip("open")) as (url, _), VideoReader(url) as reader:
+        assert (pickle.loads(pickle.dumps(reader))[7] == reader[7]).all()

@@ -1,0 +1,45 @@
+"""Frames of recordings in the workers of a PyTorch DataLoader.
+
+    python examples/frames.py clip.mp4 other.mp4
+
+Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. Workers decode between keyframes,
+so items may be drawn in any order.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+import lookout
+
+FRAMES, SIZE = 4, (224, 224)
+
+
+class Seconds(Dataset[np.ndarray]):
+    """The whole seconds of some recordings."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.readers = [lookout.VideoReader(path) for path in paths]
+        self.items = [(reader, second) for reader in self.readers for second in range(int(reader.duration))]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        reader, second = self.items[index]
+        times = [second + step / FRAMES for step in range(FRAMES)]
+        return reader.read(times_s=times, size=SIZE, threads=1).pixels
+
+
+def main() -> None:
+    """Read all seconds once, in random order."""
+    loader = DataLoader(Seconds(sys.argv[1:]), batch_size=8, shuffle=True, num_workers=2)
+    for batch in loader:
+        print(tuple(batch.shape))
+
+
+if __name__ == "__main__":
+    main()

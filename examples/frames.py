@@ -2,8 +2,8 @@
 
     python examples/frames.py clip.mp4 other.mp4
 
-Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. Workers decode between keyframes,
-so items may be drawn in any order.
+Each item is one second of a recording: four frames, uint8 [4, 224, 224, 3] RGB. Workers decode from the
+keyframe before, so items may be drawn in any order.
 """
 
 from __future__ import annotations

@@ -32,10 +32,12 @@ def test_the_public_names_are_these() -> None:
         "Analysis",
         "AnalysisError",
         "AnalysisSettings",
+        "CodecError",
         "LookoutError",
         "Pipeline",
         "PipelineError",
         "Verdict",
+        "VideoReader",
         "__version__",
         "analyze",
     ]

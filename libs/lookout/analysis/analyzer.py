@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -28,25 +29,36 @@ QUESTION_ROOM = 512
 
 
 class Analyzer:
-    """A model, ready to analyse recordings. Calls take turns.
+    """A model, ready to analyse recordings. Calls take turns. It is loaded with the first recording that can
+    be read.
 
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where it runs.
 
     Raises:
-        LookoutError: The model does not load, or there is no such device.
+        LookoutError: There is no such model or device; the first recording, where the model does not load.
     """
 
     def __init__(self, model: Path | str | None = None, *, device: str = "cpu") -> None:
         _check_device(device)
         self.folder = models.find_model(model)
-        self.tower: Tower = load_tower(self.folder, device=device)
-        self.engine: TransformersEngine = load_engine(self.folder, device)
+        self._device = device
+
+    @cached_property
+    def tower(self) -> Tower:
+        """The vision tower; loaded when it is first needed."""
+        return load_tower(self.folder, device=self._device)
+
+    @cached_property
+    def engine(self) -> TransformersEngine:
+        """The language model; loaded when it is first needed."""
+        return load_engine(self.folder, self._device)
 
     def close(self) -> None:
         """Free the model."""
-        self.engine.close()
+        if "engine" in self.__dict__:
+            self.engine.close()
 
     @property
     def digest(self) -> str:

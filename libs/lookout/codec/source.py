@@ -5,22 +5,29 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import socket
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from lookout.codec.container import ByteSource, Video
 from lookout.codec.types import CodecError, Limits, Reason
+from lookout.files import write_all
+
+if TYPE_CHECKING:
+    import httpx
 
 PIECE = 1 << 20
 """Bytes of one range request."""
 HELD = 32
 """Pieces of a URL kept in memory."""
 TRIES = 3
+WEB_PAGES = ("text/html", "application/xhtml+xml")
 LONGEST = 1 << 40
 """Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
 PIECE_S = 120.0
@@ -154,12 +161,13 @@ class _At(io.RawIOBase):
 
 
 class UrlSource:
-    """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory.
+    """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory. From a
+    server that serves no ranges the whole is fetched once, into a temporary file.
 
     For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
     with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer in time,
-    has no such file, announces more than `longest` bytes or does not serve ranges, or where the file changes
-    while it is read.
+    has no such file, sends a web page, announces more than `longest` bytes or more than the disk holds, or
+    where the file changes while it is read.
     """
 
     def __init__(
@@ -179,6 +187,8 @@ class UrlSource:
         self._timeout_s = timeout_s
         self._sockets: list[socket.socket] = []
         self._late = False
+        self._timer: threading.Timer | None = None
+        self._whole: IO[bytes] | None = None
         self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
         self._process = os.getpid()
         self._pieces: OrderedDict[int, bytes] = OrderedDict()
@@ -207,8 +217,10 @@ class UrlSource:
         yield cast(ByteSource, io.BufferedReader(_UrlReader(self), 64 * 1024))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and let go of what was fetched."""
         self._client.close()
+        if self._whole is not None:
+            self._whole.close()
 
     def __reduce__(self) -> tuple[Callable[..., UrlSource], tuple[str, float, int, int]]:
         return _url_source, (self.name, self._timeout_s, self._piece, self._held)
@@ -236,6 +248,8 @@ class UrlSource:
     def _fetch(self, start: int) -> bytes:
         import httpx
 
+        if self._whole is not None:
+            return os.pread(self._whole.fileno(), self._piece, start)
         problem = ""
         for _ in range(TRIES):
             try:
@@ -255,13 +269,21 @@ class UrlSource:
     def _deadline(self) -> Iterator[None]:
         """Ends what is under way after `piece_s`: a wait inside the HTTP library then fails at once."""
         self._late = False
-        timer = threading.Timer(self._piece_s, self._end)
-        timer.daemon = True
-        timer.start()
+        self._restart_timer()
         try:
             yield
         finally:
-            timer.cancel()
+            self._stop_timer()
+
+    def _restart_timer(self) -> None:
+        self._stop_timer()
+        self._timer = threading.Timer(self._piece_s, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _end(self) -> None:
         self._late = True
@@ -279,10 +301,12 @@ class UrlSource:
         traced = {"trace": self._connected}
         with self._client.stream("GET", self.name, headers=headers, extensions=traced) as answer:
             self.requests += 1
+            if answer.status_code not in (200, 206):
+                raise self._error(f"the server answered with status {answer.status_code}")
+            if answer.headers.get("content-type", "").lower().startswith(WEB_PAGES):
+                raise self._error("the server sent a web page, perhaps to log in, and not a video")
             if answer.status_code == 200:
-                raise self._error("the server does not support range requests; download the file first")
-            if answer.status_code != 206:
-                raise self._error(f"status {answer.status_code}")
+                return self._take_whole(answer, start)
             _, _, total = answer.headers.get("content-range", "").rpartition("/")
             tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
             if not total.isdigit():
@@ -303,6 +327,45 @@ class UrlSource:
                     f"{len(body)} bytes or more arrived for the {self._piece} bytes at byte {start}"
                 )
             return bytes(body)
+
+    def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
+        """The body of an answer to a range request that the server did not heed; the piece at `start` of it."""
+        if self._size is not None:
+            raise self._error("the server stopped serving ranges while the file was read")
+        folder = tempfile.gettempdir()
+        limit = min(self._longest, shutil.disk_usage(folder).free)
+        announced = answer.headers.get("content-length", "")
+        if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+            raise self._error(f"the server announces {announced[:20]} bytes, {folder} has room for {limit}")
+        file = tempfile.TemporaryFile(prefix="lookout-url-", buffering=0)  # noqa: SIM115 (see close)
+        try:
+            size = self._copy(answer, file, limit)
+            if size == 0:
+                raise self._error("the server sent no bytes")
+            if announced.isdigit() and int(announced) != size:
+                raise self._error(f"{size} of {announced} bytes arrived")
+        except OSError as error:
+            file.close()
+            raise self._error(f"{folder}: {error.strerror}") from None
+        except BaseException:
+            file.close()
+            raise
+        self._whole, self._size = file, size
+        return os.pread(file.fileno(), self._piece, start)
+
+    def _copy(self, answer: httpx.Response, file: IO[bytes], limit: int) -> int:
+        """Write a body into a file; every piece of it has the time that a piece has. Its bytes."""
+        size = renewed = 0
+        for part in answer.iter_raw():
+            size += len(part)
+            if size > limit:
+                raise self._error(f"the server sent more than {limit} bytes")
+            write_all(file.fileno(), part)
+            if size - renewed >= self._piece:
+                renewed = size
+                self._restart_timer()
+        self.fetched += size
+        return size
 
     def _error(self, why: str) -> CodecError:
         return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")

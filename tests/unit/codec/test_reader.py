@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -174,21 +174,28 @@ class _Server(BaseHTTPRequestHandler):
     data = b""
     ranges = True
     tag = "one"
+    kind = "video/mp4"
+    status = 200
+    more: ClassVar[dict[str, str]] = {}
     asked: list[str]
 
     def do_GET(self) -> None:
         asked = self.headers.get("range", "")
         type(self).asked.append(asked)
         if not self.ranges:
-            self._answer(200, self.data)
+            self._answer(self.status, self.data, {"content-type": self.kind})
             return
         first, last = asked.removeprefix("bytes=").split("-")
         body = self.data[int(first) : int(last) + 1]
-        self._answer(206, body, {"content-range": f"bytes {first}-{last}/{len(self.data)}", "etag": self.tag})
+        self._answer(
+            206,
+            body,
+            {"content-range": f"bytes {first}-{last}/{len(self.data)}", "etag": self.tag},
+        )
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in {**(headers or {}), "content-length": str(len(body))}.items():
+        for name, value in {**(headers or {}), "content-length": str(len(body)), **self.more}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -242,12 +249,42 @@ def test_a_url_keeps_few_pieces_in_memory() -> None:
         source.close()
 
 
-def test_urls_that_cannot_be_read() -> None:
+def test_a_url_without_ranges_is_fetched_whole_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with VideoReader(clip("open")) as reader:
+        truth = reader.read(2, size=SIZE).pixels
+    with served(clip("open"), ranges=False) as (url, server):
+        with VideoReader(url) as reader:
+            assert (reader.read(2, size=SIZE, threads=3).pixels == truth).all()
+        with downloaded(UrlSource(url)) as file:
+            assert file.path.read_bytes() == clip("open")
+        assert len(server.asked) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"kind": "text/html; charset=utf-8", "data": b"<html>log in"}, "a web page, perhaps to log in"),
+        ({"data": b""}, "the server sent no bytes"),
+        ({"status": 404}, "status 404"),
+        ({"status": 302, "more": {"location": "/clip.mp4"}}, "redirects"),
+        ({"more": {"content-length": "1" + "0" * 15}}, "has room for"),
+    ],
+)
+def test_urls_that_cannot_be_read_say_why(how: dict[str, Any], problem: str) -> None:
     with (
-        served(clip("open"), ranges=False) as (url, _),
-        pytest.raises(CodecError, match="does not support range requests"),
+        served(**{"data": clip("open"), "ranges": False, **how}) as (url, _),
+        pytest.raises(CodecError, match=problem) as caught,
     ):
         VideoReader(url)
+    assert caught.value.reason is Reason.UNREADABLE
+    assert url in caught.value.detail
+
+
+def test_a_server_that_is_not_there() -> None:
     with pytest.raises(CodecError, match="cannot be read"):
         VideoReader("http://127.0.0.1:9/nothing.mp4")
 

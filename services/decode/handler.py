@@ -186,6 +186,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _segment(self, state: CameraState, record: Record) -> Result:
         stream = state.stream
+        captured_ms(record)  # refused before anything is decoded
         broken = self._broken(state, record)
         expected = None if broken or not stream.open else self._expected(stream)
         started = self._clock()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from lookout.codec import DecodedSegment
-from lookout.runtime import Record
+from lookout.runtime import BadRecordError, Record
 from lookout.v1.state_pb2 import DecodeState
 from lookout.wire import headers
 
@@ -11,6 +11,8 @@ __all__ = ["Stream", "began_ms", "captured_ms", "ended_ms"]
 
 #: record time beyond this (the year 2255) is no time: epochs stay exact in every JSON reader, below 2^53
 _LAST_MS = 9_000_000_000_000
+#: record time before this (the year 2000) is no time that a camera's clock tells
+_FIRST_MS = 946_684_800_000
 #: numbers that one millisecond has for the epochs of different partitions
 PER_MS = 1000
 
@@ -126,9 +128,20 @@ def span_us(decoded: DecodedSegment) -> int:
 
 
 def captured_ms(record: Record) -> int | None:
-    """Unix milliseconds of the first frame, if the producer says so."""
+    """Unix milliseconds of the first frame, if the producer says so.
+
+    Raises:
+        BadRecordError: It is no time in milliseconds.
+    """
     found = headers.number(record.headers, headers.CAPTURED_AT)
-    return found if found is not None and found < 1 << 43 else None
+    if found is None or _FIRST_MS <= found < _LAST_MS:
+        return found
+    unit = "seconds" if found < _FIRST_MS else "microseconds or nanoseconds"
+    raise BadRecordError(
+        "bad-captured-at",
+        f"the header {headers.CAPTURED_AT} is {found}, perhaps {unit}: milliseconds since 1970 are expected, "
+        "of the years 2000 to 2255; leave it out where the camera has no clock",
+    )
 
 
 def began_ms(record: Record) -> int:

@@ -202,7 +202,7 @@ class SinglePass:
             raise CodecError(Reason.NO_FRAMES, f"{self.counts.packets} packets gave no frame{why}")
         if self.request.frames is None:
             end = self.epoch_offset + self.timeline.end_us
-            self._settle(self.selector.finish(end if self.request.tail is Tail.LEAVE else None))
+            self._settle(self.selector.finish(self._left_cell(end)))
         return self._result(self.geometry)
 
     def shots(self) -> Iterator[DecodedFrame]:
@@ -265,6 +265,14 @@ class SinglePass:
             self.epoch_offset = self.first_us - expected.epoch_us
         else:
             self.selector = Selector(self.request.grid, 0)
+
+    def _left_cell(self, end_us: int) -> int | None:
+        """Stream time in the grid cell that is left to the next segment; None: no cell is.
+
+        The first cell of a stream is never left: a clip that ends in it may be all there is.
+        """
+        leave = self.request.tail is Tail.LEAVE and self.request.grid.slot(end_us) > 0
+        return end_us if leave else None
 
     def _offer(self, item: _Item) -> None:
         if self.request.frames is not None:
@@ -405,12 +413,11 @@ class PlannedPass(SinglePass):
         self._begin()
         end_us = self.epoch_offset + self.timeline.end_us
         request = self.request
-        leave = request.tail is Tail.LEAVE
         wanted = self.timetable.picks(
             request,
             self.epoch_offset,
             self.selector.first_slot,
-            end_us if leave else None,
+            self._left_cell(end_us),
             self.trail.packets,
         )
         if not wanted and self.timetable.packets:  # nothing to sample: one picture tells the geometry

@@ -24,6 +24,7 @@ from lookout.local.kafka import KafkaServer
 from lookout.local.processes import (
     Child,
     LocalError,
+    ephemeral_ports,
     free_ports,
     hold,
     is_held,
@@ -207,6 +208,12 @@ class Fleet(Startable):
         python_path: Path | None = None,
         announced: bool = False,
     ) -> None:
+        if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
+            raise LocalError(
+                f"port {kafka_port} is one of those that this machine gives to outgoing connections "
+                f"({taken.start}-{taken.stop - 1}), so that a client could take it while Kafka restarts: "
+                "give another port, or none"
+            )
         self._temporary = folder is None
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
         private_folder(self.folder)

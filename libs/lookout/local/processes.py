@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,6 +30,7 @@ _GUARD = (
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
 
+_FIRST_PORT = 10_000  # below are those of well-known services
 _OWNER = "owner"
 _PREFIX = "lookout-"
 
@@ -116,13 +119,35 @@ class Child:
         return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
+def ephemeral_ports() -> range:
+    """Ports that this machine gives to outgoing connections.
+
+    No server may listen there: while it restarts, a client that tries to reach it may be given its very port,
+    connect to itself, and hold the port for good.
+    """
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except OSError:
+        return range(49152, 65536)  # IANA's, as macOS has them
+    return range(int(first), int(last) + 1)
+
+
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that were free a moment ago (a later start may still find one taken)."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Different ports for servers that were free a moment ago (a later start may still find one taken).
+
+    Raises:
+        LocalError: There are not so many outside of `ephemeral_ports`.
+    """
+    taken = ephemeral_ports()
+    ports = [port for port in range(_FIRST_PORT, 65536) if port not in taken]
+    random.SystemRandom().shuffle(ports)
+    free = (port for port in ports if port_is_free(port, host))
+    chosen = list(itertools.islice(free, count))
+    if len(chosen) < count:
+        raise LocalError(
+            f"no {count} free ports from {_FIRST_PORT} on, outside {taken.start}-{taken.stop - 1}"
+        )
+    return chosen
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

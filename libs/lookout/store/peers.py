@@ -140,9 +140,10 @@ class Peers:
             yield
         finally:
             with self._room:
-                self._on_the_way[address] -= length
-                if self._on_the_way[address] == 0:
-                    del self._on_the_way[address]
+                # An empty tensor's entry may have left with another transfer of the same holder.
+                rest = self._on_the_way.pop(address, 0) - length
+                if rest > 0:
+                    self._on_the_way[address] = rest
                 self._room.notify_all()
 
 

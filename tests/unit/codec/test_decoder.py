@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import pairwise
 
 import av
@@ -277,3 +278,16 @@ def test_leading_pictures_lost_at_a_cut_are_counted() -> None:
     facts = decode(buffer.getvalue(), DecodeRequest(28, 28)).facts
     assert facts.leading_lost == leading
     assert facts.frames == facts.packets - leading
+
+
+@pytest.mark.parametrize("container", ["ts", "h264"])
+def test_a_clip_that_ends_in_the_first_grid_cell_has_a_sample(container: str) -> None:
+    """.2 s of two samples a second; a segment behind it takes no second sample for that cell."""
+    request = DecodeRequest(28, 28, tail=Tail.LEAVE)
+    short = decode(encode(container, frames=2), request)
+    assert [frame.slot for frame in short.frames] == [0]
+    following = replace(request, expected=short.following(), first_slot=short.next_slot)
+    pts = [200 + 100 * number for number in range(10)]
+    longer = decode(encode("ts", frames=10, pts=pts), following)
+    if longer.continued:
+        assert [frame.slot for frame in longer.frames] == [1]

@@ -13,8 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lookout.local import Child, LocalError, free_ports
-from lookout.local.processes import is_held, port_is_free, remove_orphans, remove_scratch, scratch_folder
+from lookout.local import Child, Fleet, LocalError, free_ports
+from lookout.local.processes import (
+    ephemeral_ports,
+    is_held,
+    port_is_free,
+    remove_orphans,
+    remove_scratch,
+    scratch_folder,
+)
 from tests.eventually import eventually
 
 SLEEPER = [sys.executable, "-c", "print('awake', flush=True); import time; time.sleep(600)"]
@@ -127,3 +134,17 @@ def test_free_ports_differ_and_are_free() -> None:
     ports = free_ports(8)
     assert len(set(ports)) == 8
     assert all(port_is_free(port) for port in ports)
+
+
+def test_servers_get_no_port_that_a_client_may_be_given() -> None:
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert not set(ports) & set(ephemeral_ports())
+    assert min(ports) >= 10_000
+
+
+def test_a_port_that_a_client_may_be_given_is_refused(tmp_path: Path) -> None:
+    port = ephemeral_ports().start + 7
+    with pytest.raises(LocalError, match=rf"port {port} is one of those .* outgoing connections"):
+        Fleet(tmp_path / "fleet", kafka_port=port)
+    assert not (tmp_path / "fleet").exists()

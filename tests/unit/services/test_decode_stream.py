@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lookout.runtime import BadRecordError
 from lookout.v1.frames_pb2 import Frame
 from lookout.v1.lineage_pb2 import StreamEvent
 from tests.unit.services.decode_case import PIECES, START_MS, World, samples
@@ -12,6 +13,13 @@ from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
     record = World().send(PIECES[0], captured_at="1600000000123")[0]
     assert record.wall_offset_us == 1_600_000_000_123_000
+
+
+@pytest.mark.parametrize(("stamp", "unit"), [("1600000000", "seconds"), ("1600000000123000", "microseconds")])
+def test_a_captured_at_in_other_units_is_refused(stamp: str, unit: str) -> None:
+    with pytest.raises(BadRecordError, match=f"captured-at is {stamp}, perhaps {unit}") as caught:
+        World().send(PIECES[0], captured_at=stamp)
+    assert caught.value.reason == "bad-captured-at"
 
 
 @pytest.mark.parametrize(

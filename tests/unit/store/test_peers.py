@@ -348,3 +348,21 @@ def test_a_stage_reads_no_other_topic_for_a_caller(fleet: Fleet) -> None:
     finally:
         peers.close()
         server.stop(0).wait()
+
+
+def test_an_empty_tensor_may_end_after_another_of_the_same_holder() -> None:
+    """Bytes on the way: empty begins, 10 begin and end, 5 begin, empty ends."""
+    peers = Peers(StoreSettings())
+    empty, other = peers._share("a:1", 0, 1.0), peers._share("a:1", 5, 1.0)
+    empty.__enter__()
+    with peers._share("a:1", 10, 1.0):
+        pass
+    empty.__exit__(None, None, None)
+    empty = peers._share("a:1", 0, 1.0)
+    empty.__enter__()
+    other.__enter__()
+    empty.__exit__(None, None, None)
+    assert peers._on_the_way == {"a:1": 5}
+    other.__exit__(None, None, None)
+    assert peers._on_the_way == {}
+    peers.close()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 
+from lookout.rules import watch_fault
 from lookout.runtime import Context, ServiceSettings, main
 from lookout.services.alerts.handler import AlertsHandler
+from lookout.services.alerts.watch_rules import WatchRules
 from lookout.v1 import watches_pb2
 from lookout.wire import CAMERA_OFFLINE, WATCHES, Stage, WireError, from_json
+from lookout.wire.limits import ALL_WATCHES
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
     """The handler over the table of watches."""
-    table = context.table(WATCHES.name)
+    table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
     return AlertsHandler(
-        lambda watch: is_watched(table.view().newest(watch), time.time() * 1000),
-        offline=lambda: offline_watch(table.view().newest(CAMERA_OFFLINE), time.time() * 1000),
+        lambda watch: is_watched(table.newest(watch), time.time() * 1000),
+        offline=lambda: offline_watch(table.newest(CAMERA_OFFLINE), time.time() * 1000),
+        watch_rules=WatchRules(table.past, table.reach),
     )
 
 

@@ -54,8 +54,10 @@ def _coverage(coverage: Coverage) -> alerts_pb2.Coverage:
     )
 
 
-def pack(watch: str, question: str, state: WatchState) -> state_pb2.WatchState:
-    """A watch's state as the checkpoint keeps it."""
+def pack(watch: str, state: WatchState) -> state_pb2.WatchState:
+    """A watch's state as the checkpoint keeps it: without its question, so that 256 of them fit one
+    record.
+    """
     message = state_pb2.WatchState(
         watch=watch,
         version=state.version,
@@ -67,11 +69,11 @@ def pack(watch: str, question: str, state: WatchState) -> state_pb2.WatchState:
         cooldown_until_ms=state.cooldown_until_ms,
     )
     if state.incident is not None:
-        message.incident.CopyFrom(_pack_incident(state.incident, question))
+        message.incident.CopyFrom(_pack_incident(state.incident))
     return message
 
 
-def _pack_incident(incident: Incident, question: str) -> state_pb2.OpenIncident:
+def _pack_incident(incident: Incident) -> state_pb2.OpenIncident:
     return state_pb2.OpenIncident(
         id=incident.id,
         opened_ms=incident.opened_ms,
@@ -85,7 +87,6 @@ def _pack_incident(incident: Incident, question: str) -> state_pb2.OpenIncident:
             )
             for p, frames in incident.evidence
         ],
-        question=question,
         coverage=_coverage(incident.coverage),
     )
 

@@ -15,6 +15,7 @@ from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result,
 from lookout.runtime.settings import digest
 from lookout.services.alerts import convert
 from lookout.services.alerts.offline import offline_answer
+from lookout.services.alerts.watch_rules import WatchRules
 from lookout.v1 import state_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import (
@@ -45,11 +46,18 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Watched:
-    """One watch on one camera."""
+    """One watch on one camera.
+
+    Attributes:
+        packed: The state as the checkpoint holds it, made once for each change: of 200 open incidents, one
+        answer
+            changes one.
+    """
 
     question: str
     state: WatchState
     newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
+    packed: state_pb2.WatchState | None = None
 
 
 @dataclass(slots=True)
@@ -76,6 +84,7 @@ class AlertsHandler(Handler[CameraState]):
         is_watched: Callable[[str], bool],
         tick_every: float = 2.0,
         offline: Callable[[], Watch | None] = lambda: None,
+        watch_rules: WatchRules | None = None,
     ) -> None:
         """Makes the handler.
 
@@ -83,9 +92,11 @@ class AlertsHandler(Handler[CameraState]):
             is_watched: Whether a watch of this id exists.
             tick_every: Seconds between looks for removed watches.
             offline: The watch `camera-offline`, if there is one.
+            watch_rules: The rules of watches by version. None: verdicts carry theirs.
         """
         self._is_watched = is_watched
         self._offline = offline
+        self._rules = watch_rules
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
@@ -94,7 +105,8 @@ class AlertsHandler(Handler[CameraState]):
             return CameraState(camera)
         alerts = stored.checkpoint.alerts
         watches = {
-            each.watch: Watched(each.incident.question, convert.unpack(each)) for each in alerts.watches
+            packed.watch: Watched(packed.incident.question, convert.unpack(packed))
+            for packed in alerts.watches
         }
         return CameraState(camera, alerts.epoch, alerts.window, watches)
 
@@ -103,7 +115,7 @@ class AlertsHandler(Handler[CameraState]):
         try:
             verdict = from_json(record.value, verdicts_pb2.Verdict)
             check_epoch(verdict.epoch, record.timestamp_ms)
-            answer = verdict_of(verdict)
+            answer = verdict_of(verdict, self._rules.rule_of(verdict) if self._rules is not None else None)
         except (WireError, RuleError) as error:
             return Result(dead_letter=DeadLetter("bad-verdict", str(error)))
         if (answer.epoch, answer.window) < (state.epoch, state.window):
@@ -135,6 +147,7 @@ class AlertsHandler(Handler[CameraState]):
             if not ended or self._is_watched(watch):
                 continue
             watched.state, events = rules.remove(watched.state)
+            watched.packed = None
             closed += [(watch, event) for event in events]
             if not events:
                 del state.watches[watch]
@@ -143,9 +156,7 @@ class AlertsHandler(Handler[CameraState]):
     def _result(self, state: CameraState, events: list[tuple[str, IncidentEvent]]) -> Result:
         outputs = [self._output(state, watch, event) for watch, event in events]
         packed = [
-            convert.pack(name, each.question, each.state)
-            for name, each in state.watches.items()
-            if not each.state.quiet
+            _packed(name, watched) for name, watched in state.watches.items() if not watched.state.quiet
         ]
         return Result(
             outputs=outputs,
@@ -156,9 +167,18 @@ class AlertsHandler(Handler[CameraState]):
         )
 
     def _output(self, state: CameraState, watch: str, event: IncidentEvent) -> Output:
-        alert = convert.alert(state.camera, watch, state.watches[watch].question, event)
+        question = state.watches[watch].question
+        if not question and self._rules is not None:  # checkpoints hold none
+            question = self._rules.question_of(watch)
+        alert = convert.alert(state.camera, watch, question, event)
         headers = event_headers(ALERT_TYPE, Stage.ALERTS, state.camera, alert.id, alert.end.ToJsonString())
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
+
+
+def _packed(name: str, watched: Watched) -> state_pb2.WatchState:
+    if watched.packed is None:
+        watched.packed = convert.pack(name, watched.state)
+    return watched.packed
 
 
 def _stepped(state: CameraState, answer: Verdict, question: str) -> list[tuple[str, IncidentEvent]]:

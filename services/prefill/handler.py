@@ -366,6 +366,8 @@ class PrefillHandler(Handler[CameraState]):
         return verdicts
 
     def _result(self, state: CameraState, verdicts: Sequence[verdicts_pb2.Verdict]) -> Result:
+        for verdict in verdicts:
+            verdict.watches_offset = state.watches_offset
         counts = Counter(Verdict.Outcome.Name(verdict.outcome)[8:].lower() for verdict in verdicts)
         counts.update(verdict.basis for verdict in verdicts if verdict.basis)
         counts["incomplete"] = sum(verdict.degraded for verdict in verdicts)

@@ -72,5 +72,5 @@ def _repeated(span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
     verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
-    show_activity(verdict, newest)
+    show_activity(verdict, watch, newest)
     return verdict

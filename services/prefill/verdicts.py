@@ -12,9 +12,11 @@ from lookout.services.prefill.blocks import keep_mask
 from lookout.services.prefill.chain import AnsweredWindow
 from lookout.streams import Cause, NoAnswer, NoAnswerKind
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
-from lookout.v1.watches_pb2 import Watch
+from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
+from lookout.wire.limits import REASON
+from lookout.wire.outside_text import clean
 
 __all__ = [
     "WindowTime",
@@ -88,8 +90,8 @@ def outcome(
         watch_version=watch.version,
         question=watch.question,
         outcome=kind,
-        reason=reason,
-        rule=watch.rule,
+        reason=clean(reason, REASON),
+        rule=_numbers_of(watch.rule),
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
@@ -110,6 +112,17 @@ def unanswered(
 def cause_of(value: lineage_pb2.Cause) -> Cause | None:
     """A cause on the wire; None where it says nothing, or is of a later release."""
     return next((cause for cause, known in _CAUSES.items() if known == value), None)
+
+
+def _numbers_of(rule: Rule) -> Rule:
+    """A rule without its schedule and zones: every window of every camera would carry them again."""
+    return Rule(
+        threshold=rule.threshold,
+        clear_threshold=rule.clear_threshold,
+        k=rule.k,
+        n=rule.n,
+        cooldown_s=rule.cooldown_s,
+    )
 
 
 def output(verdict: verdicts_pb2.Verdict) -> Output:
@@ -139,9 +152,9 @@ def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verd
     return found
 
 
-def show_activity(verdict: verdicts_pb2.Verdict, block: tokens_pb2.StrideBlock) -> None:
+def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
     """Set `activity`, the merge groups that frames other than anchors kept, where the rule has zones."""
-    if not block.group_rows or not verdict.rule.zones:
+    if not block.group_rows or not watch.rule.zones:
         return
     moved = np.zeros((block.group_rows, block.group_cols), bool)
     for patch in block.patches:
@@ -178,7 +191,7 @@ def answered(
         verdict.audit = round(asked.audit.difference, DIGITS)
         verdict.cost.flops_prefill += asked.audit.flops
     verdict.evidence.extend(evidence_of(blocks[-1], span.wall_offset_us))
-    show_activity(verdict, blocks[-1])
+    show_activity(verdict, watch, blocks[-1])
     return verdict
 
 

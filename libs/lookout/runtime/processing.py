@@ -19,7 +19,7 @@ from lookout.runtime.health import Health
 from lookout.runtime.metrics import Metrics
 from lookout.runtime.partitions import UNLOADED, Lane
 from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
-from lookout.runtime.refusals import Refusal
+from lookout.runtime.refusals import Refusal, oversize
 from lookout.runtime.settings import ServiceSettings
 
 FIRST_PAUSE_S = 0.1
@@ -117,7 +117,7 @@ class Processor:
         slot.tries += 1
         with tracing.span(f"{self._stage} record", headers, camera=lane.camera) as span:
             try:
-                result = self._ask(lane, slot, refusal)
+                result = self._fitting(lane, slot, self._ask(lane, slot, refusal))
                 slot.traceparent = tracing.inject() if slot.record is not None else ()
             except Exception as error:
                 span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -151,6 +151,26 @@ class Processor:
             return self._handler.handle(lane.state, slot.record)
         except BadRecordError as error:
             return self._reject(lane, slot.record, DeadLetter(error.reason, error.detail))
+
+    def _fitting(self, lane: Lane, slot: Slot, result: Result) -> Result:
+        """The result, or a dead letter where one of its records is too large for its topic.
+
+        Kafka would refuse it too, but then the whole transaction, with the records of other cameras, is
+        repeated.
+        """
+        why = oversize(result)
+        if why is None or slot.record is None:
+            return result
+        reason = DeadLetter("output-refused", why)
+        self._handler.dropped(result.outputs)
+        lane.state = UNLOADED  # it is ahead of what will be committed
+        self._load(lane)
+        result = self._reject(lane, slot.record, reason)
+        if oversize(result) is None:
+            return result
+        self._handler.dropped(result.outputs)
+        lane.state = UNLOADED
+        return Result(dead_letter=reason)
 
     def _load(self, lane: Lane) -> None:
         if lane.state is UNLOADED:

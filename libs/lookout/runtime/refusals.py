@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from lookout.runtime.records import DeadLetter, Output, Record
+from lookout.runtime.records import DeadLetter, Output, Record, Result
+from lookout.wire import MAX_MESSAGE_BYTES, all_topics
 from lookout.wire import headers as names
 from lookout.wire.headers import Headers
 
@@ -14,6 +15,9 @@ DETAIL_CHARS: Final = 4000
 #: of a record batch around one record: its own header, lengths as varints, the producer's id
 _BATCH_BYTES = 256
 _HEADER_BYTES = 12
+_LIMITS = {topic.name: topic.max_message_bytes for topic in all_topics()}
+#: bytes of a checkpoint: of a record of a state topic, less its key and its config digest
+STATE_BYTES: Final = 1024 * 1024 - 4096
 
 
 class Kept(IntEnum):
@@ -112,6 +116,17 @@ def dead_letter(
             return output, kept
         kept = Kept(kept + 1)
     return None, Kept.NOTHING
+
+
+def oversize(result: Result) -> str | None:
+    """Which record of a result is too large for its topic; None where all fit."""
+    for output in result.outputs:
+        limit = _LIMITS.get(output.topic, MAX_MESSAGE_BYTES)
+        if len(output.value or b"") > limit // 2 and (size := size_of(output)) > limit:
+            return f"{output.topic}: {size} bytes, {limit} at most"
+    if result.checkpoint is not None and (size := result.checkpoint.ByteSize()) > STATE_BYTES:
+        return f"the checkpoint: {size} bytes, {STATE_BYTES} at most"
+    return None
 
 
 def size_of(output: Output) -> int:

@@ -24,6 +24,8 @@ from lookout.wire.outside_text import clean
 
 #: newest values of a key that are kept
 KEPT = 16
+#: deleted keys whose values are kept
+PAST_KEYS = 10_000
 #: rows that were left out and are known by name; of more there is only the number
 NAMED = 100
 
@@ -37,6 +39,14 @@ class LeftOut:
 
     rows: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """A value and the offset at which it stands, or stood, in the topic."""
+
+    offset: int
+    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,7 @@ class Table:
         self._check = check
         self._limit = limit
         self._left_out: dict[str, str] = {}
+        self._past: dict[str, tuple[PastRow, ...]] = {}  # deleted rows stay
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
         self._history: dict[str, tuple[bytes, ...]] = {}
@@ -113,8 +124,23 @@ class Table:
                 self._view = View(MappingProxyType(dict(self._history)), self._offset())
             return self._view
 
+    def newest(self, key: str) -> bytes | None:
+        """The row of a key now."""
+        with self._changed:
+            values = self._history.get(key)
+            return values[-1] if values else None
+
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
         """The table once it was read up to `offset` (from a checkpoint).
+
+        Raises:
+            TransientError: It does not get there.
+        """
+        self.reach(offset, timeout_s)
+        return self.view()
+
+    def reach(self, offset: int, timeout_s: float = 10.0) -> None:
+        """Return once the table was read up to `offset`.
 
         Raises:
             TransientError: It does not get there.
@@ -123,10 +149,12 @@ class Table:
         with self._changed:
             while self._offset() < offset:
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise TransientError(
-                        f"{self.topic} is read to {self._offset()}, a checkpoint needs {offset}"
-                    )
-        return self.view()
+                    raise TransientError(f"{self.topic} is read to {self._offset()}, a record needs {offset}")
+
+    def past(self, key: str) -> tuple[PastRow, ...]:
+        """The newest values that a key had, oldest first, also where it is deleted by now."""
+        with self._changed:
+            return self._past.get(key, ())
 
     def left_out(self) -> LeftOut:
         """The rows whose newest value cannot be used."""
@@ -191,6 +219,10 @@ class Table:
                 self._log.error("a row cannot be used and is left out", key=clean(key), reason=clean(why))
             return
         self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
+        row = PastRow(message.offset() or 0, value)
+        self._past[key] = (*self._past.get(key, ()), row)[-KEPT:]
+        if len(self._past) > len(self._history) + PAST_KEYS:
+            del self._past[next(key for key in self._past if key not in self._history)]
 
     def _fault(self, key: str, value: bytes) -> str | None:
         if self._limit is not None and key not in self._history and len(self._history) >= self._limit:

@@ -2,7 +2,7 @@
 
 Protobuf has no ranges of its own. protovalidate would put them beside the fields, but evaluates an
 expression (CEL) for each; this table is compiled once for each message into plain comparisons.
-`tests/unit/wire/test_ranges.py` fails for a field that is missing here.
+`tests/unit/house/test_field_ranges.py` fails for a field that is missing here.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "PruneState.offsets": _INDEX,
     "PruneState.last_block": _INDEX,
     "PruneState.watermark_us": _TIME,
+    "PruneState.late_block": _INDEX,
     "PruneState.heard_ms": _TIME,
     "PrefillState.epoch": _INDEX,
     "PrefillState.offsets": _INDEX,
@@ -165,6 +166,8 @@ NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "Verdict.since_key": _UINT32,
     "Verdict.audit": _SHARE,
     "Verdict.key_every": _UINT32,
+    "Verdict.watches_offset": _INDEX,
+    "Verdict.damaged": _SHARE,
     "Cost.patches_total": _UINT32,
     "Cost.patches_encoded": _UINT32,
     "Cost.tokens_total": _UINT32,

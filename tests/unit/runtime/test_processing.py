@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -266,3 +266,22 @@ def test_nothing_is_told_in_a_partition_that_was_given_away() -> None:
     world.partition.dead = True
     world.processor.tick(world.lane, True, 9000)
     assert world.handler.told == []
+
+
+def test_an_output_too_large_for_its_topic_costs_its_record_alone() -> None:
+    world = World()
+
+    class Large(Scripted):
+        def handle(self, state: list[str], record: Record) -> Result:
+            return Result([Output("verdicts.v1", record.camera, b"x" * (1 << 20))])
+
+        def dropped(self, outputs: Sequence[Output]) -> None:
+            dropped.extend(outputs)
+
+    dropped: list[Output] = []
+    world.handler = world.processor._handler = Large()
+    finished = world.try_once()
+    assert letter(finished) == "output-refused"
+    assert finished.result is not None
+    assert [output.topic for output in finished.result.outputs] == ["out"]
+    assert len(dropped) == 1

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from lookout.v1 import (
-    alerts_pb2,
-    cameras_pb2,
-    frames_pb2,
-    lineage_pb2,
-    state_pb2,
-    tensors_pb2,
-    tokens_pb2,
-    verdicts_pb2,
-    watches_pb2,
-)
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import Sampling
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch, Zone
 from lookout.wire import WireError, check_epoch, from_bytes, from_json, to_json
-from lookout.wire.ranges import COUNTS, LARGEST, NUMBERS, SIZES
+from lookout.wire.ranges import LARGEST
 
 
 def tokens(**block: int) -> TokensRecord:
@@ -75,41 +62,6 @@ def test_the_largest_number_is_taken_and_flops_are_not_checked() -> None:
     verdict = Verdict(epoch=LARGEST)
     verdict.cost.flops_dense = 2**55
     assert from_json(to_json(verdict), Verdict) == verdict
-
-
-MODULES = (
-    alerts_pb2,
-    cameras_pb2,
-    frames_pb2,
-    lineage_pb2,
-    state_pb2,
-    tensors_pb2,
-    tokens_pb2,
-    verdicts_pb2,
-    watches_pb2,
-)
-
-
-def fields() -> Iterator[tuple[str, Any]]:
-    """Every field of every message of the wire, with its path in the tables."""
-    for module in MODULES:
-        for kind in module.DESCRIPTOR.message_types_by_name.values():
-            for field in kind.fields:
-                yield f"{kind.name}.{field.name}", field
-
-
-def test_every_field_is_in_the_tables_and_nothing_else() -> None:
-    numbers, sizes, counts = set(), set(), set()
-    for path, field in fields():
-        if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
-            sizes.add(path)
-        elif field.message_type is None and field.type not in (field.TYPE_BOOL, field.TYPE_ENUM):
-            numbers.add(path)
-        if field.is_repeated:
-            counts.add(path)
-    assert set(NUMBERS) == numbers
-    assert set(SIZES) == sizes
-    assert set(COUNTS) == counts
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""The rule that a verdict was made under, from the table of watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from lookout.rules import Rule, RuleError, read_watch
+from lookout.runtime.tables import PastRow
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+
+__all__ = ["WatchRules"]
+
+#: versions of watches that are kept as they were read
+VERSIONS = 16_384
+
+
+class WatchRules:
+    """Rules by watch and version. Thread-safe.
+
+    watches.v1 keeps a replaced or deleted value for as long as verdicts.v1 keeps its records, so the version
+    of a verdict that can still be read is there.
+
+    Args:
+        past: The newest values of a key with their offsets, oldest first, deleted ones included.
+        wait: Returns once watches.v1 is read up to an offset; raises a TransientError where it does not get
+        there.
+    """
+
+    def __init__(
+        self, past: Callable[[str], Sequence[PastRow]], wait: Callable[[int], object] = lambda offset: None
+    ) -> None:
+        self._past = past
+        self._wait = wait
+        self._read = lru_cache(maxsize=VERSIONS)(_read)
+
+    def rule_of(self, verdict: Verdict) -> Rule | None:
+        """The rule of a verdict.
+
+        Args:
+            verdict: With `watches_offset`; one without it carries its whole rule.
+
+        Returns:
+            The rule; None where the verdict carries it.
+
+        Raises:
+            RuleError: Its watch never had this version.
+            TransientError: watches.v1 is not read so far yet.
+        """
+        if not verdict.HasField("watches_offset"):
+            return None
+        self._wait(verdict.watches_offset)
+        for row in reversed(self._past(verdict.watch)):
+            watch = self._read(verdict.watch, row.value)
+            if watch is None or row.offset >= verdict.watches_offset:
+                continue
+            if watch[0].version == verdict.watch_version:
+                return watch[1]
+        raise RuleError(f"watch {verdict.watch!r} has no version {verdict.watch_version}")
+
+    def question_of(self, watch: str) -> str:
+        """The newest question of a watch; empty where none is known."""
+        for row in reversed(self._past(watch)):
+            read = self._read(watch, row.value)
+            if read is not None:
+                return read[0].question
+        return ""
+
+
+def _read(key: str, value: bytes) -> tuple[Watch, Rule] | None:
+    try:
+        return read_watch(key, value)
+    except RuleError:
+        return None

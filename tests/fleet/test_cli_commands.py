@@ -17,8 +17,9 @@ from lookout.cli.app import app
 from lookout.cli.connect import CliError, Position, Reader, reading, send_and_confirm
 from lookout.local import KafkaServer, create_topics
 from lookout.v1.alerts_pb2 import Alert
-from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, to_json
+from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, key_text, to_json
 from lookout.wire.headers import CAPTURED_AT, text
+from lookout.wire.outside_text import clean
 from tests.clock import at
 
 pytestmark = pytest.mark.fleet
@@ -125,8 +126,34 @@ def test_a_watch_that_is_left_out_says_why_in_the_list(broker: str) -> None:
     send_and_confirm(broker, WATCHES.name, {"zone": json.dumps(bad).encode(), "torn": b"{nope"})
     said = " ".join(lookout("watch", "list", "-b", broker)[1].split())
     assert "left out torn: not a lookout.v1.Watch in JSON" in said
-    assert "left out: schedule: 'Berlin'" in said
-    send_and_confirm(broker, WATCHES.name, {"zone": None, "torn": None})
+    assert "left out zone: schedule: 'Berlin'" in said
+    assert lookout("watch", "rm", "zone", "torn", "-b", broker)[0] == 0
+
+
+def test_a_watch_that_no_reader_takes_blinds_nothing_and_can_be_removed(broker: str) -> None:
+    digits = b'{"id": "digits", "question": "Is it?", "version": ' + b"9" * 5000 + b"}"
+    keys = {b"digits": digits, b"\xff\x1b[2J": b"{}", b"k" * 100_000: b"{}", b"many": b"[" * 100_000}
+    send_and_confirm(broker, WATCHES.name, keys)
+    assert lookout("watch", "add", "Is the gate open?", "-b", broker)[0] == 0
+    listed = lookout("watch", "list", "-b", broker)[1]
+    assert "gate-open" in listed
+    assert "\x1b" not in listed
+    assert len(listed) < 10_000
+    shown = [clean(key_text(key), 200) for key in keys]
+    assert lookout("watch", "rm", "gate-open", *shown, "-b", broker)[0] == 0
+    listed = lookout("watch", "list", "-b", broker)[1]
+    assert "No watches" in listed
+    assert "left out" not in listed
+
+
+def test_a_watch_beyond_the_limits_is_refused(broker: str) -> None:
+    for option, words in (
+        (("--of", "2/65"), "65"),
+        (("--cooldown", "1e300"), "cooldown"),
+        (("--id", "x" * 201), "id"),
+    ):
+        with pytest.raises(CliError, match=words):
+            lookout("watch", "add", "Is it?", *option, "-b", broker)
 
 
 def test_alerts_are_shown_to_people_and_machines(broker: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from lookout.runtime.partitions import Lane, Partition
 from lookout.runtime.processing import Finished
-from lookout.runtime.records import Handler, Slot
+from lookout.runtime.records import Handler, Result, Slot
 from lookout.runtime.refusals import Refusal, Refusals
 
 #: cameras that one compute thread tells the time in one go
@@ -98,6 +98,10 @@ class Lanes:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
             return False
+        if slot.result is not None:  # it was overdue and has its result already
+            if event.result is not None and event.result.outputs:
+                self._handler.dropped(event.result.outputs)
+            return False
         ordered = bool(lane.waiting) and lane.waiting[0] is slot
         if event.result is None:
             if not ordered:  # a tick that failed takes its place in the order now
@@ -112,6 +116,14 @@ class Lanes:
             partition.insert(slot, lane)
         self.dispatch(lane)
         return ordered or not event.result.empty
+
+    def abandon(self, lane: Lane, slot: Slot, result: Result) -> None:
+        """Give a slot its result although its try still runs. Its camera stays busy: the process is
+        about to end.
+        """
+        slot.result = result
+        if lane.waiting and lane.waiting[0] is slot:
+            lane.waiting.popleft()
 
     def wake(self, partitions: Iterable[Partition], catches_up: Callable[[Partition], bool]) -> None:
         """Start retries that are due, tell idle cameras the time, and begin to forget cameras.

@@ -16,11 +16,13 @@ from lookout.runtime import logs, tracing
 from lookout.runtime.errors import BadRecordError, DeviceFailedError, LookoutRuntimeError, TransientError
 from lookout.runtime.failures import is_device_failure, is_transient
 from lookout.runtime.health import Health
+from lookout.runtime.limited_log import LimitedLog
 from lookout.runtime.metrics import Metrics
 from lookout.runtime.partitions import UNLOADED, Lane
 from lookout.runtime.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
 from lookout.runtime.refusals import Refusal, oversize
 from lookout.runtime.settings import ServiceSettings
+from lookout.runtime.watchdog import OverdueError, Watchdog
 
 FIRST_PAUSE_S = 0.1
 DEVICE_PAUSE_S = 2.0  # longest pause between tries of a device
@@ -72,6 +74,8 @@ class Processor:
         self._lock = threading.Lock()
         self._device_failing: set[int] = set()  # slots, by id
         self._kafka_back_at = float("-inf")
+        self.watchdog = Watchdog(settings.work_limit_s, clock)
+        self._letters = LimitedLog(self._log, clock)
 
     def kafka_is_back(self) -> None:
         """Time in which Kafka was away does not count as a dependency's absence."""
@@ -84,6 +88,8 @@ class Processor:
                 return Finished(lane, slot, NOTHING)
             with structlog.contextvars.bound_contextvars(**_place(lane, slot)):
                 return self._try(lane, slot, refusal)
+        except OverdueError:
+            return self._overdue(lane, slot)
         except Exception as error:
             self._log.exception("the runtime failed", camera=lane.camera)
             return Finished(lane, slot, fatal=LookoutRuntimeError(f"the runtime failed: {error!r}"))
@@ -100,8 +106,10 @@ class Processor:
         if lane.partition.dead:
             return Finished(lane, slot, NOTHING)
         try:
-            self._load(lane)
-            return self._finished(lane, slot, self._time_passed(lane, slot))
+            with self.watchdog.watching(lane, slot):
+                self._load(lane)
+                result = self._time_passed(lane, slot)
+            return self._finished(lane, slot, result)
         except Exception:
             return self.process(lane, slot, None)  # once more, with everything around it
 
@@ -117,7 +125,8 @@ class Processor:
         slot.tries += 1
         with tracing.span(f"{self._stage} record", headers, camera=lane.camera) as span:
             try:
-                result = self._fitting(lane, slot, self._ask(lane, slot, refusal))
+                with self.watchdog.watching(lane, slot):
+                    result = self._fitting(lane, slot, self._ask(lane, slot, refusal))
                 slot.traceparent = tracing.inject() if slot.record is not None else ()
             except Exception as error:
                 span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -130,7 +139,9 @@ class Processor:
         self._device_works(slot)
         if result.dead_letter is not None:
             reason = result.dead_letter
-            self._log.warning("dead letter", reason=reason.reason, detail=reason.detail)
+            self._letters.warning(
+                (lane.camera, reason.reason), "dead letter", reason=reason.reason, detail=reason.detail
+            )
         if result.forget:
             lane.stored, lane.state = None, UNLOADED
         elif result.checkpoint is not None:
@@ -188,7 +199,15 @@ class Processor:
 
     # -- failures
 
+    def _overdue(self, lane: Lane, slot: Slot) -> Finished:
+        """The record is a dead letter at once: a second try would take as long."""
+        lane.state = UNLOADED
+        self._log.error("work on a record took too long and was stopped", limit_s=self._settings.work_limit_s)
+        return self._finished(lane, slot, overdue_result(slot, self._settings.work_limit_s))
+
     def _failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
+        if isinstance(error, OverdueError):
+            return self._overdue(lane, slot)
         while_loading = lane.state is UNLOADED
         if not isinstance(error, TransientError):
             lane.state = UNLOADED  # nobody knows how far it came
@@ -268,6 +287,13 @@ class Processor:
     def _pause(self, slot: Slot) -> float:
         longest: float = min(self._settings.retry_max_s, FIRST_PAUSE_S * 2 ** min(slot.tries - 1, 16))
         return longest * random.uniform(0.75, 1.25)
+
+
+def overdue_result(slot: Slot, limit_s: float) -> Result:
+    """What a record gives whose work did not end."""
+    if slot.record is None:
+        return NOTHING
+    return Result(dead_letter=DeadLetter("overdue", f"its work took longer than {limit_s:g} s"))
 
 
 def _place(lane: Lane, slot: Slot) -> dict[str, Any]:

@@ -123,6 +123,12 @@ class ServiceSettings(Connections, SamplingSettings):
     in_flight_bytes: int = Field(
         128 << 20, ge=1, description="bytes read ahead of their commit, shared by this process's partitions"
     )
+    work_limit_s: float = Field(
+        900.0,
+        gt=1,
+        description="seconds that a compute thread may take for one record; then it is a dead letter, and a "
+        "process that cannot stop the work ends (exit code 1)",
+    )
     commit_interval_s: float = Field(
         0.1, ge=0, le=10, description="shortest time between two transactions under load, in seconds"
     )

@@ -24,7 +24,7 @@ from typing import Any
 from lookout.runtime import logs
 from lookout.runtime.backpressure import Backpressure
 from lookout.runtime.committing import Commits
-from lookout.runtime.errors import StartupError
+from lookout.runtime.errors import LookoutRuntimeError, StartupError
 from lookout.runtime.fleet_check import check_group, client_id, is_compatible, mark
 from lookout.runtime.health import Health
 from lookout.runtime.lanes import Lanes
@@ -32,13 +32,14 @@ from lookout.runtime.metrics import Metrics
 from lookout.runtime.ownership import Ownership
 from lookout.runtime.partitions import Partition
 from lookout.runtime.polling import Source
-from lookout.runtime.processing import Finished, Processor
+from lookout.runtime.processing import Finished, Processor, overdue_result
 from lookout.runtime.records import DeadLetter, Handler, Record, Result, Slot
 from lookout.runtime.refusals import Refusals
 from lookout.runtime.settings import ServiceSettings
 from lookout.runtime.supervision import Supervisor
 from lookout.runtime.takeover import StateReader, Takeover, Takeovers
 from lookout.runtime.transactions import Committer, Ended, Topics
+from lookout.runtime.watchdog import GRACE_S
 from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id
 from lookout.wire import headers as names
 
@@ -201,10 +202,41 @@ class Worker:
         self._take_events()
         partitions = self._ownership.current
         self._lanes.wake(partitions.values(), self._catches_up)
+        self._look_for_overdue()
         self._commits.step(self._source.metadata, self._kafka_up)
         for number in self._backpressure.update(partitions):
             partitions[number].next_tick = time.monotonic() + CATCH_UP_S
         self._source.read(self._wait_s())
+
+    def _look_for_overdue(self) -> None:
+        """Stop work that takes too long; where it does not stop, commit its dead letter and end the process.
+
+        Raises:
+            LookoutRuntimeError: It did not stop.
+        """
+        overdue, stuck = self._processor.watchdog.look()
+        if overdue:
+            places = ", ".join(_named(running.slot) for running in overdue)
+            self._health.block("work", f"longer than {self._settings.work_limit_s:g} s: {places}")
+        else:
+            self._health.clear("work")
+        for running in stuck:
+            partition = running.lane.partition
+            if not running.reported:
+                running.reported = True
+                self._log.error(
+                    "work on a record cannot be stopped: this process ends", what=_named(running.slot)
+                )
+                result = overdue_result(running.slot, self._settings.work_limit_s)
+                self._lanes.abandon(running.lane, running.slot, result)
+                self._commits.may_have(partition)
+            late = running.told_at is not None and time.monotonic() - running.told_at > 3 * GRACE_S
+            if (
+                late
+                or partition.dead
+                or (running.slot not in partition.slots and self._commits.transaction is None)
+            ):
+                raise LookoutRuntimeError(f"work cannot be stopped: {_named(running.slot)}")
 
     def _wait_s(self) -> float:
         """How long the next poll may wait for a message."""
@@ -354,6 +386,12 @@ class Worker:
         """When what the record came from reached Kafka; producers of segments are not asked."""
         arrived = None if record.topic == SEGMENTS.name else names.number(record.headers, names.ARRIVED)
         return record.timestamp_ms if arrived is None else arrived
+
+
+def _named(slot: Slot) -> str:
+    if slot.record is None:
+        return f"camera {slot.camera}, time passing"
+    return f"camera {slot.camera}, {slot.record.topic} [{slot.record.partition}] offset {slot.record.offset}"
 
 
 def _age_s(partition: Partition) -> float:

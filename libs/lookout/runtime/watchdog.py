@@ -79,7 +79,7 @@ class Watchdog:
                 # Too late for this try, and the next one on this thread has done nothing wrong.
                 self._interrupt(thread, None)
 
-    def look(self) -> tuple[list[Running], list[Running]]:
+    def find_overdue(self) -> tuple[list[Running], list[Running]]:
         """What is overdue.
 
         Returns:

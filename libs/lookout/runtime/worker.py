@@ -214,7 +214,7 @@ class Worker:
         Raises:
             LookoutRuntimeError: It did not stop.
         """
-        overdue, stuck = self._processor.watchdog.look()
+        overdue, stuck = self._processor.watchdog.find_overdue()
         if overdue:
             places = ", ".join(_named(running.slot) for running in overdue)
             self._health.block("work", f"longer than {self._settings.work_limit_s:g} s: {places}")

@@ -39,13 +39,13 @@ def test_a_loop_is_stopped() -> None:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     begun.wait()
-    assert watchdog.look() == ([], [])
+    assert watchdog.find_overdue() == ([], [])
     clock.now = 6.0
-    overdue, stuck = watchdog.look()
+    overdue, stuck = watchdog.find_overdue()
     assert ([run.slot for run in overdue], stuck) == ([SLOT], [])
     eventually(ended.is_set)
     thread.join()
-    assert watchdog.look() == ([], [])
+    assert watchdog.find_overdue() == ([], [])
 
 
 def test_what_does_not_stop_is_named_after_its_grace() -> None:
@@ -53,10 +53,10 @@ def test_what_does_not_stop_is_named_after_its_grace() -> None:
     watchdog = Watchdog(5.0, clock, lambda thread, error: interrupts.append(error))
     with watchdog.watching(LANE, SLOT):
         clock.now = 6.0
-        watchdog.look()
-        assert watchdog.look()[1] == []
+        watchdog.find_overdue()
+        assert watchdog.find_overdue()[1] == []
         clock.now = 6.1 + GRACE_S
-        [stuck] = watchdog.look()[1]
+        [stuck] = watchdog.find_overdue()[1]
         assert stuck.slot is SLOT
     # What ended in the last moment is not interrupts any more.
     assert interrupts == [OverdueError, None]

@@ -70,10 +70,20 @@ _RESOURCES = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        kind: {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+        kind: {
+            "type": "object",
+            # 4GB is no quantity of Kubernetes: it is 4G or 4Gi
+            "additionalProperties": {
+                "type": ["string", "number"],
+                "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$",
+            },
+        }
         for kind in ("requests", "limits")
     },
 }
+#: names of Kubernetes objects (RFC 1123), or nothing
+_NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
+_NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 _TOLERATIONS = {"type": "array", "items": {"type": "object"}}
 _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
 _CIDRS = {"type": "array", "items": {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}
@@ -88,7 +98,21 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     },
     "image.prefix": {"type": "string", "pattern": "^[a-z0-9][a-zA-Z0-9.:_/-]*$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-    "image.pullSecrets": {"type": "array", "items": {"type": "string"}},
+    "image.pullSecrets": _NAMES,
+    "image.tag": {"type": "string", "pattern": r"^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"},
+    "fullnameOverride": {"type": "string", "pattern": r"^$|^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$"},
+    "outside.host": {"type": "string", "pattern": r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$"},
+    "className": _NAME,
+    "claim": _NAME,
+    "caSecret": _NAME,
+    "clientSecret": _NAME,
+    "passwordSecret": _NAME,
+    "addressSecret": _NAME,
+    "sasl.secret": _NAME,
+    "grpc.secret": _NAME,
+    "priorityClassName": _NAME,
+    "busyShare": {"type": "number", "minimum": 0.1, "maximum": 0.95},
+    "prometheusAddress": {"type": "string", "pattern": r"^$|^https?://[^\s]+$"},
     "storage.size": _QUANTITY,
     "storage.limit": {**_QUANTITY, "minLength": 1},
     "spool": {**_QUANTITY, "minLength": 1},
@@ -99,7 +123,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "pattern": r"^$|^[A-Za-z0-9.\-\[\]:]+:[0-9]+(,[A-Za-z0-9.\-\[\]:]+:[0-9]+)*$",
     },
     "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
-    "kafka.options": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+    "kafka.options": {
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    },
     "redis.url": {"type": "string", "pattern": "^$|^rediss?://[^@]+$"},
     "grpc.source": {"enum": ["auto", "cert-manager", "job"]},
     "grpc.days": {"type": "number", "exclusiveMinimum": 0, "maximum": 3650},
@@ -129,7 +156,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "dnsNetworks": _CIDRS,
     "dnsPorts": _PORTS,
     "metricsNamespaces": _TEXT_MAP,
-    "credentialSecrets": {"type": "array", "items": {"type": "string", "minLength": 1}},
+    "credentialSecrets": _NAMES,
     "monitoring.labels": _TEXT_MAP,
     "runAsUser": {"type": "integer", "minimum": 0, "maximum": 2147483647},
     "startupSeconds": {"type": "integer", "minimum": 30, "maximum": 86400},

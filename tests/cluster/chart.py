@@ -112,12 +112,36 @@ REFUSED = {
     "alerts.autoscaling.minReplicas=0": "'/alerts/autoscaling/minReplicas': minimum",
     "networkPolicy.apiNetworks={10.0.0.1}": "'/networkPolicy/apiNetworks/0'",
     "networkPolicy.dnsPorts={0}": "'/networkPolicy/dnsPorts/0': minimum",
+    "prefill.resources.limits.memory=4GB": "'/prefill/resources/limits/memory'",
+    "image.tag=my/tag": "'/image/tag'",
+    "tryout.kafka.outside.host=http://node": "'/tryout/kafka/outside/host'",
+    "kafka.options.group\\.id=mine": "the services set it themselves",
+    "kafka.options.sasl\\.password=secret": "the services set it themselves",
+    "kafka.options.ssl\\.key\\.password=secret": "the services set it themselves",
+    "prefill.replicas=13": "prefill.replicas: only topics.partitions (12) of its pods would work",
+    "fullnameOverride=Name": "'/fullnameOverride'",
+    f"{_OWN} kafka.tls.caSecret=a_b": "'/kafka/tls/caSecret'",
+    "decode.priorityClassName=High/One": "'/decode/priorityClassName'",
+    "monitoring.prometheusAddress=prometheus:9090": "'/monitoring/prometheusAddress'",
+    "decode.autoscaling.busyShare=70": "'/decode/autoscaling/busyShare'",
+    "cameraAgent.credentialSecrets={A}": "'/cameraAgent/credentialSecrets/0'",
+    "image.pullSecrets={my/secret}": "'/image/pullSecrets/0'",
     "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",
 }
 #: the same in a cluster that has every extension
 REFUSED_EXTENDED = {
     "monitoring.podMonitor=true": "networkPolicy.metricsNamespaces: name the labels of Prometheus' namespace",
     "alerts.autoscaling.enabled=true": "monitoring.prometheusAddress: autoscaling asks Prometheus",
+}
+
+
+#: values, and the ports that a policy of the release must let out
+OPENED = {
+    "tryout.enabled=false kafka.bootstrap=a:9096\\,b:9097 redis.url=rediss://redis:7000": {9096, 9097, 7000},
+    f"{_OWN} settings.otlp_endpoint=http://collector:4318": {4318},
+    f"{_OWN} prefill.settings.otlp_endpoint=https://collector": {4317},
+    "decode.settings.uri_hosts=media.example": {443},
+    "decode.settings.uri_hosts=media.example decode.settings.uri_schemes=http": {443, 80},
 }
 
 
@@ -206,6 +230,8 @@ def check() -> list[str]:
     for refused, versions in ((REFUSED, ()), (REFUSED_EXTENDED, API_VERSIONS)):
         for value, words in refused.items():
             wrong += _not_refused(value, words, versions)
+    for value, ports in OPENED.items():
+        wrong += _closed(value, ports)
     manifests = {name: render(values) for name, values in VARIANTS.items()}
     rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
@@ -222,6 +248,18 @@ def _not_refused(value: str, words: str, api_versions: Sequence[str]) -> list[st
     except ToolError as error:
         return [] if words in str(error) else [f"{value} was refused without {words!r}: {str(error)[:300]}"]
     return [f"{value} was not refused"]
+
+
+def _closed(value: str, ports: set[int]) -> list[str]:
+    manifests = render(dict(pair.split("=", 1) for pair in value.split(" ")))
+    policies = [item for item in yaml.safe_load_all(manifests) if item and item["kind"] == "NetworkPolicy"]
+    opened = {
+        port["port"]
+        for policy in policies
+        for rule in policy["spec"].get("egress", ())
+        for port in rule.get("ports", ())
+    }
+    return [f"{value}: no NetworkPolicy lets port {port} out" for port in sorted(ports - opened)]
 
 
 def _hooks_without_network(manifests: str) -> Iterator[str]:

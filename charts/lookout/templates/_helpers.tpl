@@ -259,8 +259,22 @@ annotations: {{- toYaml . | nindent 2 }}
   ports: [{protocol: TCP, port: {{ $port }}}]
 {{- end }}
 {{- else }}
-{{- include "lookout.openPorts" (dict "ports" .Values.networkPolicy.dependencyPorts "networks" .Values.networkPolicy.dependencyNetworks) }}
+{{- $ports := concat .Values.networkPolicy.dependencyPorts (include "lookout.serverPorts" . | fromJsonArray) | uniq }}
+{{- include "lookout.openPorts" (dict "ports" $ports "networks" .Values.networkPolicy.dependencyNetworks) }}
 {{- end }}
+{{- end }}
+
+{{/* Ports of kafka.bootstrap and redis.url, as JSON. */}}
+{{- define "lookout.serverPorts" -}}
+{{- $ports := list }}
+{{- range splitList "," .Values.kafka.bootstrap }}
+{{- with regexFind ":[0-9]+$" (trim .) }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end }}
+{{- end }}
+{{- with .Values.redis.url }}
+{{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "6379" }}
+{{- $ports = append $ports (int $port) }}
+{{- end }}
+{{- toJson $ports }}
 {{- end }}
 
 {{- define "lookout.apiEgress" -}}

@@ -76,7 +76,8 @@ class ServiceSettings(Connections, SamplingSettings):
     log_human: bool = Field(False, description="write log lines for people instead of JSON")
     otlp_endpoint: str | None = Field(
         None,
-        description="where traces are sent (OTLP over gRPC); unset: trace ids are only passed on in headers",
+        description="where traces are sent (OTLP over gRPC; https: TLS); unset: trace ids are only passed "
+        "on in headers",
     )
 
     bootstrap: str = Field("", description="Kafka bootstrap servers")

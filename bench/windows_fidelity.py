@@ -66,6 +66,7 @@ PERIOD = WindowSettings().key_every  # weighs key windows against the others
 QUESTIONS = [Question(one.name, one.text) for one in KNOWN]
 BUDGETS = (0, 1, 2, 3, 4, 6, 8)
 SURPLUSES = ((1, 0.1), (2, 0.05), (2, 0.1), (2, 0.2), (3, 0.1))  # frames of budget and surplus
+LONG_SURPLUSES = ((2, 0.05), (2, 0.1), (4, 0.05), (4, 0.1), (8, 0.05))
 RANDOM = (1, 2, 4, 8)  # budgets that are compared with as many rows anywhere
 UNDECIDED = (0.05, 0.95)
 LIMITS = (0.01, 0.02, 0.05, 0.1)  # of an audit
@@ -141,8 +142,9 @@ def default() -> Setting:
     return Setting(preset.labels, preset.policy, preset.refresh_frames, preset.refresh_surplus)
 
 
-def settings(kind: str) -> list[Setting]:
-    """What is compared under one kind of mask; the first one is the reference."""
+def settings(kind: str, cut: Cut) -> list[Setting]:
+    """What is compared under one kind of mask; the first is the reference. Long windows take four times as
+    long to answer: fewer settings are compared there."""
     if kind == DENSE:
         return [FULL]
     anchors = Setting(LabelPolicy.FRAME, Policy.REFRESH)
@@ -152,6 +154,10 @@ def settings(kind: str) -> list[Setting]:
 
     if kind == VECTORS:
         return [FULL, *fronts(0, 2, 4), default(), anchors]
+    if cut.frames > 4:
+        out = [FULL, *fronts(0, 2, 4, 8), Setting(LabelPolicy.FRAME, Policy.RANDOM_K, 8)]
+        out += [Setting(LabelPolicy.FRAME, Policy.FRONT, *pair) for pair in LONG_SURPLUSES]
+        return out if default() in out else [*out, default()]
     out = [FULL, *fronts(*BUDGETS)]
     out += [Setting(LabelPolicy.FRAME, Policy.RANDOM_K, budget) for budget in RANDOM]
     out += [Setting(LabelPolicy.FRAME, Policy.FRONT, *one) for one in SURPLUSES]
@@ -266,7 +272,7 @@ def camera_answers(path: Path, kind: str, tower: Tower, engine: Engine, results:
     """A camera's answers under one kind of mask, with every setting of that kind."""
     name = f"{path.stem}-{kind.replace(' ', '-')}"
     found = results.read(name)
-    missing = [one for one in settings(kind) if found is None or one.name not in found.answers]
+    missing = [one for one in settings(kind, results.cut) if found is None or one.name not in found.answers]
     if not missing and found is not None:
         return found
     made = chains(path, tower, kind, results.cut)
@@ -377,8 +383,8 @@ def real(where: Path, tower: Tower, cut: Cut) -> Iterator[Path]:
             yield path
 
 
-def report(
-    kind: str, title: str, found: Mapping[str, Camera], dense: Sequence[Answered], bound: float
+def report(  # noqa: PLR0917
+    kind: str, title: str, found: Mapping[str, Camera], dense: Sequence[Answered], bound: float, cut: Cut
 ) -> dict[str, object]:
     """Print the table of some cameras and return what the last line says."""
     every = list(found.values())
@@ -388,7 +394,7 @@ def report(
     print(f"{'labels, policy, frames':22} {'dp':>8} {'95 %':>16} {'dense':>9} {'sides':>8} {'saved':>7}")
     rows: dict[str, dict[str, Any]] = {}
     full = [one.answers[FULL.name] for one in every]
-    for one in settings(kind):
+    for one in settings(kind, cut):
         rows[one.name] = row = compared([camera.answers[one.name] for camera in every], full, dense)
         low, high = row["interval"]
         print(
@@ -517,6 +523,7 @@ def main() -> None:
                 {path.stem: found[path] for path in paths},
                 [dense[path].answers[FULL.name] for path in paths],
                 options.bound,
+                cut,
             )
             for name, paths in groups.items()
             if paths

@@ -27,6 +27,7 @@ from lookout.runtime import (
 from lookout.runtime.fetch import UriFetcher, uri_of
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
+from lookout.services.decode.lines import TimeLines
 from lookout.services.decode.quota import Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
@@ -67,6 +68,7 @@ EVENTS = {
     "gaps": "streams that ended, by silence or by a jump of their clock",
     "late": "segments from before what was already written",
     "over_quota": "segments left out because their camera used up its quota",
+    "two_cameras": "segments of another camera than the one before under the same id",
     "in_two_partitions": "times that a camera id was noticed in a second partition",
 }
 
@@ -102,9 +104,12 @@ class CameraState:
 
     camera: str
     stream: Stream
+    lines: TimeLines = field(default_factory=TimeLines)
     usage: Usage = field(default_factory=Usage)
     quiet_s: float = 0.0
     ticked_at: float | None = None
+    told_until: float = 0.0  # monotonic seconds: the warning of two cameras is not repeated before
+    late_told_until: float = 0.0  # that of late segments
     reconfigured: bool = False  # the epoch was written under another configuration: the next segment ends it
 
 
@@ -164,7 +169,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             return CameraState(camera, Stream())
         kept = stored.checkpoint.decode
         # Samples and blocks of two configurations do not mix: the next segment opens an epoch.
-        return CameraState(camera, Stream.of(kept), Usage.of(kept.quota), reconfigured=stored.config_changed)
+        return CameraState(
+            camera, Stream.of(kept), usage=Usage.of(kept.quota), reconfigured=stored.config_changed
+        )
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
@@ -196,6 +203,11 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             decoded = self._decode(value, expected, stream.next_sample)
         finally:
             state.usage = state.usage.add(work_s=self._clock() - started)
+        facts = decoded.facts
+        if state.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
+            if decoded.continued:
+                decoded = self._decode(value, None, 0)
+            return self._other_camera(state, record, decoded)
         if expected is not None and decoded.continued:
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded, decoded.end_stream_us)
@@ -204,6 +216,15 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             return self._late(state, record, decoded, end_us)
         gap = [] if not stream.open else [self._gap(state, broken or _jump(stream, decoded))]
         return self._write(state, record, decoded, stream.following(record, decoded), gap)
+
+    def _other_camera(self, state: CameraState, record: Record, decoded: DecodedSegment) -> Result:
+        """Two cameras share an id: no window may mix them, so their turns are epochs of their own."""
+        if self._clock() >= state.told_until:
+            state.told_until = self._clock() + self._settings.claim_s
+            _log.warning("two cameras send under one id: give every camera its own id", camera=state.camera)
+        gap = [self._gap(state, "two-cameras")] if state.stream.open else []
+        result = self._write(state, record, decoded, state.stream.following(record, decoded), gap)
+        return _counted(result, two_cameras=1)
 
     def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result:
         """A segment that nothing can be made of counts in the camera's quota. It is no sign of life: a camera
@@ -396,6 +417,12 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             cause=CAUSE_LATE,
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
+        if self._clock() >= state.late_told_until:
+            state.late_told_until = self._clock() + self._settings.claim_s
+            _log.warning(
+                "segments come after later ones and find their time decided: send them in order",
+                camera=state.camera,
+            )
         output = self._event(state, event)
         state.stream = state.stream.heard(record, ended_ms(record, decoded))
         return Result([output], self._checkpoint(state), counts={"late": 1})

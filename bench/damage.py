@@ -22,11 +22,12 @@ import numpy as np
 from bench.motion import footage
 from lookout.codec import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.engines import Engine, Question, WindowRequest, load_engine
+from lookout.families import load_tower
 from lookout.models import find_model, window_defaults
 from lookout.pruning import Carry, PrunePolicy
 from lookout.streams import MAX_DAMAGE, BlockFacts, WindowRule
 from lookout.strides import StrideFrame, encode_strides, strides_of
-from lookout.vision import Tower, load_tower
+from lookout.vision import Tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 
 SHARES = (0.0, 0.01, 0.05, 0.2, 0.4)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.vision import FrameInput, Grid, Tower, load_tower
+from lookout.families import load_tower
+from lookout.vision import FrameInput, Grid, Tower
 from tests import tiny_models
 
 RATIOS = (1.0, 0.5, 0.25, 0.1)
@@ -31,8 +32,15 @@ VISION: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {**QWEN, "window_size": 112, "fullatt_block_indexes": [2, 5]},
     "qwen3_vl": {**QWEN, "deepstack_visual_indexes": [1, 3, 5], "num_position_embeddings": 2304},
     "llava_onevision": {**PLAIN, "image_size": 378},
+    "llava_next_video": {**PLAIN, "image_size": 336},
 }
-SIZE = {"internvl": 448, "qwen2_5_vl": 448, "qwen3_vl": 448, "llava_onevision": 378}
+SIZE = {
+    "internvl": 448,
+    "qwen2_5_vl": 448,
+    "qwen3_vl": 448,
+    "llava_onevision": 378,
+    "llava_next_video": 336,
+}
 
 
 def motion_mask(grid: Grid, ratio: float, random: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -37,6 +37,7 @@ from lookout.engines import Cost, Question, WindowRequest
 from lookout.engines.costs import window_cost
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import take_language_model
+from lookout.families import load_layout
 from lookout.windows import (
     DEFAULT_PRESET,
     PRESETS,
@@ -48,7 +49,6 @@ from lookout.windows import (
     StrideBlock,
     WindowPlan,
     WindowSettings,
-    load_layout,
 )
 from tests.tiny_models import checkpoint
 

@@ -43,10 +43,11 @@ from bench.motion import MOVING, clips_of, footage
 from lookout.codec import CodecError
 from lookout.engines import Cost, Engine, Question, load_engine
 from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
+from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.pruning import Accumulation, Change, PrunePolicy
 from lookout.runtime import folder_digest
-from lookout.vision import Tower, load_tower
+from lookout.vision import Tower
 from lookout.windows import (
     DEFAULT_PRESET,
     PRESETS,

@@ -1,4 +1,4 @@
-"""Tiny random models of the four families, saved as ordinary checkpoints with a byte-level tokenizer.
+"""Tiny random models of every family, saved as ordinary checkpoints with a byte-level tokenizer.
 
 `checkpoint(family)` is cached for the test session; weights are seeded, and every bias, norm, class token
 and position row
@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as token_models
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     InternVLConfig,
     InternVLForConditionalGeneration,
+    LlavaNextVideoConfig,
+    LlavaNextVideoForConditionalGeneration,
     LlavaOnevisionConfig,
     LlavaOnevisionForConditionalGeneration,
     PreTrainedConfig,
@@ -34,10 +37,16 @@ from transformers import (
 
 from lookout.local.processes import remove_scratch, scratch_folder
 
-FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision")
+FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision", "llava_next_video")
 # Height and width of the usual input in pixels: 4x4 tokens a frame, 5x5 for LLaVA-OneVision (9x9 patches,
 # an odd grid).
-SIZE = {"internvl": 112, "qwen2_5_vl": 112, "qwen3_vl": 128, "llava_onevision": 126}
+SIZE = {
+    "internvl": 112,
+    "qwen2_5_vl": 112,
+    "qwen3_vl": 128,
+    "llava_onevision": 126,
+    "llava_next_video": 112,
+}
 VOCABULARY = 512
 # Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both
 # take.
@@ -63,9 +72,10 @@ CHAT = (
 
 
 def tokenizer(
-    folder: Path, special: list[str], names: dict[str, str], image: str, video: str
+    folder: Path, special: list[str], names: dict[str, str], image: str, video: str, *, begin: bool = False
 ) -> Callable[[str], int]:
-    """Save a byte-level tokenizer with the family's special tokens; returns the id of a token."""
+    """Save a byte-level tokenizer with the family's special tokens; returns the id of a token. `begin`: it
+    begins every text with a token of its own."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(token_models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -74,8 +84,12 @@ def tokenizer(
     core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in both])
     # The answers of every question, one token each.
     core.add_tokens([AddedToken("Yes", normalized=False), AddedToken("No", normalized=False)])
+    if begin:
+        first = ("<|endoftext|>", int(core.token_to_id("<|endoftext|>")))
+        core.post_processor = TemplateProcessing(single=f"{first[0]} $A", special_tokens=[first])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=core,
+        bos_token="<|endoftext|>" if begin else None,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         model_max_length=32768,
@@ -279,11 +293,67 @@ def llava_onevision(folder: Path, text: dict[str, Any], vision: dict[str, Any]) 
     )
 
 
+def llava_next_video(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> PreTrainedModel:
+    names = {"image_token": "<image>", "video_token": "<video>"}
+    ids = tokenizer(folder, list(names.values()), names, "<image>\n", "<video>\n", begin=True)
+    defaults = {
+        "model_type": "clip_vision_model",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": SIZE["llava_next_video"],
+        "patch_size": 14,
+        "projection_dim": 32,
+        **vision,
+    }
+    side = defaults["image_size"]
+    pins = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side]]
+    square = {"height": side, "width": side}
+    norm = {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28], "crop_size": square}
+    image = {
+        "image_processor_type": "LlavaNextImageProcessor",
+        "image_grid_pinpoints": pins,
+        "size": {"shortest_edge": side},
+        **norm,
+    }
+    name = {"processor_class": "LlavaNextVideoProcessor"}
+    video = {"video_processor_type": "LlavaNextVideoVideoProcessor", "do_center_crop": False}
+    processors(folder, {**image, **name}, video)
+    write(
+        folder,
+        "processor_config.json",
+        {
+            "patch_size": defaults["patch_size"],
+            "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,
+            **name,
+            **names,
+        },
+    )
+    return LlavaNextVideoForConditionalGeneration(
+        LlavaNextVideoConfig(
+            text_config={
+                **text,
+                "model_type": "llama",
+                "rope_parameters": rope(),
+                "eos_token_id": ids("<|im_end|>"),
+            },
+            vision_config=defaults,
+            image_token_index=ids("<image>"),
+            video_token_index=ids("<video>"),
+            image_grid_pinpoints=pins,
+            tie_word_embeddings=False,
+        )
+    )
+
+
 BUILDERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], PreTrainedModel]] = {
     "internvl": internvl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "llava_onevision": llava_onevision,
+    "llava_next_video": llava_next_video,
 }
 
 
@@ -388,6 +458,25 @@ PUBLISHED_TEMPLATES = {
         "{{'<|im_end|>'}}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     ),
+    "llava_next_video": (
+        "{% for message in messages %}{% if message['role'] != 'system' %}"
+        "{{ message['role'].upper() + ': '}}{% endif %}"
+        "{# Render all images first #}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+        "{{ '<image>\n' }}{% endfor %}"
+        "{# Render all video then #}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'video') %}"
+        "{{ '<video>\n' }}{% endfor %}"
+        "{# Render all text next #}"
+        "{% if message['role'] != 'assistant' %}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{{ content['text'] + ' '}}{% endfor %}"
+        "{% else %}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{% generation %}{{ content['text'] + ' '}}{% endgeneration %}{% endfor %}{% endif %}"
+        "{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+    ),
 }
 
 
@@ -405,6 +494,7 @@ def published(family: str) -> Path:
         "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration,
         "qwen3_vl": Qwen3VLForConditionalGeneration,
         "llava_onevision": LlavaOnevisionForConditionalGeneration,
+        "llava_next_video": LlavaNextVideoForConditionalGeneration,
     }[family]
     shutil.copytree(plain, folder, ignore=shutil.ignore_patterns("*.safetensors", "chat_template.jinja"))
     kind.from_pretrained(plain).save_pretrained(folder, max_shard_size="1MB")

@@ -16,6 +16,7 @@ from bench.shapes import QWEN_7B
 from lookout.engines import load_engine
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias, shape_of
+from lookout.families import load_tower
 from lookout.memory import (
     PRESETS,
     BornBlock,
@@ -26,7 +27,7 @@ from lookout.memory import (
     Snapshot,
 )
 from lookout.models import TINY
-from lookout.vision import Tower, load_tower
+from lookout.vision import Tower
 from watchbench.questions import BY_NAME, PRODUCT
 
 RESIDENT = 4 << 20

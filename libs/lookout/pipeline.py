@@ -18,9 +18,9 @@ from lookout.codec import DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cu
 from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
+from lookout.families import load_tower
 from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
 from lookout.strides import StrideFrame, encode_strides
-from lookout.vision import load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock, WindowPlan
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
@@ -78,7 +78,7 @@ class Pipeline:
         """Loads the model.
 
         Args:
-            model: Folder of a checkpoint (InternVL3, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision); None: the tiny
+            model: Folder of a checkpoint of a family in `lookout.families`; None: the tiny
                 model that comes with Lookout.
             questions: Yes/no questions.
             fps: Samples a second; None: as the model's folder says, else 2.

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.codec import Fit, Limits, SamplingGrid
-from lookout.models import ModelInput, model_input
+from lookout.families import ModelInput, model_input
 from lookout.pruning import GatherSettings, PruningSettings
 from lookout.runtime import ServiceSettings
 from lookout.services.decode.backend import Backend

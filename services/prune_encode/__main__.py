@@ -2,6 +2,7 @@
 
 import torch
 
+from lookout.families import load_tower
 from lookout.runtime import Context, StartupError, check_digest, main, traced
 from lookout.runtime.model import folder_digest
 from lookout.services.prune_encode.encoder import Encoder
@@ -10,7 +11,7 @@ from lookout.services.prune_encode.metrics import Numbers
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
-from lookout.vision import VisionError, load_tower
+from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
 
 

@@ -8,9 +8,10 @@ import torch
 
 from lookout.codec import Basis
 from lookout.evaluation.chain import ClipFrames, stride_blocks
+from lookout.families import load_tower
 from lookout.pruning import PrunePolicy, Sample
 from lookout.strides import StrideFrame, encode_strides, strides_of
-from lookout.vision import Tower, load_tower
+from lookout.vision import Tower
 from tests import tiny_models
 
 STEP_US = 500_000

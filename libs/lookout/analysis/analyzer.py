@@ -21,8 +21,9 @@ from lookout.codec.recording import gaps_of
 from lookout.codec.sampling import Pick
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.families import load_tower
 from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
-from lookout.vision import Tower, load_tower
+from lookout.vision import Tower
 
 QUESTION_ROOM = 512
 """Positions kept free for a question and its answer."""
@@ -83,16 +84,12 @@ class Analyzer:
         rule, layout = self.engine.layout.positions, self.engine.layout
         room = rule.limit - len(layout.prefix) - QUESTION_ROOM
         planner = self.planner(settings)
-        rows = planner.rows(1, self.tower.grid.tokens) - len(layout.prefix)
-        each = rows / self.tower.grid.temporal
-        if rule.kind == "qwen2_5_vl":
-            each = max(rule.ticks_per_second / settings.fps, 1e-3)
-        elif rule.kind == "qwen3_vl":
-            grid = self.tower.grid
-            each = (rows - grid.tokens + max(grid.group_rows, grid.group_cols)) / grid.temporal
-        if room < each:
+        grid = self.tower.grid
+        rows = planner.rows(1, grid.tokens) - len(layout.prefix)
+        positions = rule.per_frame(rows, (grid.group_rows, grid.group_cols), grid.temporal, settings.fps)
+        if room < positions:
             raise AnalysisError(f"{self.folder} counts only to {rule.limit}: too little for one frame")
-        return min(PART_FRAMES, int(room / each))
+        return min(PART_FRAMES, int(room / positions))
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
         """The planner of a part of at most so many frames."""

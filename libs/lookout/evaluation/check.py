@@ -13,15 +13,15 @@ import torch
 
 from lookout.engines import EngineError, Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.model import TEXT_MODELS, take_language_model
+from lookout.engines.transformers.model import take_language_model
 from lookout.errors import LookoutError
 from lookout.evaluation.chain import ClipFrames, read_clip
+from lookout.families import LAYOUT_FILE, Family, family_of, load_layout, load_tower, read_config
 from lookout.models import window_defaults
 from lookout.pruning import PrunePolicy
 from lookout.strides import encode_strides
-from lookout.vision import Tower, VisionError, load_tower
+from lookout.vision import Tower, VisionError
 from lookout.windows import (
-    LAYOUT_FILE,
     NEWLINE,
     VISUAL,
     Layout,
@@ -30,9 +30,7 @@ from lookout.windows import (
     WindowError,
     WindowPlan,
     WindowSettings,
-    load_layout,
 )
-from lookout.windows.layout import read_config
 
 QUESTION = "Is a person in view?"
 CLOSE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
@@ -115,6 +113,11 @@ class _Loaded:
     dtype: str
     own_layout: bool
 
+    @property
+    def family(self) -> Family:
+        """The record of its family."""
+        return family_of(self.layout.family)
+
 
 def check_model(
     folder: Path | str,
@@ -171,7 +174,7 @@ def check_model(
     return ModelReport(
         family=loaded.layout.family,
         language_model=str(text.model_type),
-        engines=("transformers", "vllm") if text.model_type in TEXT_MODELS else (),
+        engines=("transformers", "vllm") if text.model_type in loaded.family.text_models else (),
         height=grid.height,
         width=grid.width,
         tokens=grid.tokens,
@@ -211,8 +214,8 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
     text = loaded.processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
     )
-    # Qwen2.5-VL counts positions on the even grid, Qwen3-VL prints the frames' own times.
-    own_times = loaded.layout.family == "qwen3_vl"
+    # A processor that prints the frames' own times takes them; others count positions on the even grid.
+    own_times = loaded.family.prints_times
     fps = 1e6 if own_times else 1e6 / seen.step_us
     times = [frame.time_us for frame in seen.frames]
     metadata = VideoMetadata(
@@ -239,8 +242,7 @@ def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Compari
     mean, std = (torch.tensor(part).view(3, 1, 1) for part in _normalisation(loaded.processor))
     pixels = torch.stack([torch.from_numpy(frame.sample.pixels) for frame in seen.frames])
     ours = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
-    if "qwen" in loaded.layout.family:
-        ours = _qwen_patches(ours, loaded.tower)
+    ours = loaded.family.stock_pixels(ours, loaded.tower.grid)
     apart = float((ours.reshape(theirs.shape) - theirs).abs().max())
     return Comparison("pixels", apart < 1e-4, f"largest difference {apart:.1e} after normalisation")
 
@@ -248,16 +250,6 @@ def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Compari
 def _normalisation(processor: Any) -> tuple[Sequence[float], Sequence[float]]:
     part = getattr(processor, "video_processor", None) or processor.image_processor
     return part.image_mean, part.image_std
-
-
-def _qwen_patches(pixels: torch.Tensor, tower: Tower) -> torch.Tensor:
-    """Frames [n, 3, height, width] as the rows of Qwen's processors: pairs of frames, groups of patches."""
-    grid = tower.grid
-    time, merge, patch = grid.temporal, grid.merge, grid.patch
-    cut = pixels.view(
-        -1, time, 3, grid.rows // merge, merge, patch, grid.cols // merge, merge, patch
-    )  # t, time, c, r, m, p, c, m, p
-    return cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(-1, 3 * time * patch * patch)
 
 
 def _ids(loaded: _Loaded, plan: WindowPlan, suffix: Sequence[int]) -> torch.Tensor:
@@ -268,12 +260,10 @@ def _ids(loaded: _Loaded, plan: WindowPlan, suffix: Sequence[int]) -> torch.Tens
 
 def _placeholder(loaded: _Loaded) -> int:
     config = loaded.whole.config
-    for name in ("video_token_id", "video_token_index", "image_token_id"):
-        if loaded.layout.family == "internvl" and name != "image_token_id":
-            continue
-        found = getattr(config, name, None)
-        if found is not None:
-            return int(found)
+    for name in loaded.family.placeholders:
+        token = getattr(config, name, None)
+        if token is not None:
+            return int(token)
     raise CheckError(f"{loaded.layout.family}: the configuration names no placeholder of visual tokens")
 
 
@@ -290,49 +280,33 @@ def _prompt(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Compari
     tokenizer = loaded.processor.tokenizer
     ours = str(tokenizer.decode(_ids(loaded, plan, _suffix(loaded))[0]))
     theirs = str(tokenizer.decode(stock["input_ids"][0]))
-    one, other = (_without_zeros(text) for text in (ours, theirs))
-    if one == other:
+    mine, other = (_without_zeros(text, loaded.family) for text in (ours, theirs))
+    if mine == other:
         exact = "to the letter" if ours == theirs else "but for the width of labels"
         return Comparison("prompt", True, f"the same {exact}")
-    if one == _without_wrapper(other):
+    if mine == loaded.family.stock_prompt(other):
         return Comparison(
             "prompt",
             True,
-            "the same but for the width of labels, and a second pair of <|vision_start|> and <|vision_end|> "
-            "around the video, which transformers adds from 5.10 on and left out before",
+            "the same but for the width of labels, and for marks around the whole video that some versions "
+            "of transformers add and others leave out",
         )
-    at = next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    pairs = enumerate(zip(mine, other, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(mine), len(other)))
     near = slice(max(0, at - 20), at + 20)
-    return Comparison("prompt", False, f"ours {one[near]!r}, the processor's {other[near]!r}")
+    return Comparison("prompt", False, f"ours {mine[near]!r}, the processor's {other[near]!r}")
 
 
-def _without_zeros(text: str) -> str:
+def _without_zeros(text: str, family: Family) -> str:
     """Numbers of labels without leading zeros."""
-    return re.sub(r"(?<=Frame)0+(?=\d)|(?<=<)0+(?=\d+\.\d)", "", text)
-
-
-def _without_wrapper(text: str) -> str:
-    """Qwen3-VL's prompt without the template's own pair around the whole video."""
-    inner = re.sub(r"<\|vision_start\|>(?=<\d+\.\d seconds>)", "", text)
-    return inner.replace("<|vision_end|><|vision_end|>", "<|vision_end|>")
+    label = family.prompt.label
+    return text if label is None else re.sub(rf"(?<={re.escape(label['head'])})0+(?=\d)", "", text)
 
 
 def _positions(loaded: _Loaded, plan: WindowPlan, stock: dict[str, Any]) -> Comparison:
     """The plan's positions against the stock model's own of our prompt."""
     ids = _ids(loaded, plan, ())
-    if "qwen" not in loaded.layout.family:
-        want = torch.arange(plan.rows)[None]
-    else:
-        extra = {}
-        if "second_per_grid_ts" in stock:
-            extra["second_per_grid_ts"] = torch.as_tensor(stock["second_per_grid_ts"])
-        kinds = (ids == _placeholder(loaded)).int() * 2
-        found, _ = loaded.whole.model.get_rope_index(
-            ids, kinds, video_grid_thw=stock["video_grid_thw"], **extra
-        )
-        want = found[:, 0]
+    want = loaded.family.stock_positions(loaded.whole, ids, ids == _placeholder(loaded), stock)
     wrong = (torch.from_numpy(plan.positions.copy()) != want).any(0)
     if not bool(wrong.any()):
         return Comparison("positions", True, f"the same on all {plan.rows} rows")
@@ -359,10 +333,7 @@ def _answers(
     for name in ("pixel_values", "pixel_values_videos"):
         if name in given:
             given[name] = given[name].to(whole.dtype)
-    if layout.family == "internvl" and "pixel_values_videos" in given:
-        given["pixel_values"] = given.pop("pixel_values_videos").flatten(0, 1)
-    if "qwen" in layout.family:
-        given["mm_token_type_ids"] = (ids == _placeholder(loaded)).int() * 2
+    given = loaded.family.stock_inputs(given, ids == _placeholder(loaded))
     logits = whole(input_ids=ids, attention_mask=torch.ones_like(ids), **given).logits[0, -1].float().cpu()
     want = logits[[layout.yes, layout.no]]
     engine = _engine(loaded)

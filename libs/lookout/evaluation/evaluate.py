@@ -13,9 +13,10 @@ from lookout.engines import Engine, Question, load_engine
 from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
+from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.pruning import Preset, PrunePolicy, preset_policy
-from lookout.vision import FrameInput, Tower, load_tower
+from lookout.vision import FrameInput, Tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
 
 Progress = Callable[[Iterable[LabelledClip], str], Iterable[LabelledClip]]

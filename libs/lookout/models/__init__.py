@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.errors import ModelError, SamplingError
-from lookout.models.inputs import ModelInput, model_input
 from lookout.models.windows import SamplingNumbers, WindowDefaults, window_defaults
 
 __all__ = [
     "DEMO_QUESTIONS",
     "TINY",
     "ModelError",
-    "ModelInput",
     "SamplingError",
     "SamplingNumbers",
     "WindowDefaults",
     "find_model",
-    "model_input",
     "window_defaults",
 ]
 

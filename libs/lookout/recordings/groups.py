@@ -19,7 +19,7 @@ from lookout.windows import (
     PositionRangeError,
     PromptPart,
 )
-from lookout.windows.positions import RowLayout, positions_of
+from lookout.windows.positions import RowLayout
 from lookout.windows.types import Rows
 
 
@@ -140,13 +140,10 @@ class GroupPlanner:
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
-        positions, question = positions_of(rule, self.settings.compact, rows, frames, origin)
+        positions, question = rule.place(rows, frames, compact=self.settings.compact, origin_us=origin)
         if previous is None:
             return positions, question
-        if rule.kind == "qwen2_5_vl":  # one grid: all groups count from the same corner
-            corner = len(self.layout.prefix)
-            return positions + corner, max(previous.question_position, question + corner)
-        return positions + previous.question_position, question + previous.question_position
+        return rule.continued(positions, question, len(self.layout.prefix), previous.question_position)
 
     def _ids(self, parts: Sequence[PromptPart]) -> Rows:
         ids = np.full(parts[-1].stop, VISUAL, dtype=np.int64)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from lookout.codec import SandboxPool, SandboxSettings
+from lookout.families import load_tower
 from lookout.runtime import RecordReader, load_settings
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
@@ -17,7 +18,6 @@ from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import Peers, StoreSettings, TensorClient, TensorStore
 from lookout.v1.tokens_pb2 import TokensRecord
-from lookout.vision import load_tower
 from lookout.windows import StrideBlock
 
 __all__ = ["TokensFromKafka"]

@@ -1,6 +1,5 @@
-"""Vision towers on kept patches: `load_tower` gives a `Tower` for a checkpoint of any supported family."""
+"""Vision towers on kept patches; `lookout.families.load_tower` gives the `Tower` of a checkpoint."""
 
-from lookout.vision.load import load_tower
 from lookout.vision.types import FrameInput, FrameTokens, Grid, Tower, VisionError
 
-__all__ = ["FrameInput", "FrameTokens", "Grid", "Tower", "VisionError", "load_tower"]
+__all__ = ["FrameInput", "FrameTokens", "Grid", "Tower", "VisionError"]

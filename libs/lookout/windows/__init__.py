@@ -1,8 +1,8 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
 from lookout.windows.idle import BlockChange, IdleState
-from lookout.windows.layout import LAYOUT_FILE, load_layout
 from lookout.windows.planner import WHOLE, Planner, WindowSettings, with_digest
+from lookout.windows.positions import FramePositions, PositionRule, RunningPositions, VideoPositions
 from lookout.windows.presets import DEFAULT_PRESET, PRESETS
 from lookout.windows.rotary import Rotary
 from lookout.windows.types import (
@@ -16,7 +16,6 @@ from lookout.windows.types import (
     Layout,
     Policy,
     PositionRangeError,
-    PositionRule,
     PromptPart,
     RowRange,
     Selection,
@@ -29,7 +28,6 @@ from lookout.windows.types import (
 
 __all__ = [
     "DEFAULT_PRESET",
-    "LAYOUT_FILE",
     "NEWLINE",
     "PREFIX",
     "PRESETS",
@@ -38,6 +36,7 @@ __all__ = [
     "BlockChange",
     "Departed",
     "EncodedFrame",
+    "FramePositions",
     "IdleState",
     "LabelPolicy",
     "LabelStyle",
@@ -49,12 +48,13 @@ __all__ = [
     "PromptPart",
     "Rotary",
     "RowRange",
+    "RunningPositions",
     "Selection",
     "StrideBlock",
+    "VideoPositions",
     "WindowError",
     "WindowPlan",
     "WindowSettings",
-    "load_layout",
     "ranges_of",
     "rows_in",
     "with_digest",

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lookout.windows.positions import RowLayout, positions_of
+from lookout.windows.positions import RowLayout
 from lookout.windows.types import (
     PREFIX,
     VISUAL,
@@ -261,7 +261,7 @@ class Planner:
         edges = np.array([part[2:6] for part in parts[1:]], dtype=np.int64).reshape(-1, 4)
         before, counts, after = np.diff(edges, axis=1).T
         rows = RowLayout(len(layout.prefix), before, counts, after)
-        positions, question = positions_of(rule, self.settings.compact, rows, frames)
+        positions, question = rule.place(rows, frames, compact=self.settings.compact)
         if question >= rule.limit:
             raise PositionRangeError(
                 f"{stream}: the window reaches position {question}, but the model counts only to "

@@ -1,13 +1,15 @@
-"""Position ids of a window's rows, counted from its start; the one place where families are numbered."""
+"""Position ids of a window's rows, counted from its start: one class for each way of numbering."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from lookout.windows.types import EncodedFrame, PositionRule, Rows, WindowError
+from lookout.windows.types import EncodedFrame, Rows, WindowError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,69 +48,191 @@ class RowLayout:
         return self.prefix + int(self.before.sum() + self.counts.sum() + self.after.sum())
 
 
-def positions_of(
-    rule: PositionRule,
-    compact: bool,
-    places: RowLayout,
-    frames: Sequence[EncodedFrame],
-    origin_us: int | None = None,
-) -> tuple[Rows, int]:
-    """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
+@dataclass(frozen=True, slots=True)
+class PositionRule(ABC):
+    """How a model numbers the rows of a window. `limit` is the first position it was not made for.
 
-    `origin_us` is the sampling point from which time counts, where the frames continue a
-    video; None: the first frame's.
-
-    Sources: `get_rope_index` of transformers' Qwen2.5-VL and Qwen3-VL; text after a frame starts at the
-    maximum over all axes + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.
+    Sources: `get_rope_index` of transformers' models; text after a frame starts at the maximum over all axes
+    + 1 (vLLM's rule), counted on the full grid, so that pruning moves nothing.
     """
-    if compact and rule.kind != "linear":
-        raise WindowError(f"compact positions are for 1-D models; {rule.kind} numbers grids")
-    positions = np.empty((rule.axes, places.rows), dtype=np.int64)
-    positions[:, : places.prefix] = np.arange(places.prefix)
-    if rule.kind == "qwen2_5_vl":
-        return positions, _video(rule, places, frames, positions, origin_us)
-    kept = _joined([frame.kept for frame in frames])
-    if rule.kind == "qwen3_vl":
-        cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
+
+    limit: int
+    axes: ClassVar[int]
+    """Rows of a plan's `positions`."""
+
+    def place(
+        self,
+        rows: RowLayout,
+        frames: Sequence[EncodedFrame],
+        *,
+        compact: bool = False,
+        origin_us: int | None = None,
+    ) -> tuple[Rows, int]:
+        """Positions int64 [axes, rows] of a window, and the position of the first text row behind it.
+
+        Args:
+            rows: Which rows are text and which visual.
+            frames: The frames they show.
+            compact: Count kept tokens only; for rules of one axis.
+            origin_us: The sampling point from which time counts, where the frames continue a video; None:
+                the first frame's.
+
+        Raises:
+            WindowError: The rule cannot number such rows.
+        """
+        if compact and self.axes > 1:
+            raise WindowError("compact positions are for models with one axis; this one numbers grids")
+        positions = np.empty((self.axes, rows.rows), dtype=np.int64)
+        positions[:, : rows.prefix] = np.arange(rows.prefix)
+        return positions, self._place(positions, rows, frames, compact, origin_us)
+
+    @abstractmethod
+    def _place(
+        self,
+        positions: Rows,
+        rows: RowLayout,
+        frames: Sequence[EncodedFrame],
+        compact: bool,
+        origin_us: int | None,
+    ) -> int:
+        """Number the rows behind the prefix; returns the position behind the window."""
+
+    def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
+        """Positions of a recording's further group and the first behind it, placed on their own, where
+        `previous` is the position behind the groups before and `prefix` the rows in front of all."""
+        return positions + previous, question + previous
+
+    def shape(self, keep: tuple[int, int], stop: int) -> Rows:
+        """Positions that one frame spans, int64 [axes]; `keep` is its grid, `stop` the position behind it."""
+        return np.full(self.axes, stop, dtype=np.int64)
+
+    def ticks(self, shape: Rows, frame_us: int) -> Rows:
+        """How far the next frame lies behind one of this shape, int64 [axes], `frame_us` later."""
+        return shape
+
+    @abstractmethod
+    def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
+        """Positions that a frame takes on average: `rows` prompt rows and `tokens` (rows, columns of its
+        grid) for each `temporal` frames, `fps` frames a second."""
+
+
+class RunningPositions(PositionRule):
+    """One axis: every row stands one behind the row before it, dropped tokens included."""
+
+    axes = 1
+
+    def _place(
+        self,
+        positions: Rows,
+        rows: RowLayout,
+        frames: Sequence[EncodedFrame],
+        compact: bool,
+        origin_us: int | None,
+    ) -> int:
+        if compact:
+            return _frame_by_frame(positions, rows, rows.inside, rows.counts)
+        kept = _joined([frame.kept for frame in frames])
+        return _frame_by_frame(positions, rows, kept, np.array([f.keep.size for f in frames], np.int64))
+
+    def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
+        """A position a row."""
+        return rows / temporal
+
+
+class FramePositions(PositionRule):
+    """Three axes: every frame is a grid of its own behind its label; t stands still in it."""
+
+    axes = 3
+
+    def _place(
+        self,
+        positions: Rows,
+        rows: RowLayout,
+        frames: Sequence[EncodedFrame],
+        compact: bool,
+        origin_us: int | None,
+    ) -> int:
+        kept = _joined([frame.kept for frame in frames])
+        cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
         local = np.stack([np.zeros_like(kept), kept // cols, kept % cols])
-        extents = np.array([max(frame.keep.shape) for frame in frames], dtype=np.int64)
-    else:
-        local = places.inside if compact else kept
-        extents = places.counts if compact else np.array([frame.keep.size for frame in frames], np.int64)
-    before, after, starts = places.before, places.after, places.starts
-    ends = places.prefix + np.cumsum(before + extents + after)
+        return _frame_by_frame(
+            positions, rows, local, np.array([max(f.keep.shape) for f in frames], np.int64)
+        )
+
+    def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
+        """The text rows, and the longer side of the grid."""
+        return (rows - tokens[0] * tokens[1] + max(tokens)) / temporal
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPositions(PositionRule):
+    """Three axes: all frames are one grid; t counts ticks from the window's first frame."""
+
+    ticks_per_second: float = 1.0
+    axes = 3
+
+    def _place(
+        self,
+        positions: Rows,
+        rows: RowLayout,
+        frames: Sequence[EncodedFrame],
+        compact: bool,
+        origin_us: int | None,
+    ) -> int:
+        if rows.before.any() or rows.after.any():
+            raise WindowError("this model numbers all frames as one video: no labels between frames")
+        corner = rows.prefix
+        if not frames:
+            return corner
+        origin = frames[0].slot_us if origin_us is None else origin_us
+        seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
+        # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
+        ticks = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
+        kept = _joined([frame.kept for frame in frames])
+        cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
+        local = np.stack([np.repeat(ticks, rows.counts), kept // cols, kept % cols])
+        positions[:, rows.visual] = corner + local
+        extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
+        return corner + max(extents)
+
+    def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
+        """One grid: all groups count from the same corner."""
+        return positions + prefix, max(previous, question + prefix)
+
+    def shape(self, keep: tuple[int, int], stop: int) -> Rows:
+        """Its grid, and one tick."""
+        return np.array([1, *keep], dtype=np.int64)
+
+    def ticks(self, shape: Rows, frame_us: int) -> Rows:
+        """The next frame lies behind it in time alone."""
+        return np.array([max(1, round(self.ticks_per_second * frame_us / 1e6)), 0, 0], dtype=np.int64)
+
+    def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
+        """Its ticks."""
+        return max(self.ticks_per_second / fps, 1e-3)
+
+
+def _frame_by_frame(positions: Rows, rows: RowLayout, local: Rows, extents: Rows) -> int:
+    """Number frames one behind the other.
+
+    Args:
+        positions: Of all rows, int64 [axes, rows]; those behind the prefix are written.
+        rows: Which rows are text and which visual.
+        local: Of every visual row in its frame, int64 [axes, tokens] or [tokens].
+        extents: Positions that the visual rows of a frame take, int64 [frames].
+
+    Returns:
+        The position behind the last frame.
+    """
+    before, after, starts = rows.before, rows.after, rows.starts
+    ends = rows.prefix + np.cumsum(before + extents + after)
     corners = ends - after - extents
     opening, closing = _inside(before), _inside(after)
     positions[:, np.repeat(starts, before) + opening] = np.repeat(corners - before, before) + opening
-    positions[:, places.visual] = np.repeat(corners, places.counts) + local
-    behind = np.repeat(starts + before + places.counts, after) + closing
+    positions[:, rows.visual] = np.repeat(corners, rows.counts) + local
+    behind = np.repeat(starts + before + rows.counts, after) + closing
     positions[:, behind] = np.repeat(ends - after, after) + closing
-    return positions, int(ends[-1]) if len(ends) else places.prefix
-
-
-def _video(
-    rule: PositionRule,
-    places: RowLayout,
-    frames: Sequence[EncodedFrame],
-    positions: Rows,
-    origin_us: int | None,
-) -> int:
-    """All frames as one grid, t in ticks from the origin; the position behind it."""
-    if places.before.any() or places.after.any():
-        raise WindowError("qwen2_5_vl numbers all frames as one video: no labels between frames")
-    corner = places.prefix
-    if not frames:
-        return corner
-    origin = frames[0].slot_us if origin_us is None else origin_us
-    seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
-    # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
-    ticks = np.floor(seconds * rule.ticks_per_second + 1e-4).astype(np.int64)
-    kept = _joined([frame.kept for frame in frames])
-    cols = np.repeat([frame.keep.shape[1] for frame in frames], places.counts)
-    local = np.stack([np.repeat(ticks, places.counts), kept // cols, kept % cols])
-    positions[:, places.visual] = corner + local
-    extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
-    return corner + max(extents)
+    return int(ends[-1]) if len(ends) else rows.prefix
 
 
 def _inside(counts: Rows) -> Rows:
@@ -118,3 +242,6 @@ def _inside(counts: Rows) -> Rows:
 
 def _joined(parts: Sequence[Rows]) -> Rows:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+__all__ = ["FramePositions", "PositionRule", "RowLayout", "RunningPositions", "VideoPositions"]

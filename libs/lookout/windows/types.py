@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 from lookout.errors import LookoutError
 
+if TYPE_CHECKING:
+    from lookout.windows.positions import PositionRule
+
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 VISUAL = -1
 """In `WindowPlan.token_ids`: the row is a visual token, its embedding comes from a block."""
 NEWLINE = -2
-"""In any list of token ids: the model's learned `image_newline` embedding (LLaVA-OneVision)."""
+"""In any list of token ids: the model's learned `image_newline` embedding, where it has one."""
 PREFIX = -1
 """`PromptPart.block` of the system prefix."""
 
@@ -38,8 +41,8 @@ class EncodedFrame:
 
     `time_us` is the stream time of its first picture in integer microseconds; `keep` is bool
     [group_rows, group_cols]; `tokens` is [kept, hidden] in row-major order of the kept groups; `deepstack`
-    is [levels, kept, hidden] for Qwen3-VL and None elsewhere; `kept` are the places of the kept groups,
-    int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
+    is [levels, kept, hidden] for models with DeepStack and None elsewhere; `kept` are the places of the
+    kept groups, int64 [kept]. The label is not stored: it counts from the key window, so the plan carries it.
 
     `slot_us` is the sampling point that its first picture was taken for, and `label_us` the mean time of its
     pictures; both are `time_us` unless given. Stock processors count positions on the even sampling grid and
@@ -283,25 +286,6 @@ class LabelStyle:
         whole = [self.digits[int(digit)] for digit in text[: self.width]]
         rest = [self.digits[int(digit)] for digit in text[self.width :]]
         return (*self.head, *whole, *(self.point if decimals else ()), *rest, *self.tail)
-
-
-@dataclass(frozen=True, slots=True)
-class PositionRule:
-    """How a family numbers positions.
-
-    `linear`: one axis, running (InternVL, LLaVA-OneVision). `qwen2_5_vl`: one grid for the whole video, t
-    at `ticks_per_second` from the window's first frame. `qwen3_vl`: every frame a grid of its own behind
-    its label. `limit` is the first position the model was not made for.
-    """
-
-    kind: Literal["linear", "qwen2_5_vl", "qwen3_vl"]
-    limit: int
-    ticks_per_second: float = 0.0
-
-    @property
-    def axes(self) -> int:
-        """Rows of a plan's `positions`."""
-        return 1 if self.kind == "linear" else 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import AttentionInterface
 
-from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, WindowPlan, rows_in
+from lookout.windows import NEWLINE, VISUAL, Layout, StrideBlock, VideoPositions, WindowPlan, rows_in
 from tests.unit.engines.scenes import HIDDEN, stock
 
 NAME = "version_expanded"
@@ -77,9 +77,9 @@ def axes_of(layout: Layout, config: Any) -> torch.Tensor:
     sections = config.rope_parameters.get("mrope_section")
     out = []
     for i in range(half):
-        if layout.positions.kind == "linear":
+        if layout.positions.axes == 1:
             out.append(0)
-        elif layout.positions.kind == "qwen2_5_vl":
+        elif isinstance(layout.positions, VideoPositions):
             out.append(0 if i < sections[0] else 1 if i < sections[0] + sections[1] else 2)
         else:
             turn = i % 3

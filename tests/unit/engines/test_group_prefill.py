@@ -16,8 +16,8 @@ from lookout.codec import VideoReader
 from lookout.engines import EngineError, PlanError, Question
 from lookout.engines.transformers import load_engine
 from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.families import load_tower
 from lookout.recordings import GroupPlan, GroupPlanner, PrefillSettings, RecordingError, Score, grouped
-from lookout.vision import load_tower
 from lookout.windows import EncodedFrame, PositionRangeError
 from tests.meter import Meter
 from tests.tiny_models import FAMILIES, SIZE, checkpoint

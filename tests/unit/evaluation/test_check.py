@@ -17,8 +17,9 @@ from lookout.engines import load_engine
 from lookout.evaluation import check
 from lookout.evaluation.chain import ClipFrames
 from lookout.evaluation.check import CheckError, check_model
+from lookout.families import load_layout
 from lookout.models import find_model
-from lookout.windows import Layout, load_layout
+from lookout.windows import Layout
 from tests.tiny_models import FAMILIES, checkpoint, published
 
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]

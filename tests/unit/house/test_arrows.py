@@ -27,16 +27,22 @@ ALLOWED: dict[str, set[str]] = {
     "windows": {"codec", "pruning", "vision"},
     "streams": {"codec", "pruning", "vision", "windows", "engines"},
     "strides": {"codec", "pruning", "vision", "windows"},
+    "families": {"models", "codec", "pruning", "vision", "windows", "flops"},
     "recordings": {"codec", "pruning", "vision", "windows"},
     "memory": {"codec", "pruning", "vision", "windows"},
-    "engines": {"pruning", "vision", "windows", "recordings", "memory", "flops"},
+    "engines": {"families", "pruning", "vision", "windows", "recordings", "memory", "flops"},
     "rules": {"v1", "wire"},
-    "analysis": {"codec", "pruning", "vision", "windows", "strides", "recordings", "engines", "models"},
-    "pipeline": {"codec", "pruning", "vision", "windows", "strides", "memory", "engines", "models"},
-    "verification": {
-        "v1", "wire", "codec", "vision", "windows", "engines", "runtime", "store", "services", "evaluation",
+    "analysis": {
+        "codec", "pruning", "vision", "windows", "families", "strides", "recordings", "engines", "models",
     },
-    "evaluation": {"codec", "pruning", "vision", "windows", "strides", "engines", "models"},
+    "pipeline": {
+        "codec", "pruning", "vision", "windows", "families", "strides", "memory", "engines", "models",
+    },
+    "verification": {
+        "v1", "wire", "codec", "vision", "windows", "families", "engines", "runtime", "store", "services",
+        "evaluation",
+    },
+    "evaluation": {"families", "codec", "pruning", "vision", "windows", "strides", "engines", "models"},
     "runtime": {"v1", "wire", "models"},
     "store": {"v1", "wire", "runtime"},
     "local": {"v1", "wire", "runtime"},
@@ -47,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
-        "engines", "streams", "rules", "store", "runtime", "models",
+        "families", "engines", "streams", "rules", "store", "runtime", "models",
     },
 }  # fmt: skip
 

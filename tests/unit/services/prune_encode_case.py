@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lookout.families import load_tower
 from lookout.runtime import Record, RecordsGoneError, Result, StoredCheckpoint
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
@@ -23,7 +24,6 @@ from lookout.v1.frames_pb2 import Frame, FramesRecord, Picture
 from lookout.v1.lineage_pb2 import RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
-from lookout.vision import load_tower
 from lookout.wire import FRAMES, TOKENS
 from tests.tiny_models import checkpoint
 

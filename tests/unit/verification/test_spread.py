@@ -11,10 +11,10 @@ import torch
 
 from lookout.engines import Engine, Question, WindowAnswer, WindowRequest, load_engine
 from lookout.evaluation.chain import read_clip, stride_blocks
+from lookout.families import load_tower
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.pruning import PrunePolicy
 from lookout.verification import rerun_spread
-from lookout.vision import load_tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 from watchbench import cameras
 

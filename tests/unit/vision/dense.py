@@ -65,7 +65,7 @@ class DenseOracle:
 
     def _keys(self, patches: torch.Tensor, grid: Grid) -> torch.Tensor:
         """Kept keys in the order in which the tower holds its rows."""
-        if self.family == "internvl":
+        if self.family in {"internvl", "llava_next_video"}:  # behind a class token
             return torch.cat([torch.ones(1, dtype=torch.bool), patches.flatten()])
         if self.family == "llava_onevision":
             return patches.flatten()
@@ -101,6 +101,10 @@ class DenseOracle:
             vision_feature_select_strategy=config.vision_feature_select_strategy,
         )
         return out.pooler_output[0, :-1], None
+
+    def _llava_next_video(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
+        out = self.model.get_video_features(self._pixels(frame)["pixel_values_videos"])
+        return out.pooler_output[0].flatten(0, -2), None
 
     def _qwen2_5_vl(self, frame: FrameInput) -> tuple[torch.Tensor, None]:
         inputs = self._pixels(frame)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.models import ModelError, model_input
+from lookout.families import load_tower, model_input
+from lookout.models import ModelError
 from lookout.services.decode.settings import DecodeSettings
-from lookout.vision import FrameInput, load_tower
+from lookout.vision import FrameInput
 from lookout.vision.base import patch_rows
 from tests.tiny_models import FAMILIES, build, checkpoint
 
@@ -38,6 +39,7 @@ SQUARE = {"image_size": [448, 448], "patch_size": [14, 14]}
         ("qwen2_5_vl", {"patch_size": 14}, (448, 14)),
         ("qwen3_vl", {"patch_size": 16}, (448, 16)),
         ("llava_onevision", {"image_size": 384, "patch_size": 14}, (384, 14)),
+        ("llava_next_video", {"image_size": 336, "patch_size": 14}, (336, 14)),
     ],
 )
 def test_the_input_of_a_published_configuration_is_read(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText, Qwen2Config
 
-from lookout.vision import FrameInput, FrameTokens, Tower, VisionError, load_tower
+from lookout.families import load_tower
+from lookout.vision import FrameInput, FrameTokens, Tower, VisionError
 from tests import tiny_models
 from tests.unit.vision.dense import DenseOracle, difference
 
@@ -147,7 +148,7 @@ def test_both_frames_of_a_temporal_patch_count_and_a_still_is_repeated(family: s
 
 def test_llava_taps_cover_the_published_grid() -> None:
     """27 -> 14: patch row 13 feeds tokens 6 and 7, so a change there keeps both."""
-    from lookout.vision.llava_onevision import pooling
+    from lookout.families.towers.llava_onevision import pooling
 
     taps = pooling(27)
     assert [token for token, patches in enumerate(taps) if 13 in dict(patches)] == [6, 7]
@@ -245,7 +246,7 @@ def test_unknown_families_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VisionError, match="not a checkpoint folder"):
         load_tower(tmp_path)
     Qwen2Config().save_pretrained(tmp_path)
-    with pytest.raises(VisionError, match="no vision tower for model family 'qwen2'"):
+    with pytest.raises(VisionError, match="no vision tower: model_type 'qwen2'"):
         load_tower(tmp_path)
 
 

@@ -7,7 +7,8 @@ import torch
 
 from lookout.engines.transformers.engine import load_engine
 from lookout.engines.types import Question, WindowRequest
-from lookout.vision import FrameInput, load_tower
+from lookout.families import load_tower
+from lookout.vision import FrameInput
 from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
 from watchbench import model as vlm
 from watchbench import sight

@@ -11,8 +11,8 @@ from lookout.windows import (
     EncodedFrame,
     Layout,
     Planner,
-    PositionRule,
     RowRange,
+    RunningPositions,
     StrideBlock,
     WindowPlan,
     WindowSettings,
@@ -20,7 +20,7 @@ from lookout.windows import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "windows.md"
-LAYOUT = Layout("internvl", (1, 2), (), (), (), (3,), 4, 5, PositionRule("linear", 4096), 4)
+LAYOUT = Layout("internvl", (1, 2), (), (), (), (3,), 4, 5, RunningPositions(4096), 4)
 
 
 def block(index: int, kept: list[int]) -> StrideBlock:

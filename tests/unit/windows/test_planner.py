@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoProcessor, AutoTokenizer
 
+from lookout.families import LAYOUT_FILE, load_layout
 from lookout.windows import (
-    LAYOUT_FILE,
     NEWLINE,
     PREFIX,
     VISUAL,
@@ -28,14 +28,13 @@ from lookout.windows import (
     Planner,
     Policy,
     PositionRangeError,
-    PositionRule,
     Rotary,
     RowRange,
+    RunningPositions,
     StrideBlock,
     WindowError,
     WindowPlan,
     WindowSettings,
-    load_layout,
     ranges_of,
     rows_in,
 )
@@ -53,7 +52,7 @@ PLAIN = Layout(
     question_tail=(6,),
     yes=7,
     no=8,
-    positions=PositionRule("linear", 4096),
+    positions=RunningPositions(4096),
     layers=4,
     label=LABEL,
 )
@@ -407,9 +406,7 @@ def test_bad_blocks_and_settings_are_refused() -> None:
     with pytest.raises(WindowError, match="at least 1"):
         WindowSettings(0)
     with pytest.raises(PositionRangeError, match="counts only to 49"):
-        Planner(replace(PLAIN, positions=PositionRule("linear", 50)), WindowSettings(2)).plan(
-            [block(0), block(1)]
-        )
+        Planner(replace(PLAIN, positions=RunningPositions(50)), WindowSettings(2)).plan([block(0), block(1)])
     changed = replace(block(1), frames=block(7).frames)
     with pytest.raises(WindowError, match="immutable"):
         planner.plan([changed, block(2)], planner.plan([block(0), block(1)]))
@@ -575,10 +572,11 @@ def test_the_prompt_is_the_processors(family: str) -> None:
     ids = [
         *(i for part in parts for i in part),
         *layout.question_head,
-        *tokenizer.encode("Why?"),
+        *tokenizer.encode("Why?", add_special_tokens=False),
         *layout.question_tail,
     ]
-    pad = {"internvl": "<IMG_CONTEXT>", "llava_onevision": "<video>"}.get(family, "<|video_pad|>")
+    pads = {"internvl": "<IMG_CONTEXT>", "llava_onevision": "<video>", "llava_next_video": "<video>"}
+    pad = pads.get(family, "<|video_pad|>")
     spelled = "".join(pad if i in (VISUAL, NEWLINE) else tokenizer.decode([i]) for i in ids)
     content = [{"type": "video"}, {"type": "text", "text": "Why?"}]
     shown = processor.apply_chat_template(
@@ -587,16 +585,19 @@ def test_the_prompt_is_the_processors(family: str) -> None:
     visual = {
         "internvl": f"Frame001: <img>{pad * 2}</img>\nFrame002: <img>{pad * 2}</img>",
         "llava_onevision": pad * 5,
+        "llava_next_video": pad * 4,
         "qwen2_5_vl": pad * 4,
         "qwen3_vl": "".join(f"<000.{n} seconds><|vision_start|>{pad * 2}<|vision_end|>" for n in (1, 2)),
     }[family]
     placeholder = {
         "internvl": "<video>",
         "llava_onevision": "<video>",
+        "llava_next_video": "<video>",
         "qwen2_5_vl": "<|video_pad|>",
         "qwen3_vl": "<|vision_start|><|video_pad|><|vision_end|>",
     }[family]
-    assert spelled == shown.replace(placeholder, visual)
+    first = tokenizer.bos_token or ""  # the tokenizer writes it in front of every text
+    assert spelled == first + shown.replace(placeholder, visual)
 
 
 def test_a_checkpoint_may_bring_its_own_layout(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ from lookout.engines.types import (
     WindowAnswer,
     WindowRequest,
 )
+from lookout.families import load_layout
 from lookout.files import private_folder
-from lookout.windows import Layout, WindowError, load_layout, rows_in
+from lookout.windows import Layout, WindowError, rows_in
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
@@ -53,7 +54,7 @@ def load_engine(
     rows_per_pass: int = 16384,
     layout: Layout | None = None,
 ) -> TransformersEngine:
-    """Load a stock checkpoint folder (InternVL, Qwen2.5-VL, Qwen3-VL, LLaVA-OneVision) as a window engine.
+    """Load a stock checkpoint folder (of a family in `lookout.families`) as a window engine.
 
     Args:
         checkpoint: Folder of the checkpoint.

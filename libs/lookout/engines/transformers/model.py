@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 from lookout.engines.types import UnsupportedModelError
+from lookout.families import family_of, read_config
 from lookout.flops import DecoderShape, linear_weights
 from lookout.windows import NEWLINE, Rotary, WindowError
-from lookout.windows.layout import read_config
-
-TEXT_MODELS = ("qwen2", "qwen3", "llama", "qwen2_5_vl_text", "qwen3_vl_text")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,18 +90,18 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
 
 def take_language_model(whole: Any, family: str, device: torch.device) -> LanguageModel:
     """The language half of a loaded stock model."""
-    text = whole.model.language_model
+    record = family_of(family)
+    text = getattr(whole.model, record.language_model)
     config = text.config
     _check(config, text, family)
-    visual = whole.config.vision_config
     parameters = dict(config.rope_parameters)
-    newline = getattr(whole.model, "image_newline", None)
+    newline = whole.model.image_newline if record.prompt.newline else None
     text.to(device).eval().requires_grad_(False)
     head = whole.lm_head.to(device).requires_grad_(False)
     rotary = Rotary.of(
         text.rotary_emb.inv_freq.to(device),
         parameters.get("mrope_section"),
-        bool(family == "qwen3_vl"),
+        record.interleaved,
         float(text.rotary_emb.attention_scaling),
     )
     layer = text.layers[0]
@@ -122,15 +120,16 @@ def take_language_model(whole: Any, family: str, device: torch.device) -> Langua
         hidden=int(config.hidden_size),
         linear=linear_weights([layer]),
         limit=int(config.max_position_embeddings),
-        deepstack=len(getattr(visual, "deepstack_visual_indexes", ())) if family == "qwen3_vl" else 0,
+        deepstack=record.deepstack(whole.config.vision_config),
         config=config,
     )
 
 
 def _check(config: Any, text: Any, family: str) -> None:
     name = f"{family} with a {config.model_type} language model"
-    if config.model_type not in TEXT_MODELS:
-        raise UnsupportedModelError(f"{name}: this engine runs only {', '.join(TEXT_MODELS)}")
+    known = family_of(family).text_models
+    if config.model_type not in known:
+        raise UnsupportedModelError(f"{name}: this engine runs only {', '.join(known)}")
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise UnsupportedModelError(f"{name}: layers of {sorted(kinds)}; window plans need full attention")

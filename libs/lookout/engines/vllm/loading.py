@@ -13,7 +13,8 @@ from lookout.engines.vllm import internals
 from lookout.engines.vllm.engine import VllmEngine
 from lookout.engines.vllm.internals import Backend
 from lookout.engines.vllm.shape import read_shape
-from lookout.windows import Layout, WindowError, load_layout
+from lookout.families import Family, family_of, load_layout
+from lookout.windows import Layout, WindowError
 
 GIB = 1 << 30
 MAX_ROWS = 32768
@@ -80,7 +81,7 @@ def load_engine(
         str(folder),
         dtype=dtype,
         answers=(prompt.yes, prompt.no),
-        newline=_newline(folder) if shape.family == "llava_onevision" else None,
+        newline=_newline(folder, family_of(shape.family)),
         max_rows=rows,
         max_batched_rows=max_batched_rows,
         block_size=block_size,
@@ -93,11 +94,14 @@ def load_engine(
     return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
 
 
-def _newline(folder: Path) -> torch.Tensor:
+def _newline(folder: Path, family: Family) -> torch.Tensor | None:
+    """The model's learned newline, where its prompt has one."""
+    if not family.prompt.newline:
+        return None
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as weights:
-            for name in ("model.image_newline", "image_newline"):
+            for name in family.newline_weights:
                 if name in weights.keys():  # noqa: SIM118 - not a dict
                     found: torch.Tensor = weights.get_tensor(name)
                     return found
-    raise UnsupportedModelError(f"{folder} lacks the image_newline weight of LLaVA-OneVision")
+    raise UnsupportedModelError(f"{folder} lacks the weight of its newline, {family.newline_weights[0]}")

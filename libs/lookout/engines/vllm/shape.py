@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from lookout.engines.types import UnsupportedModelError
-from lookout.engines.vllm import internals
+from lookout.families import family_of, read_config
 from lookout.flops import DecoderShape
 from lookout.windows import WindowError
-from lookout.windows.layout import read_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +39,26 @@ def read_shape(folder: Path, dtype: str) -> ModelShape:
     from transformers import AutoConfig
 
     try:
-        family = str(read_config(folder)["model_type"])
+        family = family_of(read_config(folder)["model_type"])
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
     config: Any = AutoConfig.from_pretrained(folder)
     text = config.get_text_config()
-    if text.model_type not in internals.LANGUAGE_MODELS:
+    if text.model_type not in family.text_models:
         raise UnsupportedModelError(
-            f"{family} with a {text.model_type} language model: the vLLM engine runs only "
-            + ", ".join(internals.LANGUAGE_MODELS)
+            f"{family.name} with a {text.model_type} language model: the vLLM engine runs only "
+            + ", ".join(family.text_models)
         )
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise UnsupportedModelError(f"{family}: layers of {sorted(kinds)}; window plans need full attention")
+        raise UnsupportedModelError(
+            f"{family.name}: layers of {sorted(kinds)}; window plans need full attention"
+        )
     heads, kv_heads, hidden = text.num_attention_heads, text.num_key_value_heads, text.hidden_size
     head_dim = int(getattr(text, "head_dim", None) or hidden // heads)
-    deep = len(config.vision_config.deepstack_visual_indexes) if family == "qwen3_vl" else 0
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
     return ModelShape(
-        family=family,
+        family=family.name,
         layers=int(text.num_hidden_layers),
         heads=int(heads),
         kv_heads=int(kv_heads),
@@ -66,6 +66,6 @@ def read_shape(folder: Path, dtype: str) -> ModelShape:
         hidden=int(hidden),
         linear=int(attention + 3 * hidden * text.intermediate_size),
         limit=int(text.max_position_embeddings),
-        deepstack=deep,
+        deepstack=family.deepstack(config.vision_config),
         itemsize=torch.empty(0, dtype=getattr(torch, dtype)).element_size(),
     )

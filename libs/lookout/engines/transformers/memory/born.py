@@ -16,7 +16,7 @@ from lookout.memory import (
     Prefix,
 )
 from lookout.windows import PromptPart, StrideBlock, WindowPlan
-from lookout.windows.positions import RowLayout, positions_of
+from lookout.windows.positions import RowLayout
 
 
 def frame_embeddings(block: StrideBlock) -> torch.Tensor:
@@ -51,7 +51,7 @@ def born_block(
         engine: ran `plan` last for this stream, with `keep`.
         plan: the window that `block` closed.
         block: the newest block of the plan.
-        frame_us: time from frame to frame, for a family that counts time (Qwen2.5-VL) and a block of one
+        frame_us: time from frame to frame, for a model that counts time and a block of one
             frame; elsewhere read from the block.
         compact: as in the planner's settings.
 
@@ -70,14 +70,12 @@ def born_block(
     rule = engine.layout.positions
     places, extent = [], np.ones(rule.axes, np.int64)
     for part in parts:
-        one = block.frames[part.frame]
-        inside, stop = positions_of(rule, compact, _alone(part), [one])
+        shown = block.frames[part.frame]
+        inside, stop = rule.place(_alone(part), [shown], compact=compact)
         places.append(inside)
-        grid = [1, *one.keep.shape] if rule.kind == "qwen2_5_vl" else [stop] * rule.axes
-        extent = np.maximum(extent, np.array(grid, dtype=np.int64))
-    step = extent
-    if rule.kind == "qwen2_5_vl":
-        step = np.array([_ticks(rule.ticks_per_second, block, frame_us), 0, 0], dtype=np.int64)
+        rows, cols = shown.keep.shape
+        extent = np.maximum(extent, rule.shape((rows, cols), stop))
+    step = rule.ticks(extent, _frame_us(block, frame_us))
     return BornBlock(
         stream=plan.stream,
         index=block.index,
@@ -102,11 +100,12 @@ def _alone(part: PromptPart) -> RowLayout:
     return RowLayout(0, *(np.array([size], dtype=np.int64) for size in sizes))
 
 
-def _ticks(per_second: float, block: StrideBlock, frame_us: int | None) -> int:
+def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
+    """Time from frame to frame: of the block where it has two, else as given, else a second."""
     times = [frame.time_us for frame in block.frames]
     if len(times) > 1:
-        frame_us = (times[-1] - times[0]) // (len(times) - 1)
-    return max(1, round(per_second * (frame_us or 1_000_000) / 1e6))
+        return int((times[-1] - times[0]) // (len(times) - 1))
+    return frame_us or 1_000_000
 
 
 def prefix_of(engine: TransformersEngine, plan: WindowPlan) -> Prefix:

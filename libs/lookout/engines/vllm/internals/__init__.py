@@ -37,11 +37,10 @@ from lookout.engines.vllm.internals.backend import (
     EngineOutput,
     installed_version,
 )
-from lookout.engines.vllm.internals.model import ARCHITECTURE, LANGUAGE_MODELS, renamed
+from lookout.engines.vllm.internals.model import ARCHITECTURE, renamed
 
 __all__ = [
     "ARCHITECTURE",
-    "LANGUAGE_MODELS",
     "VERSION",
     "Backend",
     "EngineCall",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +16,10 @@ from vllm.model_executor.models.registry import ModelRegistry
 from vllm.model_executor.models.utils import AutoWeightsLoader, init_vllm_registered_model, maybe_prefix
 from vllm.sequence import IntermediateTensors
 
+from lookout.families import family_of
 from lookout.windows import Rotary
 
 ARCHITECTURE = "LookoutWindowModel"
-# transformers' text configuration -> vLLM's class of the same language model.
-LANGUAGE_MODELS = {
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen2_5_vl_text": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_vl_text": "Qwen3LLMForCausalLM",
-    "llama": "LlamaForCausalLM",
-}
 VISION = ("visual.", "vision_tower.", "multi_modal_projector.", "image_newline", "mlp1.", "vision_model.")
 AGREE = 0.02
 """The model's own cosines may differ by so much from ours: float32 angles and a bfloat16 table do."""
@@ -45,8 +39,9 @@ def renamed(name: str) -> str | None:
     return f"language_model.model.{core}"
 
 
-def rotation_of(text: Any) -> Rotary:
-    """The rotation of a text configuration, as transformers has it: angles in float64."""
+def rotation_of(text: Any, interleaved: bool) -> Rotary:
+    """The rotation of a text configuration, as transformers has it: angles in float64. `interleaved`: its
+    axes take turns over the frequencies."""
     parameters = dict(text.rope_parameters)
     kind = parameters.get("rope_type", "default")
     if kind == "default":
@@ -57,7 +52,7 @@ def rotation_of(text: Any) -> Rotary:
     return Rotary.of(
         inv_freq.cpu(),
         parameters.get("mrope_section"),
-        text.model_type == "qwen3_vl_text",
+        interleaved,
         float(scaling),
     )
 
@@ -151,25 +146,21 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
-        text = vllm_config.model_config.hf_config.get_text_config()
+        whole = vllm_config.model_config.hf_config
+        text, family = whole.get_text_config(), family_of(whole.model_type)
         self.config = text
         inner = maybe_prefix(prefix, "language_model")
-        if text.model_type == "qwen3_vl_text":
-            from vllm.model_executor.models.qwen3_vl import Qwen3LLMForCausalLM
-
-            own = vllm_config.with_hf_config(text, architectures=["Qwen3ForCausalLM"])
-            self.language_model: Any = Qwen3LLMForCausalLM(vllm_config=own, prefix=inner)
+        listed = family.text_models[text.model_type]
+        if listed.module:
+            own = vllm_config.with_hf_config(text, architectures=[listed.architecture])
+            kind = getattr(importlib.import_module(listed.module), listed.name)
+            self.language_model: Any = kind(vllm_config=own, prefix=inner)
         else:
             self.language_model = init_vllm_registered_model(
-                vllm_config,
-                prefix=inner,
-                hf_config=text,
-                architectures=[LANGUAGE_MODELS[text.model_type]],
+                vllm_config, prefix=inner, hf_config=text, architectures=[listed.architecture]
             )
-        vision = vllm_config.model_config.hf_config.vision_config
-        deep = text.model_type == "qwen3_vl_text"
-        self.deepstack = len(vision.deepstack_visual_indexes) if deep else 0
-        self.rotation = rotation_of(text)
+        self.deepstack = family.deepstack(whole.vision_config)
+        self.rotation = rotation_of(text, family.interleaved)
         self._widen()
         self.inputs = InputBuffers.of(vllm_config, self.deepstack)
         self.feed: Callable[[StepInputs], None] | None = None

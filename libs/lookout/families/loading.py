@@ -13,23 +13,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 from transformers.utils import logging as transformers_logging
 
-from lookout.vision.base import BaseTower, Normalise
-from lookout.vision.internvl import InternVLTower
-from lookout.vision.llava_onevision import LlavaOnevisionTower
-from lookout.vision.qwen2_5_vl import Qwen25Tower
-from lookout.vision.qwen3_vl import Qwen3Tower
+from lookout.families.registry import UnknownFamilyError, family_of
+from lookout.families.types import Family
+from lookout.vision.base import Normalise
 from lookout.vision.types import Tower, VisionError
 
-TOWERS: dict[str, type[BaseTower]] = {
-    tower.family: tower for tower in (InternVLTower, Qwen25Tower, Qwen3Tower, LlavaOnevisionTower)
-}
-# What the families' published processors use, for a model that comes without its folder.
-USUAL = {
-    "internvl": Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "qwen2_5_vl": Normalise((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-    "qwen3_vl": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "llava_onevision": Normalise((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-}
 PROCESSORS = ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json")
 
 
@@ -56,24 +44,22 @@ def load_tower(
     else:
         folder = Path(source)
         model = _read(folder, torch.device(device), dtype)
-    family = str(model.config.model_type)
-    tower = TOWERS[_known(family, folder)]
-    return tower(model.eval(), _normalise(folder, family), size)
+    family = _family(model.config.model_type, folder)
+    return family.tower()(model.eval(), _normalise(folder, family), size)
 
 
-def _known(family: str, folder: Path) -> str:
-    if family not in TOWERS:
-        raise VisionError(
-            f"no vision tower for model family {family!r} (from {folder}); supported: {', '.join(TOWERS)}"
-        )
-    return family
+def _family(model_type: object, folder: Path) -> Family:
+    try:
+        return family_of(model_type)
+    except UnknownFamilyError as error:
+        raise VisionError(f"{folder}: no vision tower: {error}") from error
 
 
 def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise VisionError(f"{folder} is not a checkpoint folder: it has no config.json")
     config = AutoConfig.from_pretrained(folder)
-    _known(str(config.model_type), folder)
+    _family(config.model_type, folder)
     # Without language layers the stock class neither allocates nor reads them.
     config.text_config.num_hidden_layers = 0
     if getattr(config.text_config, "layer_types", None):
@@ -99,7 +85,7 @@ def _quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(before)
 
 
-def _normalise(folder: Path, family: str) -> Normalise:
+def _normalise(folder: Path, family: Family) -> Normalise:
     for name in PROCESSORS:
         path = folder / name
         if not path.is_file():
@@ -108,4 +94,4 @@ def _normalise(folder: Path, family: str) -> Normalise:
         for part in (whole, whole.get("video_processor") or {}, whole.get("image_processor") or {}):
             if "image_mean" in part and "image_std" in part:
                 return Normalise(tuple(part["image_mean"]), tuple(part["image_std"]))
-    return USUAL[family]
+    return Normalise(*family.usual)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from lookout.windows.types import NEWLINE, LabelStyle, Layout, PositionRule, WindowError
+from lookout.families.registry import UnknownFamilyError, family_of
+from lookout.families.types import Prompt
+from lookout.windows.types import NEWLINE, LabelStyle, Layout, WindowError
 
 LAYOUT_FILE = "lookout_layout.json"
-FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava_onevision")
 _QUESTION = "lookout-question-goes-here"
 
 Encode = Callable[[str], tuple[int, ...]]
@@ -46,12 +47,17 @@ def load_layout(checkpoint: Path | str) -> Layout:
     if own.is_file():
         text = _own_text(own)
     else:
-        text = _template_text(str(config["model_type"]), tokenizer, folder)
+        text = _template_text(family_of(config["model_type"]).prompt, tokenizer, folder)
 
     def encode(part: str) -> tuple[int, ...]:
         return tuple(int(i) for i in tokenizer.encode(part, add_special_tokens=False))
 
-    return build_layout(config, text, encode)
+    layout = build_layout(config, text, encode)
+    # A tokenizer that begins every text with a token of its own does so with the stock prompt too.
+    opening = [int(i) for i in tokenizer.encode("")][:1]
+    if opening and opening[0] == tokenizer.bos_token_id and not text.prefix.startswith(tokenizer.bos_token):
+        return replace(layout, prefix=(opening[0], *layout.prefix))
+    return layout
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -67,47 +73,34 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise WindowError(f"{folder} is not a checkpoint folder: it has no config.json")
     config: dict[str, Any] = json.loads(path.read_text())
-    if config.get("model_type") not in FAMILIES:
-        raise WindowError(
-            f"{folder}: model_type {config.get('model_type')!r} has no prompt layout; known: "
-            + ", ".join(FAMILIES)
-        )
+    try:
+        family_of(config.get("model_type"))
+    except UnknownFamilyError as error:
+        raise WindowError(f"{folder}: {error}") from error
     return config if "text_config" in config else {**config, "text_config": config}
 
 
 def build_layout(config: dict[str, Any], text: LayoutText, encode: Encode) -> Layout:
     """Tokenise a layout's strings for a checkpoint configuration."""
-    family = str(config["model_type"])
+    family = family_of(config["model_type"])
     numbers: dict[str, Any] = config["text_config"]
     head = encode(text.question_head)
     stop = numbers.get("eos_token_id")
     stops = (stop,) if isinstance(stop, int) else tuple(stop or ())
     return Layout(
-        family=family,
+        family=family.name,
         prefix=encode(text.prefix),
         frame_open=encode(text.frame_open),
         frame_close=encode(text.frame_close),
-        question_head=(NEWLINE, *head) if family == "llava_onevision" else head,
+        question_head=(NEWLINE, *head) if family.prompt.newline else head,
         question_tail=encode(text.question_tail),
         yes=_first(encode, text.yes),
         no=_first(encode, text.no),
-        positions=position_rule(config),
+        positions=family.positions(config),
         layers=int(numbers["num_hidden_layers"]),
         label=None if text.label is None else label_style(text.label, encode),
         stop=stops,
     )
-
-
-def position_rule(config: dict[str, Any]) -> PositionRule:
-    """How the checkpoint numbers positions, and how far it can count."""
-    family = str(config["model_type"])
-    kind: Literal["linear", "qwen2_5_vl", "qwen3_vl"] = "linear"
-    ticks = 0.0
-    if family == "qwen2_5_vl":
-        kind, ticks = "qwen2_5_vl", float(config.get("vision_config", {}).get("tokens_per_second", 4))
-    elif family == "qwen3_vl":
-        kind = "qwen3_vl"
-    return PositionRule(kind, int(config["text_config"].get("max_position_embeddings", 32768)), ticks)
 
 
 def label_style(text: dict[str, Any], encode: Encode) -> LabelStyle:
@@ -150,7 +143,7 @@ def _processor_template(folder: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _template_text(family: str, tokenizer: Any, folder: Path) -> LayoutText:
+def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
     content = [{"type": "video"}, {"type": "text", "text": _QUESTION}]
     template = tokenizer.chat_template or _processor_template(folder)
     if not template:
@@ -161,27 +154,15 @@ def _template_text(family: str, tokenizer: Any, folder: Path) -> LayoutText:
         tokenize=False,
         add_generation_prompt=True,
     )
-    video = {
-        "internvl": "<video>\n",
-        "llava_onevision": "<video>",
-        "qwen2_5_vl": "<|video_pad|>",
-        "qwen3_vl": "<|vision_start|><|video_pad|><|vision_end|>",
-    }[family]
-    prefix, found, rest = str(shown).partition(video)
-    head, asked, tail = rest.partition(_QUESTION)
-    if not found or not asked:
-        raise WindowError(f"{folder}: the chat template shows no {video!r} before the question")
-    text = LayoutText(prefix=prefix, question_head=head, question_tail=tail)
-    return _with_frames(family, text)
-
-
-def _with_frames(family: str, text: LayoutText) -> LayoutText:
-    """What each family's processor writes around a frame, with labels of fixed width."""
-    around = {"prefix": text.prefix, "question_head": text.question_head, "question_tail": text.question_tail}
-    if family == "internvl":
-        label = {"counts": "frames", "head": "Frame", "width": 3, "tail": ": "}
-        return LayoutText(frame_open="<img>", frame_close="</img>\n", label=label, **around)
-    if family == "qwen3_vl":
-        label = {"counts": "seconds", "head": "<", "width": 3, "point": ".", "tail": " seconds>"}
-        return LayoutText(frame_open="<|vision_start|>", frame_close="<|vision_end|>", label=label, **around)
-    return text
+    prefix, video, rest = str(shown).partition(prompt.video)
+    head, question, tail = rest.partition(_QUESTION)
+    if not video or not question:
+        raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")
+    return LayoutText(
+        prefix=prefix,
+        frame_open=prompt.frame_open,
+        frame_close=prompt.frame_close,
+        question_head=head,
+        question_tail=tail,
+        label=None if prompt.label is None else dict(prompt.label),
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers.vision_utils import get_vision_window_index
 
-from lookout.vision.qwen import QwenTower
+from lookout.families.towers.qwen import QwenTower
 from lookout.vision.sequences import Sequences
 from lookout.vision.types import Grid, Mask
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights
 
-from lookout.vision.qwen import QwenTower
+from lookout.families.towers.qwen import QwenTower
 from lookout.vision.sequences import Sequences
 from lookout.vision.types import Grid, Mask
 

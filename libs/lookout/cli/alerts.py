@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lookout.cli.connect import BootstrapOption, CliError, Position, check_reachable, find_bootstrap, reading
+from lookout.cli.output import TerminalConsole, echo
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, WireError, from_json, to_json
 
@@ -57,7 +58,7 @@ def alerts(
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, ALERTS.name)
-    show = print_json if as_json else LinePrinter(Console())
+    show = print_json if as_json else LinePrinter(TerminalConsole())
     shown = 0
     with reading(address, [ALERTS.name], parse_since(since)) as reader:
         until_now = None if follow else reader.until_now()
@@ -77,7 +78,9 @@ def alerts(
                 show(alert)
                 shown += 1
     if not shown and not as_json:
-        Console(stderr=True).print("no alert that matches; without --no-follow, new ones are waited for")
+        TerminalConsole(stderr=True).print(
+            "no alert that matches; without --no-follow, new ones are waited for"
+        )
 
 
 def parse_since(text: str) -> Position:
@@ -97,7 +100,7 @@ def parse_since(text: str) -> Position:
 
 
 def print_json(alert: Alert) -> None:
-    typer.echo(to_json(alert).decode())
+    echo(to_json(alert).decode())
 
 
 class LinePrinter:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -26,6 +25,7 @@ from rich.table import Table
 from lookout.cli.connect import CliError, asked
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
+from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.cli.report.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 
@@ -117,18 +117,18 @@ def analyze(
                         if len(names) == 1:
                             raise CliError(f"{name}: {error}") from error
                         refused.append(name)
-                        Console(stderr=True).print(
+                        TerminalConsole(stderr=True).print(
                             f"[yellow]left out[/] {escape(f'{name}: {error}')}",
                             highlight=False,
                             soft_wrap=True,
                         )
                         continue
                     if as_json:
-                        typer.echo(json.dumps(found[-1].to_dict()))
+                        echo(json.dumps(found[-1].to_dict()))
                     else:
                         show(found[-1])
         except KeyboardInterrupt:
-            Console(stderr=True).print("stopped; run the same command again to continue")
+            TerminalConsole(stderr=True).print("stopped; run the same command again to continue")
             raise
         finally:
             analyzer.close()
@@ -136,7 +136,7 @@ def analyze(
                 from lookout.cli.report.recording import write_recording_page
 
                 write_recording_page(page, found, opened, sandbox=sandbox)
-                Console(stderr=True).print(f"page: {page}")
+                TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
     if refused:
         raise CliError(f"{len(refused)} of {len(names)} recordings could not be read")
 
@@ -195,7 +195,7 @@ def _fetched(name: str, files: ExitStack) -> str | Source:
     if "://" not in name:
         return name
     columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None)
         return files.enter_context(
             downloaded(UrlSource(name), lambda done, size: bar.update(task, completed=done, total=size))
@@ -237,7 +237,7 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task(name[:40], total=None, rates="opening")
         begun = time.monotonic()
 
@@ -254,8 +254,11 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
 
 def show(found: Analysis) -> None:
     """Print one recording's answers, and what they cost."""
-    console = Console()
-    console.print(f"[bold]{found.source}[/]  {clock(found.seconds)}, {found.frames} frames", highlight=False)
+    console = TerminalConsole()
+    console.print(
+        f"[bold]{escaped(found.source)}[/]  {clock(found.seconds)}, {escaped(found.frames)} frames",
+        highlight=False,
+    )
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("question", "p(yes)", "where", "rests on", "yes from - to"):
         table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
@@ -263,7 +266,7 @@ def show(found: Analysis) -> None:
         ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])
         more = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
         table.add_row(
-            answer.question,
+            escaped(answer.question),
             f"{answer.p_yes:.3f}",
             f"{clock(answer.start_s)} - {clock(answer.end_s)}",
             ", ".join(f"{clock(at)} ({share:.0%})" for at, share in answer.seen_s),
@@ -271,7 +274,7 @@ def show(found: Analysis) -> None:
             style="bold" if answer.p_yes > 0.5 else None,
         )
         if answer.text:
-            table.add_row(f"  {answer.text}")
+            table.add_row(f"  {escaped(answer.text)}")
     console.print(table)
     for line in damage_lines(found):
         console.print(escape(line), style="yellow", highlight=False)

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from confluent_kafka import KafkaException
-from rich.console import Console
 from rich.markup import escape
 
 from lookout.cli import alerts as alerts_command
@@ -23,6 +22,7 @@ from lookout.cli import model_command, report_command, watches
 from lookout.cli import publish as publish_command
 from lookout.cli import up as up_command
 from lookout.cli import verify as verify_command
+from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import LookoutError
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ _state = {"debug": False}
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lookout {metadata.version('lookout-fleet')}")
+        echo(f"lookout {metadata.version('lookout-fleet')}")
         raise typer.Exit
 
 
@@ -91,5 +91,5 @@ def main() -> None:
 def _fail(text: str, error: BaseException) -> None:
     if _state["debug"]:
         raise error
-    Console(stderr=True).print(f"[bold red]error[/] {escape(text)}", highlight=False, soft_wrap=True)
+    TerminalConsole(stderr=True).print(f"[bold red]error[/] {escape(text)}", highlight=False, soft_wrap=True)
     sys.exit(1)

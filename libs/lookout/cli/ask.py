@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from lookout.cli.connect import CliError, asked
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report.recording_text import clock
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def ask(
     options: dict[str, Any] = {"words": words, "text": text}
     options |= {"since": parse_time(since), "until": parse_time(until)}
     if not as_json:
-        options["on_text"] = lambda piece: typer.echo(piece, nl=False)
+        options["on_text"] = lambda piece: echo(piece, nl=False)
     if source.is_dir():
         entries(source, camera)  # refused before the model is loaded, which takes seconds
         found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
@@ -74,7 +74,7 @@ def ask(
     else:
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
         try:
-            with Console(stderr=True).status(f"watching {source.name}"):
+            with TerminalConsole(stderr=True).status(f"watching {source.name}"):
                 try:
                     for _ in playing.watch(source):
                         pass
@@ -113,28 +113,28 @@ def _source_of(folder: Path, one: Recollection) -> Path | None:
 def _show(one: Recollection, as_json: bool, frames: Path | None, source: Path | None) -> None:
     files = _write_frames(one, frames, source) if frames is not None else []
     if as_json:
-        typer.echo(json.dumps({**asdict(one), "frames": files}))
+        echo(json.dumps({**asdict(one), "frames": files}))
         return
     if one.text is not None:
-        typer.echo()
+        echo()
     else:
-        typer.echo(f"p(yes) = {one.p_yes:.3f}" if one.p_yes is not None else "no text was asked for")
+        echo(f"p(yes) = {one.p_yes:.3f}" if one.p_yes is not None else "no text was asked for")
     if one.text is not None and one.p_yes is not None:
-        typer.echo(f"p(yes) = {one.p_yes:.3f}")
-    typer.echo(f"camera {one.camera}, epoch {one.epoch}")
+        echo(f"p(yes) = {one.p_yes:.3f}")
+    echo(f"camera {one.camera}, epoch {one.epoch}")
     moments = ", ".join(f"{clock(m.time)} ({m.weight:.0%})" for m in one.moments)
-    typer.echo(f"based on: {moments}")
+    echo(f"based on: {moments}")
     start = "nothing" if one.covered_from is None else clock(one.covered_from)
-    typer.echo(f"covered from {start} to {clock(one.covered_to)}")
+    echo(f"covered from {start} to {clock(one.covered_to)}")
     cost = one.cost
-    typer.echo(
+    echo(
         f"cost: {cost.question_tokens} rows over {cost.memory_tokens:.0f} tokens of memory, "
         f"{cost.representatives:.0f} representatives and {cost.window_tokens} tokens of the window in each "
         f"layer; {cost.bytes_moved / 1e6:.1f} MB in {cost.copies} copies; {cost.flops / 1e9:.2f} GFLOP; "
         f"{cost.first_token_s * 1000:.0f} ms to the first token"
     )
     for name in files:
-        typer.echo(name)
+        echo(name)
 
 
 def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[str]:
@@ -164,7 +164,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
     rows = [_listed(entry) for entry in entries(folder)]
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row))
+            echo(json.dumps(row))
         return
     columns = [name for name in rows[0] if name != "damage" or any(row["damage"] for row in rows)]
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -175,7 +175,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
         shown |= {name: "" if row[name] is None else clock(row[name]) for name in ("from", "to")}
         shown["bytes"] = f"{row['bytes'] / 1e6:.1f} MB"
         table.add_row(*shown.values())
-    Console().print(table)
+    TerminalConsole().print(table)
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
@@ -217,10 +217,10 @@ def check(folder: FolderArgument) -> None:
         try:
             memory = MemoryFolder.open(entry.path, owner=False).memory
         except HistoryError as error:
-            typer.echo(f"{entry.camera} {entry.epoch}: {error}")
+            echo(f"{entry.camera} {entry.epoch}: {error}")
             damaged += 1
             continue
-        typer.echo(f"{entry.camera} {entry.epoch}: {memory.size().clusters} clusters checked, no damage")
+        echo(f"{entry.camera} {entry.epoch}: {memory.size().clusters} clusters checked, no damage")
     if damaged:
         raise typer.Exit(1)
 
@@ -235,7 +235,7 @@ def repair(
 
     for entry, damage in shelf.repair(folder, camera):
         for loss in damage or ["no damage"]:
-            typer.echo(f"{entry.camera} {entry.epoch}: {loss}")
+            echo(f"{entry.camera} {entry.epoch}: {loss}")
 
 
 @app.command("remove")
@@ -249,7 +249,7 @@ def remove(
     from lookout.memory import shelf
 
     removed, erased = shelf.remove(folder, camera, parse_time(since), parse_time(until))
-    typer.echo(f"memories removed: {removed}; frames erased: {erased}")
+    echo(f"memories removed: {removed}; frames erased: {erased}")
 
 
 @app.command("trim")
@@ -274,7 +274,7 @@ def trim(
         None if limits[1] is None else limits[1].seconds,
         time.time(),
     )
-    typer.echo(f"{freed / 1e6:.1f} MB freed")
+    echo(f"{freed / 1e6:.1f} MB freed")
 
 
 __all__ = ["app", "ask", "parse_time"]

@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from lookout import rules
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
+from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
 from lookout.v1.lineage_pb2 import Cause
@@ -54,13 +54,13 @@ def coverage(
     found = with_unseen(rules.coverage_intervals(_verdicts(messages)))
     if as_json:
         for interval in found:
-            typer.echo(json.dumps(interval, ensure_ascii=False))
+            echo(json.dumps(interval, ensure_ascii=False))
         return
     if not found:
         which = "No verdict that matches" if camera or watch or since != "start" else "No verdict yet"
-        Console().print(f"{which}: publish segments and add a watch.")
+        TerminalConsole().print(f"{escaped(which)}: publish segments and add a watch.")
         return
-    console = Console()
+    console = TerminalConsole()
     console.print(coverage_table(found))
     for line in remarks(messages):
         console.print(line, markup=False, highlight=False)
@@ -158,5 +158,5 @@ def coverage_table(intervals: list[dict[str, Any]]) -> Table:
         total = sum(row.values())
         looked = (row[Outcome.ANSWERED.value] + row[Outcome.IDLE.value]) / total if total else 0.0
         cells = [f"{row[name]:.0f}" if row[name] else "-" for name in columns]
-        table.add_row(camera, watch, *cells, f"{looked:.1%}")
+        table.add_row(escaped(camera), escaped(watch), *cells, f"{looked:.1%}")
     return table

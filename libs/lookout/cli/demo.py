@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CliError, Position, Reader, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
@@ -35,7 +35,7 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import Stage
 from lookout.wire.headers import CAPTURED_AT, encode
 
-console = Console(highlight=False)
+console = TerminalConsole(highlight=False)
 
 _CUT_S = 2.0
 _SILENCE_S = 4.0  # after so much silence a camera's last window closes
@@ -107,11 +107,11 @@ def demo(
                 fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
                 fleet.start()
                 console.print(
-                    f"[green]✓[/] the fleet runs: Kafka {fleet.bootstrap}, Redis, "
+                    f"[green]✓[/] the fleet runs: Kafka {escaped(fleet.bootstrap)}, Redis, "
                     f"{len(fleet.services)} services"
                 )
                 sources = [*rendered_sources(status.update), *footage_sources(files)]
-                console.print(f"[green]✓[/] {len(sources)} cameras: {_names(sources)}")
+                console.print(f"[green]✓[/] {len(sources)} cameras: {escaped(_names(sources))}")
                 watches = product_watches()
                 write_watches(fleet.bootstrap, watches)
                 console.print(
@@ -268,7 +268,7 @@ class _Player:
         if time.monotonic() - self._tended > _TEND_EVERY_S:
             self._tended = time.monotonic()
             for news in self._fleet.supervise():
-                self._bar.console.print(f"[yellow]![/] {news}")
+                self._bar.console.print(f"[yellow]![/] {escaped(news)}")
         self._advance()
         return found
 
@@ -321,7 +321,7 @@ class _Player:
         if isinstance(news, DeadLetter):
             text = f"{news.camera}: {news.topic}: {news.reason} {news.detail}"
             self._outcome.notices.append(text)
-            self._bar.console.print(f"[yellow]✗[/] {text}")
+            self._bar.console.print(f"[yellow]✗[/] {escaped(text)}")
         elif news is not None and news.kind != Alert.KIND_UPDATED:
             self._print(news)
 
@@ -330,14 +330,14 @@ def _summary(outcome: DemoResult) -> None:
     for source in outcome.sources:
         if source.error:
             outcome.notices.append(f"{source.path.name} could not be cut: {source.error}")
-            console.print(f"[yellow]✗[/] {source.path.name}: {source.error}")
+            console.print(f"[yellow]✗[/] {escaped(source.path.name)}: {escaped(source.error)}")
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("camera", overflow="fold")
     for name in ("seconds", "windows", "incidents", "patches never computed", "tokens never computed"):
         table.add_column(name, justify="right", max_width=9)
     for camera in sorted(outcome.run.cameras.values(), key=lambda each: each.id):
         table.add_row(
-            camera.id,
+            escaped(camera.id),
             f"{camera.seconds:.0f}",
             str(camera.windows),
             str(len(camera.incidents)),
@@ -359,7 +359,9 @@ def _summary(outcome: DemoResult) -> None:
     )
     console.print(f"\n[bold]{len(incidents)} incidents[/], highest probability first")
     for peak, camera_id, question, begin, end in reversed(incidents):
-        console.print(f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {question}")
+        console.print(
+            f"  [bold red]{peak:.2f}[/]  {camera_id:<20} {begin:4.0f}–{end:.0f} s  {escaped(question)}"
+        )
 
 
 def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
@@ -383,13 +385,13 @@ def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
 
 
 def _keep(fleet: Fleet, page: Path) -> None:
-    console.print(f"\n[green]✓[/] the page: {page}")
+    console.print(f"\n[green]✓[/] the page: {escaped(page)}")
     console.print("The fleet keeps running: lookout publish, watch and alerts use it. Ctrl-C stops it.")
     try:
         while True:
             time.sleep(_TEND_EVERY_S)
             for news in fleet.supervise():
-                console.print(f"[yellow]![/] {news}")
+                console.print(f"[yellow]![/] {escaped(news)}")
     except KeyboardInterrupt:
         console.print("stopping the fleet ...")
 

@@ -18,13 +18,13 @@ import redis
 import typer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from lookout.cli import cluster_doctor
 from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
 from lookout.cli.findings import Finding, State
+from lookout.cli.output import TerminalConsole, echo
 from lookout.local import LocalError, running_fleets
 from lookout.local.fleet import service_module
 from lookout.local.jars import cache_folder, locked_jars
@@ -64,7 +64,7 @@ def doctor(
         findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
         for each in findings:
-            typer.echo(json.dumps(asdict(each)))
+            echo(json.dumps(asdict(each)))
     else:
         _print(findings)
     if any(each.state is State.BAD for each in findings):
@@ -80,7 +80,7 @@ def _print(findings: list[Finding]) -> None:
     for each in findings:
         advice = f"\n[dim]→ {escape(each.advice)}[/]" if each.advice else ""
         table.add_row(marks[each.state], each.about, escape(each.found) + advice)
-    console = Console()
+    console = TerminalConsole()
     console.print(table)
     bad = sum(each.state is State.BAD for each in findings)
     console.print(

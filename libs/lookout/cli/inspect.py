@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
 from lookout.cli.footage import footage_files
+from lookout.cli.output import TerminalConsole, echo
 
 if TYPE_CHECKING:
     from lookout.codec.inspection import Inspection
@@ -37,10 +37,10 @@ def inspect(
     base = path if path.is_dir() else path.parent
     found: list[Inspection] = []
     with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as pool:
-        for file in track(files, "looking", console=Console(stderr=True), transient=True):
+        for file in track(files, "looking", console=TerminalConsole(stderr=True), transient=True):
             found.append(replace(inspect_one(file, pool), path=str(file.relative_to(base))))
             if as_json:
-                typer.echo(found[-1].to_json())
+                echo(found[-1].to_json())
     if not as_json:
         _print(found)
     if not any(each.frames for each in found):
@@ -70,7 +70,7 @@ def _print(found: list[Inspection]) -> None:
             str(each.corrupt or ""),
             style="yellow" if each.error else None,
         )
-    console = Console()
+    console = TerminalConsole()
     if any(each.frames for each in found):
         console.print(table)
     for each in found:

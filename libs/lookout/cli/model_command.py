@@ -15,6 +15,7 @@ from rich.table import Table
 
 from lookout.cli.connect import CliError
 from lookout.cli.model import find_model
+from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.up import Preset
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def check(
     """
     from lookout.evaluation.check import check_model
 
-    console = Console()
+    console = TerminalConsole()
     _known(dtype)
     report = check_model(
         find_model(folder),
@@ -134,7 +135,7 @@ def evaluate_model(
 
     The last line is JSON.
     """
-    console = Console()
+    console = TerminalConsole()
     _known(dtype)
     evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset)
     found = evaluation.as_json()
@@ -156,10 +157,11 @@ def evaluate_model(
 def _show_report(console: Console, report: ModelReport) -> None:
     engines = " and ".join(report.engines) or "no engine here"
     console.print(
-        f"[bold]{report.family}[/] with a {report.language_model} language model; runs on {engines}\n"
-        f"input {report.width} x {report.height} pixels, {report.tokens} tokens a frame; a window of "
-        f"{report.window_s:g} s at {report.fps:g} a second has {report.window_rows} rows\n"
-        f"memory for {report.cameras} camera(s): {report.memory_bytes / MIB:.0f} MiB, of which weights "
+        f"[bold]{escaped(report.family)}[/] with a {escaped(report.language_model)} language model; "
+        f"runs on {escaped(engines)}\n"
+        f"input {report.width:d} x {report.height:d} pixels, {report.tokens:d} tokens a frame; a window of "
+        f"{report.window_s:g} s at {report.fps:g} a second has {report.window_rows:d} rows\n"
+        f"memory for {report.cameras:d} camera(s): {report.memory_bytes / MIB:.0f} MiB, of which weights "
         f"{report.weight_bytes / MIB:.0f} MiB; KV of a camera "
         f"{report.window_rows * report.row_bytes / MIB:.0f} MiB, nothing pruned"
     )
@@ -183,7 +185,7 @@ def _evaluated(
     from lookout.evaluation.labels import read_labels
 
     clips = read_labels(labels)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
 
         def shown(some: Iterable[LabelledClip], name: str) -> Iterable[LabelledClip]:
             return bar.track(some, total=len(clips), description=name)

@@ -1,13 +1,36 @@
-"""What the commands print. Values go through `clean`, so a text from outside is shown and never obeyed."""
+"""What the commands print. Texts from outside are shown and never obeyed, whichever way they get here.
+
+`TerminalConsole` and `echo` are the only ways to a terminal; `tests/unit/house/test_outside_text.py` finds
+prints that go without them, and values in the markup of rich that are not escaped.
+"""
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 
-from lookout.wire.outside_text import CHARACTERS, clean
+from lookout.wire.outside_text import CHARACTERS, clean, visible
 
-__all__ = ["escaped", "say"]
+__all__ = ["TerminalConsole", "echo", "escaped", "say"]
+
+
+class TerminalConsole(Console):
+    """rich's console, with every character of a text that would change the terminal written as its escape."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable; those that rich makes itself to control the terminal stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def echo(text: object = "", **options: Any) -> None:
+    """Print text or JSON as it is, characters that would change the terminal written as their escapes."""
+    typer.echo(visible(str(text)), **options)
 
 
 def escaped(value: object, limit: int = CHARACTERS) -> str:

@@ -15,7 +15,6 @@ from typing import Annotated, BinaryIO, Protocol
 
 import typer
 from confluent_kafka import Message, Producer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lookout.cli.connect import (
@@ -26,6 +25,7 @@ from lookout.cli.connect import (
     make_producer,
 )
 from lookout.cli.footage import footage_files
+from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.watches import read_watches
 from lookout.codec import CodecError, SandboxPool, SandboxSettings
 from lookout.wire import CAMERA_ID_BYTES, MAX_SEGMENT_BYTES, SEGMENTS, is_camera_id
@@ -185,10 +185,10 @@ def publish(
                     start_us += done.duration_us
             except CodecError as error:
                 failed += 1
-                bar.console.print(f"[red]✗[/] {label}: {error}", highlight=False)
+                bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)
             bar.advance(task)
         publisher.confirm()
-    Console(stderr=True).print(
+    TerminalConsole(stderr=True).print(
         f"[green]✓[/] Kafka confirmed {count_of(publisher.confirmed, 'segment')}"
         + (f"; {failed} of {count_of(len(cameras), 'file')} could not be cut" if failed else "")
     )
@@ -200,7 +200,7 @@ def _warn_unwatched(address: str) -> None:
     """Say that nothing is asked yet: what is published before a watch is added is never asked about."""
     with suppress(CliError):
         if not read_watches(address):
-            Console(stderr=True).print(
+            TerminalConsole(stderr=True).print(
                 "[yellow]![/] no watch asks anything yet: "
                 'lookout watch add "Is anyone lying on the ground?", then publish',
                 highlight=False,
@@ -318,7 +318,7 @@ def _progress(transient: bool) -> Progress:
         TextColumn("{task.completed}/{task.total} files"),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[detail]}"),
-        console=Console(stderr=True),
+        console=TerminalConsole(stderr=True),
         transient=transient,
     )
 

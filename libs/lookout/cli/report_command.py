@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, CliError, check_reachable, find_bootstrap, reading
+from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
 from lookout.local import running_fleets
 from lookout.wire import VERDICTS
 
-console = Console()
+console = TerminalConsole()
 
 
 def report(
@@ -64,4 +64,4 @@ def report(
             page = write_page(out.resolve(), run, album, facts)
     finally:
         album.close()
-    typer.echo(str(page))
+    echo(str(page))

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet, running_fleets
 from lookout.runtime import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
 from lookout.runtime.settings import FOREIGN
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 
-console = Console()
+console = TerminalConsole()
 _ROUND_S = 0.5
 _READ = FOREIGN | {"LOOKOUT_MODEL_DIR"}
 
@@ -84,8 +84,9 @@ def up(
     )
     if ignored := unread_settings(os.environ):
         console.print(
-            f"[yellow]![/] not read: {', '.join(ignored)}; services of this fleet get settings with --set "
-            f"({ignored[0].removeprefix('LOOKOUT_').lower()}=...)",
+            f"[yellow]![/] not read: {escaped(', '.join(ignored))}; "
+            "services of this fleet get settings with --set "
+            f"({escaped(ignored[0].removeprefix('LOOKOUT_').lower())}=...)",
             highlight=False,
             soft_wrap=True,
         )

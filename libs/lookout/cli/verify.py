@@ -6,12 +6,12 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.up import PresetOption, SettingOption, parse_settings
 from lookout.wire import VERDICTS
 
@@ -46,7 +46,7 @@ def verify(
     check_reachable(address, VERDICTS.name)
     common, own = parse_settings(setting or [], preset)
     scope = verification.Scope(camera, parse_since(since).at_ms or 0)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)
         tally = verification.verify(
             find_model(model),
@@ -60,7 +60,7 @@ def verify(
     for finding in tally.unverified[:_SHOWN]:
         one = finding.verdict
         where = f"{one.camera}, epoch {one.epoch}, window {one.window}, watch {one.watch}"
-        typer.echo(f"{where}: {finding.reason}", err=True)
-    typer.echo(json.dumps(tally.to_dict()))
+        echo(f"{where}: {finding.reason}", err=True)
+    echo(json.dumps(tally.to_dict()))
     if tally.unverified:
         raise typer.Exit(1)

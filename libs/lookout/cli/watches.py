@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,7 @@ from lookout.cli.connect import (
     reading,
     send_and_confirm,
 )
-from lookout.cli.output import say
+from lookout.cli.output import TerminalConsole, echo, say
 from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
@@ -31,7 +30,7 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.wire.outside_text import clean
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
-out = Console()
+out = TerminalConsole()
 
 #: ids that an error names
 NAMED = 20
@@ -270,10 +269,10 @@ def list_(
     watches = standing.watches
     for key, why in sorted(standing.unusable.items()):
         before = f"; version {watches[key].version} stays in force" if key in watches else ""
-        say(Console(stderr=True), "[yellow]left out[/] {}: {}{}", clean(key, 200), why, before)
+        say(TerminalConsole(stderr=True), "[yellow]left out[/] {}: {}{}", clean(key, 200), why, before)
     if as_json:
         for name in sorted(watches):
-            typer.echo(to_json(watches[name]).decode())
+            echo(to_json(watches[name]).decode())
         return
     if not watches:
         out.print('No watches yet. Add one: lookout watch add "Is anyone lying on the ground?"')

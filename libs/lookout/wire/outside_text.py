@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-__all__ = ["CHARACTERS", "clean"]
+__all__ = ["CHARACTERS", "clean", "visible"]
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
@@ -32,13 +32,21 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
         with the number of characters left out behind the first `limit`.
     """
     whole = str(text)
-    shown = whole[:limit]
-    if not shown.isprintable():
-        shown = "".join(_escape(character) for character in shown)
+    shown = visible(whole[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
     return shown if len(whole) <= limit else f"{shown}… ({len(whole) - limit} more characters)"
 
 
+def visible(text: str) -> str:
+    """The same, of any length and number of lines: ends of lines and tabs stay."""
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
 def _escape(character: str) -> str:
-    if character == " " or unicodedata.category(character) not in _ESCAPED:
+    if character in " \n\t" or unicodedata.category(character) not in _ESCAPED:
         return character
-    return character.encode("unicode_escape").decode()
+    code = ord(character)
+    if code < 0x20:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

@@ -112,10 +112,10 @@ class Members:
 
     def take(self, rows: Ints) -> Members:
         """Some of the members."""
-        chosen = torch.from_numpy(rows)
+        index = torch.from_numpy(rows)
         return Members(
-            self.units[chosen],
-            self.data[chosen],
+            self.units[index],
+            self.data[index],
             self.tokens[rows],
             self.frames[rows],
             self.places[:, rows],
@@ -187,8 +187,8 @@ def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = F
 
 def construct(members: Members, upkeep: Upkeep, seed: int) -> Partition:
     """Cluster tokens from nothing: cosine k-means on unit keys."""
-    wanted = max(1, round(len(members) / upkeep.settings.cluster_tokens))
-    own = kmeans(members.units, wanted, seed, upkeep.settings.iterations)
+    clusters = max(1, round(len(members) / upkeep.settings.cluster_tokens))
+    own = kmeans(members.units, clusters, seed, upkeep.settings.iterations)
     return Partition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
 
 
@@ -198,12 +198,12 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
     hosts = [i for i, cluster in enumerate(partition.clusters) if cluster.owner == NOBODY]
     stacked, counts = partition.units, partition.counts
     if len(hosts) != len(partition.clusters):
-        chosen = torch.tensor(hosts)
-        stacked, counts = stacked[chosen], counts[chosen]
+        index = torch.tensor(hosts)
+        stacked, counts = stacked[index], counts[index]
     own = (members.units @ unit(stacked).T).argmax(1)
-    more = torch.bincount(own, minlength=len(hosts))
+    arrivals = torch.bincount(own, minlength=len(hosts))
     sums = torch.zeros_like(stacked).index_add_(0, own, members.units)
-    count = counts + more
+    count = counts + arrivals
     wide = upkeep.too_wide(unit_variance(stacked + sums, count), count)
     flat = members.data.reshape(len(members), 2, -1).to(stacked.dtype)
     added = torch.zeros(len(hosts), 2, flat.shape[2], dtype=stacked.dtype).index_add_(0, own, flat)
@@ -211,14 +211,14 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
     splitting: set[int] = set()
     for place, rows in zip(torch.unique(own).tolist(), _groups(own), strict=True):
         cluster = clusters[hosts[place]]
-        some = members.take(rows)
+        newcomers = members.take(rows)
         if bool(wide[place]):
             upkeep.count.invalid += 1
             resident = cluster.id in upkeep.residency
             if upkeep.settings.split is not SplitMode.EAGER and not resident:
                 upkeep.count.deferred += 1
                 clusters[hosts[place]] = replace(cluster, marked=True)
-                _wait(clusters, cluster.id, some, sums[place], added[place], upkeep)
+                _wait(clusters, cluster.id, newcomers, sums[place], added[place], upkeep)
                 continue
             if upkeep.may_grow(int(count[place])):
                 upkeep.count.deferred += 1
@@ -227,7 +227,7 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
                 splitting.add(cluster.id)
         else:
             upkeep.count.absorbed += len(rows)
-        clusters[hosts[place]] = _grown(cluster, some, sums[place], added[place], upkeep)
+        clusters[hosts[place]] = _grown(cluster, newcomers, sums[place], added[place], upkeep)
     grown = Partition(tuple(clusters))
     return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
 
@@ -242,13 +242,13 @@ def _wait(  # noqa: PLR0917
 ) -> None:
     """Keep newcomers of a marked cluster visible in the group that waits for its split. A full group becomes
     a cluster of its own, and a new one begins: no fetch is needed for either."""
-    for place, other in enumerate(clusters):
-        if other.owner != host:
+    for place, single in enumerate(clusters):
+        if single.owner != host:
             continue
-        if other.count + len(some) <= upkeep.settings.waiting:
-            clusters[place] = _grown(other, some, units, added, upkeep)
+        if single.count + len(some) <= upkeep.settings.waiting:
+            clusters[place] = _grown(single, some, units, added, upkeep)
             return
-        clusters[place] = replace(other, owner=NOBODY)
+        clusters[place] = replace(single, owner=NOBODY)
         upkeep.count.promoted += 1
     clusters.append(make(some, upkeep, owner=host))
 
@@ -288,23 +288,23 @@ def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
     """A cluster as several; `RESTING` divides what is still too wide again, since no newcomer may ever
     bring that up."""
     members = upkeep.members(cluster.slab)
-    wanted = max(2, round(len(members) / upkeep.settings.cluster_tokens))
-    own = kmeans(members.units, wanted, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
+    target = max(2, round(len(members) / upkeep.settings.cluster_tokens))
+    own = kmeans(members.units, target, upkeep.settings.seed ^ cluster.id, upkeep.settings.iterations)
     groups = _groups(own)
     if len(groups) == 1 and len(members) > upkeep.settings.largest:
-        groups = np.array_split(np.arange(len(members)), wanted)
+        groups = np.array_split(np.arange(len(members)), target)
     if len(groups) == 1:
         return [replace(cluster, marked=False)]
     upkeep.count.splits += 1
     upkeep.residency.drop(cluster.id)
-    made = Partition(tuple(make(members.take(rows), upkeep) for rows in groups))
+    parts = Partition(tuple(make(members.take(rows), upkeep) for rows in groups))
     if upkeep.settings.split is not SplitMode.RESTING:
-        return made.clusters
-    wide = upkeep.too_wide(unit_variance(made.units, made.counts), made.counts).tolist()
+        return parts.clusters
+    wide = upkeep.too_wide(unit_variance(parts.units, parts.counts), parts.counts).tolist()
     return [
         part
-        for one, again in zip(made.clusters, wide, strict=True)
-        for part in (_divided(one, upkeep) if again else [one])
+        for cluster, again in zip(parts.clusters, wide, strict=True)
+        for part in (_divided(cluster, upkeep) if again else [cluster])
     ]
 
 
@@ -316,11 +316,11 @@ def settle(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
     due = {cluster.id for cluster in partition.clusters if cluster.id in ids and cluster.marked}
     if not due:
         return partition
-    whole = _merge(partition, due, upkeep)
-    wide = upkeep.too_wide(unit_variance(whole.units, whole.counts), whole.counts).tolist()
-    again = {c.id for c, is_wide in zip(whole.clusters, wide, strict=True) if is_wide and c.id in due}
+    merged = _merge(partition, due, upkeep)
+    wide = upkeep.too_wide(unit_variance(merged.units, merged.counts), merged.counts).tolist()
+    again = {c.id for c, is_wide in zip(merged.clusters, wide, strict=True) if is_wide and c.id in due}
     upkeep.count.avoided += len(due) - len(again)
-    return split(whole, again, upkeep)
+    return split(merged, again, upkeep)
 
 
 def _merge(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
@@ -340,8 +340,8 @@ def _merge(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
 
 def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Cluster:
     parts = [cluster, *waiting]
-    for other in waiting:
-        upkeep.residency.drop(other.id)
+    for single in waiting:
+        upkeep.residency.drop(single.id)
     slab = joined(part.slab for part in parts)
     upkeep.residency.resize(cluster.id, slab.bytes)
     return replace(
@@ -380,8 +380,8 @@ def without(partition: Partition, gone: Callable[[Ints], Ints], upkeep: Upkeep) 
         upkeep.residency.drop(cluster.id)
         rows = np.flatnonzero(~leaving)
         if len(rows):
-            rest = upkeep.members(cluster.slab).take(rows)
-            out.append(replace(make(rest, upkeep), marked=cluster.marked, owner=cluster.owner))
+            remainder = upkeep.members(cluster.slab).take(rows)
+            out.append(replace(make(remainder, upkeep), marked=cluster.marked, owner=cluster.owner))
     if not touched:
         return partition
     ids = {cluster.id for cluster in out}

@@ -402,11 +402,11 @@ class MemoryFolder:
         Raises:
             HistoryError: one could not be removed.
         """
-        wanted = {f"index-{self.version:08d}.bin", self._log_path(self.version).name}
-        wanted |= {place.file for place in self._places.values()}
+        current = {f"index-{self.version:08d}.bin", self._log_path(self.version).name}
+        current |= {place.file for place in self._places.values()}
         for pattern in ("slabs-*.bin", "index-*.bin", "records-*.log", "*.part"):
             for path in self.folder.glob(pattern):
-                if path.name in wanted:
+                if path.name in current:
                     continue
                 try:
                     path.unlink(missing_ok=True)
@@ -560,8 +560,8 @@ def _heal_meta(folder: Path) -> None:
     """Write the file and its copy again, where one of them is damaged."""
     contents = {name: _bytes_of(folder / name) for name in (META, META_COPY)}
     if contents[META] != contents[META_COPY]:
-        whole = next(name for name in contents if _is_record(contents[name]))
-        replace_file(folder / (META_COPY if whole == META else META), contents[whole])
+        intact = next(name for name in contents if _is_record(contents[name]))
+        replace_file(folder / (META_COPY if intact == META else META), contents[intact])
 
 
 def _is_record(data: bytes) -> bool:

@@ -94,11 +94,11 @@ class LayerIndex:
         if not partitions:
             return self
         old, total = len(self.partitions), max(len(self.partitions), max(partitions) + 1)
-        more = total - old
-        keys, values = (torch.cat([x, x.new_zeros(more, x.shape[1])]) for x in (self.keys, self.values))
-        counts = torch.cat([self.counts, self.counts.new_zeros(more)])
-        frames, places = (np.pad(x, ((0, 0), (0, more))) for x in (self.frames, self.places))
-        parts = [*self.partitions, *[None] * more]
+        growth = total - old
+        keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
+        counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
+        frames, places = (np.pad(x, ((0, 0), (0, growth))) for x in (self.frames, self.places))
+        parts = [*self.partitions, *[None] * growth]
         for place, part in partitions.items():
             parts[place] = part
             if part is None:
@@ -280,7 +280,7 @@ class CameraMemory:
             self.open.append(OpenBlock(block, frame, token))
             if self.visual is None:
                 older = self.open[: -self.settings.window]
-                if sum(one.block.frames for one in older) >= self.settings.construct:
+                if sum(entry.block.frames for entry in older) >= self.settings.construct:
                     self._construct()
             else:
                 while len(self.open) > self.settings.window:
@@ -332,28 +332,28 @@ class CameraMemory:
         due: dict[tuple[int, int], set[int]] = {}
         for number, (layer, place) in sorted(self.wide.items()):
             part = self.layers[layer].partitions[place]
-            found = [c for c in part.clusters if c.id == number and c.marked] if part is not None else []
-            resting = bool(found) and found[0].last + self.settings.rest < self.table.frames
-            if not found or resting or number not in self.residency:
+            marked = [c for c in part.clusters if c.id == number and c.marked] if part is not None else []
+            resting = bool(marked) and marked[0].last + self.settings.rest < self.table.frames
+            if not marked or resting or number not in self.residency:
                 del self.wide[number]
-            if found and number not in self.wide:
+            if marked and number not in self.wide:
                 due.setdefault((layer, place), set()).add(number)
         for (layer, place), ids in due.items():
             part = self.layers[layer].partitions[place]
             # What is made of one may push the next off the device: it is split on its way.
-            gone = {number for number in ids if number not in self.residency}
-            for some, leaving in ((gone, True), (ids - gone, False)):
-                if part is not None and some:
-                    part = settle(part, some, replace(self._upkeep(layer), leaving=leaving))
+            offloaded = {number for number in ids if number not in self.residency}
+            for group, leaving in ((offloaded, True), (ids - offloaded, False)):
+                if part is not None and group:
+                    part = settle(part, group, replace(self._upkeep(layer), leaving=leaving))
             self.layers[layer] = self.layers[layer].changed({place: part})
 
     def _check(self, block: BornBlock) -> None:
         shape = self.shape
-        wanted = (shape.layers, shape.kv_heads, block.rows, shape.head_dim)
+        expected = (shape.layers, shape.kv_heads, block.rows, shape.head_dim)
         where = f"{block.stream}: block {block.index}"
-        if tuple(block.keys.shape) != wanted or tuple(block.values.shape) != wanted:
+        if tuple(block.keys.shape) != expected or tuple(block.values.shape) != expected:
             raise HistoryError(
-                f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory; expected {wanted}"
+                f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory of {expected}"
             )
         if block.keys.dtype != shape.dtype:
             raise HistoryError(f"{where}: KV of {block.keys.dtype}, but this memory holds {shape.dtype}")
@@ -372,7 +372,7 @@ class CameraMemory:
         """Make the first clusters of all blocks that have left the window."""
         count = len(self.open) - self.settings.window
         leaving, self.open = self.open[:count], self.open[count:]
-        embeddings = torch.cat([one.block.embeddings for one in leaving])
+        embeddings = torch.cat([entry.block.embeddings for entry in leaving])
         self.visual, own = VisualLevel.construct(embeddings, self.settings)
         numbers = self._note(leaving, own)
         for number in range(self.shape.layers):
@@ -380,18 +380,18 @@ class CameraMemory:
             partitions: dict[int, Partition | None] = {}
             for place in range(self.visual.clusters):
                 rows = np.flatnonzero(own[np.searchsorted(numbers, members.frames)] == place)
-                made = None
+                cluster = None
                 if len(rows):
-                    made = construct(members.take(rows), self._upkeep(number), self._seed(number, place))
-                partitions[place] = made
+                    cluster = construct(members.take(rows), self._upkeep(number), self._seed(number, place))
+                partitions[place] = cluster
             self.layers[number] = self.layers[number].changed(partitions)
             self.scales[number] = _mean_variance(partitions.values())
 
     def _take_in(self, leaving: list[OpenBlock]) -> None:
         """Assign blocks that leave the window to clusters."""
-        if self.visual is None or not sum(one.block.frames for one in leaving):
+        if self.visual is None or not sum(entry.block.frames for entry in leaving):
             return
-        embeddings = torch.cat([one.block.embeddings for one in leaving])
+        embeddings = torch.cat([entry.block.embeddings for entry in leaving])
         self.visual, own = self.visual.assigned(embeddings, self.settings, self.count)
         numbers = self._note(leaving, own)
         for number, index in enumerate(self.layers):
@@ -400,29 +400,29 @@ class CameraMemory:
             changed: dict[int, Partition | None] = {}
             of_token = own[np.searchsorted(numbers, members.frames)]
             for place in np.unique(of_token).tolist():
-                some = members.take(np.flatnonzero(of_token == place))
+                newcomers = members.take(np.flatnonzero(of_token == place))
                 old = index.partitions[place] if place < len(index.partitions) else None
                 if old is None:
-                    changed[place] = construct(some, upkeep, self._seed(number, place))
+                    changed[place] = construct(newcomers, upkeep, self._seed(number, place))
                 else:
-                    changed[place] = assign(old, some, upkeep)
+                    changed[place] = assign(old, newcomers, upkeep)
             self.layers[number] = index.changed(changed)
             self._watch(number, changed.items())
 
     def _note(self, leaving: Sequence[OpenBlock], own: Ints) -> Ints:
         """Remember the visual cluster of each frame; returns the frames' numbers, ascending."""
         numbers: Ints = np.concatenate(
-            [np.arange(one.first_frame, one.first_frame + one.block.frames) for one in leaving]
+            [np.arange(entry.first_frame, entry.first_frame + entry.block.frames) for entry in leaving]
         )
         self.frame_visual.update(zip(numbers.tolist(), own.tolist(), strict=True))
         return numbers
 
     def _members(self, leaving: Sequence[OpenBlock], layer: int) -> Members:
-        keys = torch.cat([one.block.keys[layer] for one in leaving], 1)
-        values = torch.cat([one.block.values[layer] for one in leaving], 1)
+        keys = torch.cat([entry.block.keys[layer] for entry in leaving], 1)
+        values = torch.cat([entry.block.values[layer] for entry in leaving], 1)
         data = torch.stack([keys.transpose(0, 1), values.transpose(0, 1)], 1).contiguous()
         tokens = np.concatenate(
-            [np.arange(one.first_token, one.first_token + one.block.rows) for one in leaving]
+            [np.arange(entry.first_token, entry.first_token + entry.block.rows) for entry in leaving]
         )
         frames, places = self.table.lookup(tokens)
         units = unit(data[:, 0].reshape(len(tokens), -1).to(self.bias.dtype) - self.bias[layer])
@@ -458,21 +458,23 @@ class CameraMemory:
         """
         with self.change():
             times = self.table.times_us.all
-            gone = (times >= begin_us) & (times < end_us)
+            leaving = (times >= begin_us) & (times < end_us)
             for entry in self.open:
                 # A block that is still read whole goes whole.
                 frames = slice(entry.first_frame, entry.first_frame + entry.block.frames)
-                gone[frames] = gone[frames].any()
-            self._drop(gone)
+                leaving[frames] = leaving[frames].any()
+            self._drop(leaving)
             self.note_wide()
             # A block without frames has the number of the frame behind it, and nothing to erase.
-            self.open = [entry for entry in self.open if not (entry.block.frames and gone[entry.first_frame])]
-            for number in np.flatnonzero(gone).tolist():
+            self.open = [
+                entry for entry in self.open if not (entry.block.frames and leaving[entry.first_frame])
+            ]
+            for number in np.flatnonzero(leaving).tolist():
                 self.frame_visual.pop(number, None)
-            self._erase_embeddings(gone)
+            self._erase_embeddings(leaving)
             self.forgotten.append((begin_us, end_us))
             self.version += 1
-            return int(gone.sum())
+            return int(leaving.sum())
 
     def _erase_embeddings(self, gone: np.ndarray) -> None:
         start = 0
@@ -503,8 +505,8 @@ class CameraMemory:
             upkeep = self._upkeep(number)
             changed: dict[int, Partition | None] = {}
             for place, part in enumerate(index.partitions):
-                if part is not None and (rest := without(part, leaving, upkeep)) is not part:
-                    changed[place] = rest
+                if part is not None and (remainder := without(part, leaving, upkeep)) is not part:
+                    changed[place] = remainder
             self.layers[number] = index.changed(changed)
             self._watch(number, changed.items())
 
@@ -526,9 +528,9 @@ class CameraMemory:
         # In steps of a twentieth of what is held: every step rewrites the clusters it touches.
         enough = (oldest - self.held_from) * 20 >= len(times) - self.held_from
         if oldest > self.held_from and (enough or self.keep.bytes is not None):
-            gone = np.zeros(len(times), dtype=bool)
-            gone[:oldest] = True
-            self._drop(gone)
+            leaving = np.zeros(len(times), dtype=bool)
+            leaving[:oldest] = True
+            self._drop(leaving)
             self.held_from = oldest
 
     # Reading.
@@ -564,7 +566,7 @@ class CameraMemory:
     def kv_bytes(self) -> int:
         """KV bytes held, window included."""
         clustered = sum(int(index.counts.sum()) for index in self.layers)
-        return clustered * self.shape.token_bytes + sum(one.block.kv_bytes for one in self.open)
+        return clustered * self.shape.token_bytes + sum(entry.block.kv_bytes for entry in self.open)
 
     def clusters(self, layer: int) -> list[Cluster]:
         """All clusters of a layer."""
@@ -577,19 +579,19 @@ class CameraMemory:
         The index is, per cluster, the mean key and mean value in the KV's dtype and 40 bytes of counters; per
         visual cluster and layer the same. Upkeep has a unit mean per cluster in the same dtype.
         """
-        chosen = shape or self.shape
-        row = chosen.width * chosen.dtype.itemsize
+        sizes = shape or self.shape
+        row = sizes.width * sizes.dtype.itemsize
         clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
         visual = sum(len(index.counts) for index in self.layers)
         tokens = sum(int(index.counts.sum()) for index in self.layers)
         index = (clusters + visual) * (2 * row + 40)
-        return IndexSize(index, clusters * row, tokens * chosen.token_bytes, clusters, tokens)
+        return IndexSize(index, clusters * row, tokens * sizes.token_bytes, clusters, tokens)
 
 
 def _mean_variance(partitions: Iterable[Partition | None]) -> float:
-    held = [part for part in partitions if part is not None]
-    variance = torch.cat([unit_variance(part.units, part.counts) for part in held])
-    counts = torch.cat([part.counts for part in held])
+    present = [part for part in partitions if part is not None]
+    variance = torch.cat([unit_variance(part.units, part.counts) for part in present])
+    counts = torch.cat([part.counts for part in present])
     return float((variance * counts).sum() / counts.sum())
 
 

@@ -172,8 +172,8 @@ def _read_clusters(
     for layer, visual, file, cluster, place in _rows(arrays):
         data = maps[file][place.offset : place.offset + place.count * shape.token_bytes]
         tokens = cluster.slab.tokens
-        whole = len(data) == place.count * shape.token_bytes
-        if not whole or (verify and checksum(data.tobytes()) != place.checksum):
+        complete = len(data) == place.count * shape.token_bytes
+        if not complete or (verify and checksum(data.tobytes()) != place.checksum):
             lost.setdefault(names[file], {})[cluster.id] = tokens
             continue
         kv = torch.from_numpy(data).view(shape.dtype).view(-1, 2, shape.kv_heads, shape.head_dim)

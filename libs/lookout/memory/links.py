@@ -64,15 +64,15 @@ def overlapped_s(layers: Sequence[LayerWork], link: Link) -> float:
     One link, in order of request; a layer starts when the one before has ended and
     all that it needs has arrived.
     """
-    free = done = 0.0
+    free = end = 0.0
     for number, work in enumerate(layers):
         if number:
-            begun = done - layers[number - 1].compute_s
+            begun = end - layers[number - 1].compute_s
             early = link.seconds(work.early_bytes + work.wasted_bytes, work.early_copies + work.wasted_copies)
             free = max(free, begun) + early
         else:
             free += link.seconds(work.early_bytes, work.early_copies)
         if work.late_copies:
-            free = max(free, done) + link.seconds(work.late_bytes, work.late_copies)
-        done = max(done, free if work.early_copies or work.late_copies else 0.0) + work.compute_s
-    return done
+            free = max(free, end) + link.seconds(work.late_bytes, work.late_copies)
+        end = max(end, free if work.early_copies or work.late_copies else 0.0) + work.compute_s
+    return end

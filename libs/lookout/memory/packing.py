@@ -75,17 +75,17 @@ def unpack(data: memoryview, where: str, begin: int = 0) -> Record:
         CutShortError: It is not there to its end.
         DamagedMemoryError: Its checksum does not match.
     """
-    rest = data[begin:]
+    tail = data[begin:]
     # A file that was made longer before its bytes were written ends in zeros: no record begins so.
-    if len(rest) < _HEAD.size or not (any(rest[: _HEAD.size]) or np.frombuffer(rest, np.uint8).any()):
+    if len(tail) < _HEAD.size or not (any(tail[: _HEAD.size]) or np.frombuffer(tail, np.uint8).any()):
         raise CutShortError(f"{where}: the record at byte {begin} is cut short")
-    magic, head_size, body_size, lengths, expected = _HEAD.unpack(rest[: _HEAD.size])
-    if magic != MAGIC or zlib.crc32(rest[: _LENGTHS.size]) != lengths:
+    magic, head_size, body_size, lengths, expected = _HEAD.unpack(tail[: _HEAD.size])
+    if magic != MAGIC or zlib.crc32(tail[: _LENGTHS.size]) != lengths:
         raise DamagedMemoryError(f"{where}: the record at byte {begin} is damaged: it does not begin as one")
     stop = _HEAD.size + head_size + body_size
-    if len(rest) < stop:
+    if len(tail) < stop:
         raise CutShortError(f"{where}: the record at byte {begin} is cut short")
-    head, body = rest[_HEAD.size : _HEAD.size + head_size], rest[_HEAD.size + head_size : stop]
+    head, body = tail[_HEAD.size : _HEAD.size + head_size], tail[_HEAD.size + head_size : stop]
     if checksum(head, body) != expected:
         raise DamagedMemoryError(
             f"{where}: the record at byte {begin} is damaged: its checksum does not match"
@@ -136,15 +136,15 @@ def records(data: memoryview, where: str) -> Iterator[Record | DamagedBytes]:
 
 def _next_record(data: memoryview, where: str, place: int) -> int:
     """Where the first record behind byte `place` begins; the end of the data where there is none."""
-    whole = bytes(data)
-    begin = whole.find(MAGIC, place + 1)
+    content = bytes(data)
+    begin = content.find(MAGIC, place + 1)
     while begin >= 0:
         try:
             unpack(data, where, begin)
         except CutShortError:
             return begin
         except DamagedMemoryError:
-            begin = whole.find(MAGIC, begin + 1)
+            begin = content.find(MAGIC, begin + 1)
         else:
             return begin
     return len(data)

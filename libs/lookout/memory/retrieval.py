@@ -148,10 +148,10 @@ def retrieve(  # noqa: PLR0917
     """
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
-    chosen = _visual_stage(index, q, budget * settings.breadth, span)
-    rows, home = index.table.rows(chosen)
+    scenes = _visual_stage(index, q, budget * settings.breadth, span)
+    rows, home = index.table.rows(scenes)
     counts, ids = index.table.counts[rows], index.table.ids[rows]
-    taken: list[int] = []
+    picks: list[int] = []
     order = np.zeros(0, np.int64)
     if len(rows):
         scores = (index.table.keys.index_select(0, torch.from_numpy(rows)) @ q).numpy()
@@ -160,48 +160,48 @@ def retrieve(  # noqa: PLR0917
             open_ones = span.meets(index.table.frames[0, rows], index.table.frames[2, rows])
         by_scene = np.lexsort((ids, -scores, home))
         order = np.lexsort((ids, -scores))
-        taken = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
+        picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
         order = order[open_ones[order]]
-        left = budget - int(counts[taken].sum())
-        if left >= counts.min():
+        room = budget - int(counts[picks].sum())
+        if room >= counts.min():
             untaken = np.ones(len(rows), dtype=bool)
-            untaken[taken] = False
-            taken += _fill(order[untaken[order]], counts, left)
+            untaken[picks] = False
+            picks += _fill(order[untaken[order]], counts, room)
     # In temporal order, ties by id, so that fetching in another order changes nothing.
-    fetched = rows[taken]
-    in_time = np.lexsort((ids[taken], index.table.frames[0, fetched]))
-    found = index.clusters(fetched[in_time])
-    stands = _stand_ins(index, rows, chosen[home], order, taken, settings.representatives, span)
-    return Retrieved(found, stands, len(index.counts) + len(rows))
+    fetched = rows[picks]
+    in_time = np.lexsort((ids[picks], index.table.frames[0, fetched]))
+    clusters = index.clusters(fetched[in_time])
+    stands = _stand_ins(index, rows, scenes[home], order, picks, settings.representatives, span)
+    return Retrieved(clusters, stands, len(index.counts) + len(rows))
 
 
 def _visual_stage(index: LayerIndex, query: torch.Tensor, tokens: float, span: Span) -> Ints:
     """Visual clusters in order of score until they hold `tokens` tokens; ties by number."""
-    held = index.counts.numpy()
-    open_ones = held > 0
+    sizes = index.counts.numpy()
+    open_ones = sizes > 0
     if not span.whole:
         open_ones &= span.meets(index.frames[0], index.frames[2])
     rows = np.flatnonzero(open_ones)
     scores = (index.keys @ query).numpy()[rows]
     order: Ints = rows[np.lexsort((rows, -scores))]
-    enough = int(np.searchsorted(np.cumsum(held[order]), tokens)) + 1
+    enough = int(np.searchsorted(np.cumsum(sizes[order]), tokens)) + 1
     return order[:enough]
 
 
 def _fill(order: Ints, counts: Ints, budget: int) -> list[int]:
     """Whole clusters in order while they fit."""
-    taken: list[int] = []
+    picks: list[int] = []
     if not len(order) or not budget:
-        return taken
-    sizes, left = counts[order].tolist(), budget
+        return picks
+    sizes, room = counts[order].tolist(), budget
     smallest = min(sizes)
     for place, size in zip(order.tolist(), sizes, strict=True):
-        if left < smallest:
+        if room < smallest:
             break
-        if size <= left:
-            taken.append(place)
-            left -= size
-    return taken
+        if size <= room:
+            picks.append(place)
+            room -= size
+    return picks
 
 
 def _stand_ins(  # noqa: PLR0917
@@ -257,29 +257,29 @@ def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Repre
         return _nothing(index)
     table, level = index.table, index.runs.level(bound)
     sums, (count, frame, *place) = index.runs.vectors[level].clone(), index.runs.moments[level].T
-    held, where = count.copy(), home >> level
+    remaining, where = count.copy(), home >> level
     rows, number = torch.from_numpy(shown), torch.from_numpy(table.counts[shown])[:, None]
     means = torch.cat([table.keys.index_select(0, rows), table.values.index_select(0, rows)], 1)
     sums.index_add_(0, torch.from_numpy(where), means * -number)
-    np.subtract.at(held, where, table.counts[shown])
-    rest = np.flatnonzero(held > 0)
-    left = torch.from_numpy(held[rest])
-    keys, values = (sums[torch.from_numpy(rest)] / left[:, None]).chunk(2, 1)
+    np.subtract.at(remaining, where, table.counts[shown])
+    unshown = np.flatnonzero(remaining > 0)
+    left = torch.from_numpy(remaining[unshown])
+    keys, values = (sums[torch.from_numpy(unshown)] / left[:, None]).chunk(2, 1)
     # Where all members of a run stand on average: the shown ones stand there too.
-    middle = np.rint(np.stack([frame, *place])[:, rest] / count[rest]).astype(np.int64)
+    middle = np.rint(np.stack([frame, *place])[:, unshown] / count[unshown]).astype(np.int64)
     return Representatives(keys, values, left, middle[0], middle[1:])
 
 
 def _in_order(several: list[Representatives]) -> Representatives:
-    frames = np.concatenate([one.frames for one in several])
+    frames = np.concatenate([part.frames for part in several])
     order = np.lexsort((np.arange(len(frames)), frames))
-    chosen = torch.from_numpy(order)
+    sorting = torch.from_numpy(order)
     return Representatives(
-        keys=torch.cat([one.keys for one in several])[chosen],
-        values=torch.cat([one.values for one in several])[chosen],
-        counts=torch.cat([one.counts for one in several])[chosen],
+        keys=torch.cat([part.keys for part in several])[sorting],
+        values=torch.cat([part.values for part in several])[sorting],
+        counts=torch.cat([part.counts for part in several])[sorting],
         frames=frames[order],
-        places=np.concatenate([one.places for one in several], 1)[:, order],
+        places=np.concatenate([part.places for part in several], 1)[:, order],
     )
 
 
@@ -308,9 +308,9 @@ class Slots:
         if not len(frames):
             return places
         first = int(frames.min())
-        held = np.zeros(int(frames.max()) - first + 1, dtype=bool)
-        held[frames - first] = True
-        rank: Ints = np.cumsum(held) - 1
+        occupied = np.zeros(int(frames.max()) - first + 1, dtype=bool)
+        occupied[frames - first] = True
+        rank: Ints = np.cumsum(occupied) - 1
         count = int(rank[-1]) + 1
         slot: Ints = rank + (self.span - count) if count <= self.span else rank * self.span // count
         out: Ints = (self.origin + slot[frames - first][:, None] * self.step).T + places

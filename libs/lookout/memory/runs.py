@@ -39,17 +39,17 @@ class RunSums:
         while len(vectors[-1]) > 1:
             level, runs = len(vectors), (len(vectors[-1]) + 1) // 2
             touched = np.unique(touched // 2) if level < len(self.vectors) else np.arange(runs)
-            chosen = torch.from_numpy(touched)
+            index = torch.from_numpy(touched)
             pairs, counted = _longer(vectors, -1, 2 * runs), _longer_ints(moments, -1, 2 * runs)
             vectors.append(_longer(self.vectors, level, runs))
             moments.append(_longer_ints(self.moments, level, runs))
-            vectors[-1][chosen] = pairs[2 * chosen] + pairs[2 * chosen + 1]
+            vectors[-1][index] = pairs[2 * index] + pairs[2 * index + 1]
             moments[-1][touched] = counted[2 * touched] + counted[2 * touched + 1]
         return RunSums(tuple(vectors), tuple(moments))
 
     def level(self, runs: int) -> int:
         """The finest level of at most `runs` runs, or the coarsest of all."""
-        return next(k for k, some in enumerate(self.moments) if len(some) <= max(1, runs))
+        return next(k for k, level in enumerate(self.moments) if len(level) <= max(1, runs))
 
 
 def _moments(part: Partition) -> Sequence[int]:

@@ -41,14 +41,14 @@ def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
         HistoryError: there is none, or none of that camera.
     """
     path = Path(root)
-    found = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
-    if not found:
+    shelf = sorted(_found(path), key=lambda entry: (entry.camera, entry.epoch))
+    if not shelf:
         raise HistoryError(f"{path} holds no memory")
-    chosen = [entry for entry in found if camera is None or entry.camera == camera]
-    if not chosen:
-        names = ", ".join(sorted({entry.camera for entry in found}))
+    selection = [entry for entry in shelf if camera is None or entry.camera == camera]
+    if not selection:
+        names = ", ".join(sorted({entry.camera for entry in shelf}))
         raise HistoryError(f"{path} holds no memory of camera {camera!r}; there are: {names}")
-    return chosen
+    return selection
 
 
 def _found(path: Path) -> Iterator[Entry]:
@@ -155,9 +155,9 @@ def trim(
                 _forget_older(folder, left_s)
         except DamagedMemoryError as error:
             damaged.append(str(error))
-    rest = sorted(_found(Path(root)), key=lambda entry: entry.fed_s)
-    total = sum(entry.bytes for entry in rest)
-    for entry in rest:
+    oldest_first = sorted(_found(Path(root)), key=lambda entry: entry.fed_s)
+    total = sum(entry.bytes for entry in oldest_first)
+    for entry in oldest_first:
         if max_bytes is None or total <= max_bytes:
             break
         _delete(Path(root), entry.path)

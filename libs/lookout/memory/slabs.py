@@ -69,19 +69,19 @@ class Slab:
 
     def appended(self, data: torch.Tensor, tokens: Ints) -> Slab:
         """This slab with more tokens at its end; older views keep what they show."""
-        size, more = self.size, len(tokens)
+        size, added = self.size, len(tokens)
         buffer = self.buffer
-        if buffer.on_disk or buffer.filled != size or len(buffer.tokens) < size + more:
-            capacity = max(16, (size + more) * 3 // 2)
+        if buffer.on_disk or buffer.filled != size or len(buffer.tokens) < size + added:
+            capacity = max(16, (size + added) * 3 // 2)
             grown = buffer.data.new_empty((capacity, *buffer.data.shape[1:]))
             grown[:size] = self.data
             numbers = np.empty(capacity, dtype=np.int64)
             numbers[:size] = self.tokens
             buffer = _Buffer(grown, numbers, size)
-        buffer.data[size : size + more] = data
-        buffer.tokens[size : size + more] = tokens
-        buffer.filled = size + more
-        return Slab(buffer, size + more)
+        buffer.data[size : size + added] = data
+        buffer.tokens[size : size + added] = tokens
+        buffer.filled = size + added
+        return Slab(buffer, size + added)
 
     def taken(self, rows: Ints) -> Slab:
         """A new slab of some of the members."""

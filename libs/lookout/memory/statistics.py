@@ -92,7 +92,7 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed & 0x7FFF_FFFF)
     picks = torch.rand(clusters, generator=draw, dtype=torch.float64).to(x.device)
     first = int(picks[0] * x.shape[0])
-    chosen = [first]
+    centres = [first]
     far = (1 - x @ x[first]).clamp(min=0)
     for turn in range(1, clusters):
         steps = far.double().cumsum(0)
@@ -100,6 +100,6 @@ def _seeds(x: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
             break
         place = torch.searchsorted(steps, picks[turn] * steps[-1], right=True)
         index = min(int(place), x.shape[0] - 1)
-        chosen.append(index)
+        centres.append(index)
         far = torch.minimum(far, (1 - x @ x[index]).clamp(min=0))
-    return x[torch.tensor(chosen, device=x.device)]
+    return x[torch.tensor(centres, device=x.device)]

@@ -57,15 +57,15 @@ class ClusterTable:
         """
         starts = np.pad(self.starts, (0, visual + 1 - len(self.starts)), mode="edge")
         lengths = np.diff(starts)
-        pieces, done = [], 0
+        pieces, position = [], 0
         for place in sorted(partitions):
-            pieces.append(self._cut(done, int(starts[place])))
+            pieces.append(self._cut(position, int(starts[place])))
             part = partitions[place]
             if part is not None:
                 pieces.append(_piece(part))
             lengths[place] = 0 if part is None else len(part.clusters)
-            done = int(starts[place + 1])
-        pieces.append(self._cut(done, len(self.ids)))
+            position = int(starts[place + 1])
+        pieces.append(self._cut(position, len(self.ids)))
         keys, values, counts, ids, frames, places = zip(*pieces, strict=True)
         return ClusterTable(
             torch.cat(keys),

@@ -255,8 +255,8 @@ class Keep:
         """
         if isinstance(text, int):
             return cls(bytes=text)
-        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*", text)
-        number, unit = (float(found[1]), found[2].lower()) if found else (0.0, "")
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*", text)
+        number, unit = (float(match[1]), match[2].lower()) if match else (0.0, "")
         if unit in _UNITS and number > 0:
             return cls(seconds=number * _UNITS[unit])
         if unit in _BYTES and number > 0:

@@ -36,8 +36,8 @@ class VisualLevel:
             The level, and the cluster of each frame, int64 [frames].
         """
         x = unit(embeddings)
-        wanted = max(1, round(len(x) / settings.visual_frames))
-        own = kmeans(x, wanted, settings.seed, settings.iterations)
+        clusters = max(1, round(len(x) / settings.visual_frames))
+        own = kmeans(x, clusters, settings.seed, settings.iterations)
         counts = torch.bincount(own)
         sums = torch.zeros(len(counts), x.shape[1], dtype=x.dtype).index_add_(0, own, x)
         variance = unit_variance(sums, counts)
@@ -57,12 +57,12 @@ class VisualLevel:
         sums = torch.cat([self.sums, torch.zeros_like(x)])
         counts = torch.cat([self.counts, self.counts.new_zeros(len(x))])
         own = []
-        for one in x:
-            place = self._place(one, sums[:used], counts[:used], settings)
+        for frame in x:
+            place = self._place(frame, sums[:used], counts[:used], settings)
             if place == used:
                 used += 1
                 count.visual_opened += 1
-            sums[place] += one
+            sums[place] += frame
             counts[place] += 1
             own.append(place)
         grown = VisualLevel(sums[:used].clone(), counts[:used].clone(), self.scale)
@@ -76,9 +76,9 @@ class VisualLevel:
         if bool(closed.all()):
             return len(counts)
         place = int((unit(sums) @ x).masked_fill(closed, -torch.inf).argmax())
-        total, held = sums[place] + x, int(counts[place]) + 1
-        variance = 1 - float(total @ total) / held**2
-        wide = variance > settings.visual_limit * max(self.scale, 1e-6) and held > settings.smallest_visual
+        total, members = sums[place] + x, int(counts[place]) + 1
+        variance = 1 - float(total @ total) / members**2
+        wide = variance > settings.visual_limit * max(self.scale, 1e-6) and members > settings.smallest_visual
         # Few frames a cluster on average would make the first stage as long as the second.
         room = len(counts) < settings.smallest_visual + int(counts.sum()) // settings.smallest_visual
         return len(counts) if wide and room else place

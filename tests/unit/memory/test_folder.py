@@ -248,8 +248,8 @@ def test_slabs_are_contiguous_byte_ranges(tmp_path: Path) -> None:
         one.checkpoint()
         places, clusters = dict(one._places), {c.id: c for c in one.memory.clusters(1)}
     for number, cluster in clusters.items():
-        name, offset, count, _ = places[number]
-        size = count * SHAPE.token_bytes
-        data = (tmp_path / name).read_bytes()[offset : offset + size]
+        place = places[number]
+        size = place.count * SHAPE.token_bytes
+        data = (tmp_path / place.file).read_bytes()[place.offset : place.offset + size]
         told = torch.frombuffer(bytearray(data), dtype=torch.float32).view(-1, 2, 2, 4)
         assert torch.equal(told, cluster.slab.data)

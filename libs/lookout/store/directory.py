@@ -29,7 +29,9 @@ from lookout.runtime import RedisSecurity, without_security
 from lookout.store.errors import DirectoryDownError
 from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
+from lookout.store.signing import AddressSigner
 from lookout.v1.lineage_pb2 import TensorRef
+from lookout.wire.outside_text import clean
 
 __all__ = ["Announcer", "Directory", "Holder"]
 
@@ -37,6 +39,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
 _BATCH = 256
+_STRANGERS = 1000
 _REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
 
 
@@ -66,8 +69,15 @@ def _pods(stage: int, what: str) -> str:
 class Directory:
     """The index as its readers see it. Thread-safe. A Redis that failed is left alone for `redis_retry_s`."""
 
-    def __init__(self, url: str, settings: StoreSettings, security: RedisSecurity | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: StoreSettings,
+        security: RedisSecurity | None = None,
+        signer: AddressSigner | None = None,
+    ) -> None:
         self.settings = settings
+        self.signer = signer or AddressSigner(None)
         self.client: redis.Redis = (security or without_security()).redis_client(
             url,
             decode_responses=True,
@@ -78,6 +88,7 @@ class Directory:
         )
         self._withdraw = self.client.register_script(_WITHDRAW)
         self._down_until = 0.0
+        self._strangers: set[str] = set()  # pods whose leases were left out, so that each is logged once
         self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
     def find(self, ref: TensorRef) -> list[Holder]:
@@ -151,10 +162,25 @@ class Directory:
         values: list[str | None] = self.client.mget(keys)  # type: ignore[assignment]
         leases = {}
         for pod, value in zip(pods, values, strict=True):
-            if value is not None:
-                lease = json.loads(value)
-                leases[pod] = {**lease, "epoch": int(lease["epoch"])}
+            if value is not None and (lease := self._lease(stage, pod, value)) is not None:
+                leases[pod] = lease
         return leases
+
+    def _lease(self, stage: int, pod: str, value: str) -> dict[str, Any] | None:
+        """A lease that this fleet wrote; None for anything else: others may write to Redis."""
+        try:
+            lease = json.loads(value)
+            address = self.signer.check(stage, pod, str(lease["address"]))
+            if address is not None:
+                return {**lease, "epoch": int(lease["epoch"]), "address": address}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        if pod not in self._strangers:
+            self._strangers.add(pod)
+            _log.warning("a lease without this fleet's signature is left out", pod=clean(pod), stage=stage)
+            if len(self._strangers) > _STRANGERS:
+                self._strangers.clear()
+        return None
 
 
 class Announcer:
@@ -238,7 +264,8 @@ class Announcer:
         keys.append(_pods(self.stage, "roster"))
         lease_ms = int(self.directory.settings.lease_s * 1000)
         started = f"{self._started:.6f}"
-        args: list[str | int] = [self.pod, self._owner, self.address, started, self._last, lease_ms, _DAY_MS]
+        address = self.directory.signer.sign(self.stage, self.pod, self.address)
+        args: list[str | int] = [self.pod, self._owner, address, started, self._last, lease_ms, _DAY_MS]
         epoch, new = self.directory.asking(lambda: self._claim(keys=keys, args=[*args]), retry=True)
         if not epoch:
             if self.epoch:

@@ -8,6 +8,7 @@ from lookout.store.directory import Announcer, Directory
 from lookout.store.peers import Peers, Traced
 from lookout.store.service import TensorService
 from lookout.store.settings import StoreSettings
+from lookout.store.signing import AddressSigner
 from lookout.store.store import TensorStore
 
 __all__ = ["Node"]
@@ -32,7 +33,7 @@ class Node:
         topics: Collection[str] | None = None,
     ) -> None:
         self.store = TensorStore(settings)
-        self.directory = Directory(redis_url, settings, security)
+        self.directory = Directory(redis_url, settings, security, AddressSigner.of(security))
         self.peers = Peers(settings, traced, security)
         self.client = TensorClient(self.peers, self.directory, self.store, replicas, keep)
         self.service = TensorService(self.store, topics)

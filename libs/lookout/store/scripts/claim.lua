@@ -7,7 +7,12 @@ local held = redis.call('GET', KEYS[1])
 if held then
   local lease = cjson.decode(held)
   if lease.owner == owner and lease.epoch == epoch then
-    redis.call('PEXPIRE', KEYS[1], ttl)
+    if lease.address == address then
+      redis.call('PEXPIRE', KEYS[1], ttl)
+    else -- signed with a new token
+      lease.address = address
+      redis.call('SET', KEYS[1], cjson.encode(lease), 'PX', ttl)
+    end
     return {epoch, 0}
   end
   if lease.owner ~= owner and lease.started > started then

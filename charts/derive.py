@@ -34,6 +34,7 @@ FIXED = frozenset(
     {
         "advertise",
         "bootstrap",
+        "camera_networks",
         "credential",
         "credential_days",
         "credential_name",

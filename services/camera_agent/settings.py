@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
 
 from lookout.runtime import ServiceSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 
 __all__ = ["AgentSettings"]
+
+
+def _networks(value: object) -> object:
+    """Networks from text with commas."""
+    if not isinstance(value, str):
+        return value
+    networks = tuple(part.strip() for part in value.split(",") if part.strip())
+    for network in networks:
+        ipaddress.ip_network(network, strict=False)
+    return networks
 
 
 class AgentSettings(ServiceSettings):
@@ -18,6 +31,16 @@ class AgentSettings(ServiceSettings):
     credentials: Path | None = Field(
         None,
         description="folder with one folder for each secret, which holds the files username and password",
+    )
+    credentials_any_host: bool = Field(
+        False, description="send a secret to whatever host a camera names, also where its key hosts does not"
+    )
+    basic_auth: bool = Field(
+        False, description="send a password in the clear (Basic over rtsp://) to cameras that take no other"
+    )
+    camera_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)] = Field(
+        default=(),
+        description="networks (CIDR, with commas) in which cameras live; others are refused; unset: any",
     )
     segment_bytes: int = Field(
         MAX_SEGMENT_BYTES - (1 << 20),

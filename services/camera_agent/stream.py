@@ -15,6 +15,7 @@ import av
 import av.error
 
 from lookout.runtime import logs
+from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
 from lookout.services.camera_agent.cutter import CutSegment, Cutter
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.v1.cameras_pb2 import Camera
@@ -80,7 +81,7 @@ class Stream:
             except av.error.FFmpegError as error:
                 away = unreachable(self.camera.url, self._settings.connect_s)
                 self._fail(away or _without_secrets(str(error), self.camera.url))
-            except (CredentialsError, OSError, ValueError) as error:
+            except (AccessError, CredentialsError, OSError, ValueError) as error:
                 self._fail(_without_secrets(str(error), self.camera.url))
             except Exception:
                 self._log.exception("the stream failed for no known reason")
@@ -97,7 +98,7 @@ class Stream:
     def _pull(self) -> None:
         """One connection, from opening to its end."""
         settings, camera = self._settings, self.camera
-        url = with_credentials(camera.url, camera.credentials, settings.credentials)
+        url = self._address()
         options = {
             "rtsp_transport": "udp" if camera.transport == Camera.TRANSPORT_UDP else "tcp",
             "protocol_whitelist": "rtsp,rtsps,rtp,tcp,udp,tls,crypto",
@@ -116,6 +117,28 @@ class Stream:
                     self.report.last_ms = int(time.time() * 1000)
                 self.report.streaming, self.report.error = True, ""
                 self.report.dropped_packets = cutter.dropped_packets
+
+    def _address(self) -> str:
+        """The camera's URL, with its credentials once it is known that they may go there.
+
+        Raises:
+            AccessError: They may not, or the address is outside the networks of cameras.
+            CredentialsError: The secret is not there.
+        """
+        settings, camera = self._settings, self.camera
+        url = placed(camera.url, settings.camera_networks)
+        if not camera.credentials:
+            return url
+        with_secret = with_credentials(url, camera.credentials, settings.credentials)
+        assert settings.credentials is not None
+        if not settings.credentials_any_host:
+            host = urlsplit(camera.url).hostname or ""
+            if not is_for(host, allowed_hosts(settings.credentials, camera.credentials)):
+                raise AccessError(
+                    f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts"
+                )
+        check_scheme(url, settings.connect_s, basic=settings.basic_auth)
+        return with_secret
 
     def _packets(self, source: av.container.InputContainer, stream: av.VideoStream):  # type: ignore[no-untyped-def]
         for packet in source.demux(stream):

@@ -283,6 +283,7 @@ def test_a_password_comes_from_the_secret_and_never_into_a_log(
     folder = tmp_path / "credentials" / "yard"
     folder.mkdir(parents=True)
     (folder / "username").write_text("viewer")
+    (folder / "hosts").write_text("127.0.0.0/8 localhost")
     (folder / "password").write_text("wrong/password")
     name = declare(broker, server.url, credentials="yard")
     agents.start("agent-a", credentials=str(tmp_path / "credentials"))

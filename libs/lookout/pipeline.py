@@ -19,9 +19,10 @@ from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.families import load_tower
+from lookout.presets import DEFAULT, PresetError, preset_of
 from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
 from lookout.strides import StrideFrame, encode_strides
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock, WindowPlan
+from lookout.windows import Planner, StrideBlock, WindowPlan
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
@@ -70,7 +71,7 @@ class Pipeline:
         stride_s: float | None = None,
         window_s: float | None = None,
         policy: PrunePolicy | None = None,
-        preset: str = DEFAULT_PRESET,
+        preset: str = DEFAULT,
         device: str = "cpu",
         memory: str | int | None = None,
         memory_dir: str | Path | None = None,
@@ -86,8 +87,8 @@ class Pipeline:
                 folder says, else 8.
             window_s: A window is so many seconds long, a whole number of strides; None: as
                 the model's folder says, else 40.
-            policy: Which patches are kept; None: the default.
-            preset: How windows reuse KV: a name in `lookout.windows.PRESETS`.
+            policy: Which patches are kept; None: as the preset says.
+            preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
             memory_dir: A folder that keeps it on disk; needs `memory`.
@@ -102,13 +103,15 @@ class Pipeline:
             )
         except models.SamplingError as error:
             raise PipelineError(str(error)) from error
-        if preset not in PRESETS:
-            raise PipelineError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
+        try:
+            chosen = preset_of(preset)
+        except PresetError as error:
+            raise PipelineError(str(error)) from error
         self._tower = load_tower(folder, device=device)
         self._grid = self._tower.grid
         self._engine: Engine = load_engine(folder, device)
-        self._policy = policy or PrunePolicy()
-        self._planner = Planner(self._engine.layout, PRESETS[preset].sampled(self._sampling))
+        self._policy = policy or chosen.masks
+        self._planner = Planner(self._engine.layout, chosen.windows.sampled(self._sampling))
         self._questions = [Question(text, text) for text in questions]
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")

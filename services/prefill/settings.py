@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
+from lookout.presets import preset_of
 from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 from lookout.streams import MAX_DAMAGE
-from lookout.windows import DEFAULT_PRESET, PRESETS, LabelPolicy, WindowSettings
+from lookout.windows import PRESETS, LabelPolicy, WindowSettings
 
 __all__ = ["PrefillSettings"]
 
@@ -146,8 +147,7 @@ class PrefillSettings(ServiceSettings):
     @property
     def windows(self) -> WindowSettings:
         """How windows are planned."""
-        name = "codecsight" if self.preset == "codecsight" else DEFAULT_PRESET
-        preset = PRESETS[name if self.reuse else "whole"]
+        preset = preset_of(self.preset).windows if self.reuse else PRESETS["whole"]
         return replace(
             preset.sampled(self),
             key_every=self.key_every,

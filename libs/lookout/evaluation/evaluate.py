@@ -15,9 +15,10 @@ from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
 from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
-from lookout.pruning import Preset, PrunePolicy, preset_policy
+from lookout.presets import DEFAULT, preset_of
+from lookout.pruning import PrunePolicy
 from lookout.vision import FrameInput, Tower
-from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, Policy, StrideBlock, WindowSettings
+from lookout.windows import Planner, Policy, StrideBlock, WindowSettings
 
 Progress = Callable[[Iterable[LabelledClip], str], Iterable[LabelledClip]]
 DENSE, PRUNED, REUSED = "dense", "pruned", "pruned and reused"
@@ -88,7 +89,7 @@ def evaluate(
     window_s: float | None = None,
     stride_s: float | None = None,
     fps: float | None = None,
-    preset: str = Preset.DEFAULT.value,
+    preset: str = DEFAULT,
     policy: PrunePolicy | None = None,
     device: str = "cpu",
     dtype: str = "float32",
@@ -107,7 +108,7 @@ def evaluate(
             (`lookout.models.window_defaults`).
         stride_s: A window slides by so many seconds, a whole number of samples; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
-        preset: What pruning keeps and how windows reuse KV: `default` or `codecsight`, as for services.
+        preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
         policy: What pruning keeps; None: as the preset says.
         device: Where the model runs.
         dtype: Arithmetic of the model.
@@ -119,11 +120,11 @@ def evaluate(
     """
     import torch
 
+    chosen = preset_of(preset)
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
-    base = PRESETS[preset if preset in PRESETS else DEFAULT_PRESET].sampled(sampling)
-    masks = policy or preset_policy(preset)
+    base, masks = chosen.windows.sampled(sampling), policy or chosen.masks
     questions = [Question(text, text) for text in questions_of(clips)]
     ways = {name: Way({one.id: Answers() for one in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0

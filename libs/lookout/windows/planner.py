@@ -107,12 +107,16 @@ class WindowSettings:
         )
 
 
+DEFAULT_WINDOWS = WindowSettings(policy=Policy.FRONT, refresh_frames=2, refresh_surplus=0.1)
+"""The windows of the preset `default`: `lookout.windows.presets` says why these numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Plans the windows of any number of streams; holds no state of theirs."""
 
     layout: Layout
-    settings: WindowSettings = WindowSettings()
+    settings: WindowSettings = DEFAULT_WINDOWS
 
     def plan(
         self,

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "vision": {"codec", "pruning", "flops"},
     "windows": {"codec", "pruning", "vision"},
     "streams": {"codec", "pruning", "vision", "windows", "engines"},
+    "presets": {"codec", "pruning", "vision", "windows"},
     "strides": {"codec", "pruning", "vision", "windows"},
     "families": {"models", "codec", "pruning", "vision", "windows", "flops"},
     "recordings": {"codec", "pruning", "vision", "windows"},
@@ -36,13 +37,16 @@ ALLOWED: dict[str, set[str]] = {
         "codec", "pruning", "vision", "windows", "families", "strides", "recordings", "engines", "models",
     },
     "pipeline": {
-        "codec", "pruning", "vision", "windows", "families", "strides", "memory", "engines", "models",
+        "codec", "pruning", "vision", "windows", "families", "presets", "strides", "memory", "engines",
+        "models",
     },
     "verification": {
         "v1", "wire", "codec", "vision", "windows", "families", "engines", "runtime", "store", "services",
         "evaluation",
     },
-    "evaluation": {"families", "codec", "pruning", "vision", "windows", "strides", "engines", "models"},
+    "evaluation": {
+        "codec", "pruning", "vision", "windows", "families", "presets", "strides", "engines", "models",
+    },
     "runtime": {"v1", "wire", "models"},
     "store": {"v1", "wire", "runtime"},
     "local": {"v1", "wire", "runtime"},
@@ -53,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
-        "families", "engines", "streams", "rules", "store", "runtime", "models",
+        "families", "presets", "engines", "streams", "rules", "store", "runtime", "models",
     },
 }  # fmt: skip
 

@@ -100,7 +100,7 @@ SHARED = {
     "pack_mask": "the same function, exported twice",
     "unpack_mask": "the same function, exported twice",
     "main": "an entry point",
-    "PRESETS": "of pruning and of windows, each with its room's name in front",
+    "PRESETS": "of pruning, of windows, and of both together, each with its room's name in front",
     "Answer": "of one window (engines), of a whole recording (analysis)",
     "Verdict": "as the rules see it, as the pipeline yields it",
 }

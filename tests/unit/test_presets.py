@@ -1,0 +1,55 @@
+"""A preset means masks and windows together, wherever it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import lookout
+from lookout.evaluation.evaluate import evaluate
+from lookout.families import load_layout
+from lookout.presets import PRESETS, PresetError, preset_of
+from lookout.pruning import Change
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.windows import Planner, Policy
+from tests.tiny_models import checkpoint
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_pipeline_and_the_services_agree_on_a_preset(name: str) -> None:
+    preset = preset_of(name)
+    pipeline = lookout.Pipeline(preset=name)
+    assert pipeline._policy == preset.masks
+    windows = pipeline._planner.settings
+    assert windows == preset.windows.sampled(pipeline._sampling)
+    pipeline.close()
+    common = {"mode": "local", "preset": name}
+    assert PruneEncodeSettings(**common, model_dir=Path("x")).policy == preset.masks
+    prefill = PrefillSettings(**common, model_dir=Path("x")).windows
+    assert (prefill.policy, prefill.refresh_frames, prefill.refresh_surplus) == (
+        preset.windows.policy,
+        preset.windows.refresh_frames,
+        preset.windows.refresh_surplus,
+    )
+
+
+def test_the_papers_preset_is_its_masks_and_its_windows() -> None:
+    paper = preset_of("codecsight")
+    assert (paper.masks.change, paper.windows.policy) == (Change.VECTORS, Policy.REFRESH)
+    assert preset_of("default").masks.change is Change.LUMA
+
+
+def test_a_planner_without_settings_plans_the_default() -> None:
+    assert Planner(load_layout(checkpoint("internvl"))).settings == preset_of("default").windows
+
+
+def test_an_unknown_preset_is_refused_everywhere_by_name() -> None:
+    words = r"preset 'front' is unknown: choose one of default, codecsight"
+    with pytest.raises(PresetError, match=words):
+        preset_of("front")
+    with pytest.raises(lookout.PipelineError, match=words):
+        lookout.Pipeline(preset="front")
+    with pytest.raises(PresetError, match=words):
+        evaluate(checkpoint("internvl"), [], preset="front")

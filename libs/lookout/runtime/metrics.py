@@ -43,6 +43,9 @@ class Metrics:
         self.unreadable = self._counter(
             "checkpoints_unreadable", "cameras started without their checkpoint, which could not be read"
         )
+        self.lost_offsets = self._counter(
+            "lost_offsets", "offsets that retention removed before this stage had read them"
+        )
         self.transactions = self._counter(
             "transactions", "transactions by outcome: committed, aborted, unknown or failed", "outcome"
         )
@@ -84,6 +87,7 @@ class Metrics:
         self.fenced.labels(self.stage)
         self.forgotten.labels(self.stage)
         self.unreadable.labels(self.stage)
+        self.lost_offsets.labels(self.stage)
         for event in events:
             self.events.labels(self.stage, event)
 

@@ -59,6 +59,35 @@ class Partition:
     seek_to: int | None = None  # reading goes on from here as soon as the client lets it
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
+    read_to: int | None = None  # the offset behind the newest record read
+    jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
+    lost_to: int = 0  # offsets below this that are gone were counted
+
+    def note_read(self, offset: int) -> None:
+        """A record was read. Offsets passed over are ends of transactions, or are gone."""
+        start = self.read_to if self.read_to is not None else self.committed
+        if start is not None and offset > start:
+            widest = self.jump[1] - self.jump[0] if self.jump else 0
+            self.jump = (start, offset) if offset - start > widest else self.jump
+        self.read_to = offset + 1
+
+    def lost(self, low: int) -> int:
+        """Offsets that retention removed before they were read.
+
+        Args:
+            low: The first offset that the topic still holds.
+
+        Returns:
+            Their number since the last call, ends of transactions included.
+        """
+        position = self.read_to if self.read_to is not None else self.committed
+        if position is None or not self.loaded:
+            return 0
+        jump, self.jump = self.jump, None
+        count = 0 if jump is None else max(0, min(low, jump[1]) - max(jump[0], self.lost_to))
+        count += max(0, low - max(position, self.lost_to))
+        self.lost_to = max(self.lost_to, low)
+        return count
 
     @property
     def in_place(self) -> bool:
@@ -140,4 +169,5 @@ class Partition:
             committed_ms=self.committed_ms,
             checkpoints=self.checkpoints,
             active_ms=self.active_ms,
+            lost_to=self.lost_to,
         )

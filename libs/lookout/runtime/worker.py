@@ -325,6 +325,7 @@ class Worker:
             return  # given back, going back, or stopping: not committed, so it is read again
         partition.at_end = False
         partition.record_ms = max(partition.record_ms, record.timestamp_ms)
+        partition.note_read(record.offset)
         slot = Slot(record.camera, record, traceparent=_traceparent(record), arrived_ms=self._arrived(record))
         if (reason := _refusal(record)) is None:
             self._lanes.dispatch(partition.add(slot))
@@ -374,6 +375,7 @@ class Worker:
             cameras += len(partition.checkpoints)
             if number in ends:
                 low, end = ends[number]
+                self._count_lost(partition, low)
                 lag = max(0, end - (low if partition.committed is None else partition.committed))
                 metrics.lag.labels(stage, str(number)).set(lag)
                 metrics.lag_seconds.labels(stage, str(number)).set(_age_s(partition) if lag else 0.0)
@@ -381,6 +383,16 @@ class Worker:
         metrics.in_flight_bytes.labels(stage).set(size)
         metrics.cameras.labels(stage).set(cameras)
         metrics.paused.labels(stage).set(len(self._backpressure.paused))
+
+    def _count_lost(self, partition: Partition, low: int) -> None:
+        if lost := partition.lost(low):
+            self._metrics.lost_offsets.labels(self._stage).inc(lost)
+            self._log.error(
+                "retention removed records before they were read",
+                partition=partition.number,
+                offsets=lost,
+                first_left=low,
+            )
 
     def _arrived(self, record: Record) -> int:
         """When what the record came from reached Kafka; producers of segments are not asked."""

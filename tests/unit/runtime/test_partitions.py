@@ -81,3 +81,29 @@ def test_what_networks_raise_is_transient() -> None:
     assert is_transient(TimeoutError())
     assert not is_transient(BadRecordError("bad"))
     assert not is_transient(ValueError("a bug"))
+
+
+def test_offsets_that_retention_removed_are_counted_once() -> None:
+    partition = Partition(0, loaded=True, committed=10)
+    assert partition.lost(4) == 0
+    assert partition.lost(25) == 15
+    assert partition.lost(25) == 0
+    assert partition.fresh().lost(25) == 0
+    assert partition.lost(30) == 5
+
+
+def test_records_that_were_read_are_not_lost() -> None:
+    partition = Partition(0, loaded=True, committed=10)
+    for offset in (10, 11, 13, 14):  # 12 is the end of a transaction
+        partition.note_read(offset)
+    assert partition.lost(5) == 0
+    assert partition.lost(14) == 0
+    assert Partition(0, loaded=True).lost(99) == 0  # a group that never committed begins at the beginning
+
+
+def test_what_the_client_passed_over_before_the_watermark_was_known_is_counted() -> None:
+    partition = Partition(0, loaded=True, committed=10)
+    partition.note_read(25)
+    partition.note_read(26)
+    assert partition.lost(25) == 15
+    assert partition.lost(26) == 0

@@ -329,7 +329,7 @@ class UrlSource:
             return bytes(body)
 
     def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
-        file = tempfile.TemporaryFile(prefix="lookout-url-", buffering=0)  # noqa: SIM115
+        """The body of an answer to a range request that the server did not heed: its piece at `start`."""
         if self._size is not None:
             raise self._error("the server stopped serving ranges while the file was read")
         folder = tempfile.gettempdir()

@@ -8,13 +8,14 @@ step a service (docs/architecture.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import groupby
-from pathlib import Path
-from typing import Any
+from itertools import count, groupby
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
 
 from lookout import models
-from lookout.codec import DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
+from lookout.codec import DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, UrlSource, cut, downloaded
 from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
@@ -112,28 +113,55 @@ class Pipeline:
         self._engine: Engine = load_engine(folder, device)
         self._policy = policy or chosen.masks
         self._planner = Planner(self._engine.layout, chosen.windows.sampled(self._sampling))
+        self._folder = folder
+        for text in questions:
+            models.check_question(folder, text)
         self._questions = [Question(text, text) for text in questions]
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
         self._recall = None
         if memory is not None:
             self._recall = Recall(self._engine, memory, self._sampling.window_blocks, memory_dir, str(folder))
-        self._source = ""
+        self._source, self._memory_dir = "", memory_dir
+        self._epochs: dict[str, int] = {}  # next epoch by camera
+        self._cameras: dict[str, str] = {}  # camera by source
 
-    def watch(self, source: str | Path) -> Iterator[Verdict]:
-        """The verdicts of a video file, window by window, as they are decided.
+    def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
+        """The verdicts of a video, window by window, as they are decided.
 
-        Where the clock of the file jumps, a new stream begins: windows never reach across a jump.
+        Where the clock of the video jumps, a new stream begins: windows never reach across a jump. A pipe is
+        read as it comes: live cameras are watched through one, such as that of
+        `ffmpeg -i rtsp://camera/stream -c copy -f mpegts -`.
 
         Args:
-            source: The file.
+            source: A file, an http(s) URL, which is downloaded first, or a file object or pipe open for
+                reading bytes.
 
         Raises:
-            CodecError: The file cannot be read.
+            CodecError: The source cannot be read.
+            PipelineError: It is an address that is not HTTP.
         """
-        self._source = str(Path(source).resolve())
-        for _, blocks in groupby(self._encode(self._frames(Path(source))), lambda block: block.stream):
-            yield from self._answer(blocks)
+        with ExitStack() as opened:
+            readable, name = _opened(source, opened)
+            self._source = name
+            frames = self._frames(readable, self._camera_of(name))
+            for _, blocks in groupby(self._encode(frames), lambda block: block.stream):
+                yield from self._answer(blocks)
+
+    def _camera_of(self, source: str) -> str:
+        """A name for a source's streams: its stem, numbered where another source or memory has that name."""
+        if source not in self._cameras:
+            stem = PurePath(source).stem or "camera"
+            taken = {*self._cameras.values(), *self._remembered()}
+            names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
+            self._cameras[source] = next(name for name in names if name not in taken)
+        return self._cameras[source]
+
+    def _remembered(self) -> list[str]:
+        """Cameras of the folder of memories."""
+        if self._memory_dir is None or not Path(self._memory_dir).is_dir():
+            return []
+        return [path.name for path in Path(self._memory_dir).iterdir() if path.is_dir()]
 
     def ask(self, question: str, **options: Any) -> Iterator[Recollection]:
         """Answers about the past, one for each stream watched so far; needs `memory`.
@@ -145,6 +173,9 @@ class Pipeline:
         Raises:
             LookoutError: Nothing is remembered of that time.
         """
+        if options.get("text"):
+            models.check_question(self._folder, question, text=True)
+        models.check_question(self._folder, question)
         if self._recall is None:
             raise PipelineError("this pipeline keeps no memory: set it, for example memory='2h'")
         return self._recall.ask(question, **options)
@@ -155,8 +186,8 @@ class Pipeline:
             self._recall.close()
         self._engine.close()
 
-    def _frames(self, path: Path) -> Iterator[_Frame]:
-        """Decode: cut the file at keyframes as a camera would, sample every segment."""
+    def _frames(self, source: Path | BinaryIO, camera: str) -> Iterator[_Frame]:
+        """Decode: cut the source at keyframes as a camera would, sample every segment."""
         grid, policy = self._grid, self._policy
         vectors = GatherSettings(grid.rows, grid.cols, grid.patch, policy.rule)
         request = DecodeRequest(
@@ -167,13 +198,14 @@ class Pipeline:
             gather=MotionGather(vectors) if policy.needs_vectors else None,
             vectors=policy.needs_vectors,
         )
-        number = -1
-        for piece in cut(path):
+        for piece in cut(source):
             decoded = SoftwareDecoder().decode(piece.data, request)
             if request.expected is None or not decoded.continued:
-                number, began_us = number + 1, piece.start_us
+                number, began_us = self._epochs.get(camera, 0), piece.start_us
+                self._epochs[camera] = number + 1
             for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
-                yield _Frame(f"{path.stem}/{number}", began_us, StrideFrame.of(frame, pixels))
+                given = StrideFrame.of(frame, pixels)
+                yield _Frame(f"{camera}/{number}", began_us, decoded.end_stream_us, given)
             request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
 
     def _encode(self, frames: Iterable[_Frame]) -> Iterator[_Block]:
@@ -187,7 +219,14 @@ class Pipeline:
                 [[each.frame for each in members]], self._tower, self._policy, self._sampling.step_us, carry
             )
             carry = found.carry
-            yield _Block(name, members[0].began_us, StrideBlock(name, index, found.strides[0]))
+            end_us = self._end_of(index, members[-1].end_us)
+            yield _Block(name, members[0].began_us, end_us, StrideBlock(name, index, found.strides[0]))
+
+    def _end_of(self, index: int, decoded_us: int) -> int:
+        """Stream time at which a block ends: where its stride does, or the video, if a sample is missing
+        behind what was decoded."""
+        end_us = (index + 1) * self._sampling.stride_us
+        return decoded_us if end_us - decoded_us > self._sampling.step_us else end_us
 
     def _stride_of(self, frame: _Frame) -> tuple[str, int]:
         return frame.stream, frame.frame.slot // self._sampling.block_samples
@@ -208,7 +247,7 @@ class Pipeline:
             stride_s = self._sampling.stride_us / 1e6
             for said in answer.answers:
                 yield Verdict(
-                    time=each.began_us / 1e6 + (block.index + 1) * stride_s,
+                    time=(each.began_us + each.end_us) / 1e6,
                     start=each.began_us / 1e6 + window[0].index * stride_s,
                     question=said.question,
                     p_yes=said.p_yes,
@@ -222,17 +261,33 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """A sampled frame, and when its stream began in the source."""
+    """A sampled frame, when its stream began in the source, and to which stream time is decoded."""
 
     stream: str
     began_us: int
+    end_us: int
     frame: StrideFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A stride block, and when its stream began in the source."""
+    """A stride block, when its stream began in the source, and the stream time at which it ends."""
 
     stream: str
     began_us: int
+    end_us: int
     block: StrideBlock
+
+
+def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
+    """What to read, and how the source is called."""
+    if not isinstance(source, (str, Path)):
+        return source, str(getattr(source, "name", "pipe"))
+    text = str(source)
+    if text.lower().startswith(("http://", "https://")) and isinstance(source, str):
+        return opened.enter_context(downloaded(UrlSource(text))).path, text.partition("?")[0]
+    if isinstance(source, str) and "://" in text:
+        raise PipelineError(
+            f"{text} is not read directly: pass a pipe, such as of `ffmpeg -i {text} -c copy -f mpegts -`"
+        )
+    return Path(source), str(Path(source).resolve())

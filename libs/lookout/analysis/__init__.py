@@ -8,7 +8,7 @@ prefill. Parts are independent and plain data, so a job is the same call with so
 from lookout.analysis.analyzer import Analyzer
 from lookout.analysis.encoding import Encoded, encode
 from lookout.analysis.journal import Journal
-from lookout.analysis.recording import analyze
+from lookout.analysis.recording import analyze, release
 from lookout.analysis.results import Analysis, Answer, Part, PartAnswer, PartResult, Progress
 from lookout.analysis.settings import AnalysisError, AnalysisSettings
 
@@ -26,4 +26,5 @@ __all__ = [
     "Progress",
     "analyze",
     "encode",
+    "release",
 ]

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -111,8 +112,8 @@ class Analyzer:
             )
         size = self.part_frames(settings)
         out = []
-        for number, first in enumerate(range(0, len(picks), size)):
-            stop = min(len(picks), first + size)
+        cuts = part_bounds(len(picks), size)
+        for number, (first, stop) in enumerate(pairwise(cuts)):
             last = picks[stop].time_us if stop < len(picks) else min(reader.facts.duration_us, end or 1 << 60)
             out.append(Part(number, first, stop, picks[first].time_us / 1e6, last / 1e6))
         return picks, out
@@ -173,6 +174,16 @@ class Analyzer:
                 busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
+
+
+def part_bounds(samples: int, size: int) -> list[int]:
+    """Where parts of at most `size` samples begin and end. Where the last would
+    have less than half of that, the last two share evenly: an answer from two samples would count as much as
+    one from a whole part."""
+    bounds = [*range(0, samples, size), samples]
+    if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
+        bounds[-2] = bounds[-3] + -(-(samples - bounds[-3]) // 2)
+    return bounds
 
 
 def _check_device(device: str) -> None:

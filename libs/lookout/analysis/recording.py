@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lookout import models
 from lookout.analysis.analyzer import Analyzer
 from lookout.analysis.journal import Journal, identity_of
 from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, joined
@@ -50,26 +52,46 @@ def analyze(
         journal: File that remembers finished parts: a run that was stopped goes on behind them.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
-        analyzer: A model that is loaded already.
+        analyzer: A model that is loaded already; None: that of the last call stays loaded (see `release`).
         sandbox: Decode in sandboxed processes: for files from unknown sources.
 
     Raises:
         AnalysisError: The request makes no sense.
+        QuestionError: The model was not trained to answer such a question.
         CodecError: The recording cannot be read.
     """
     begun = time.perf_counter()
     if not questions or not all(text.strip() for text in questions):
         raise AnalysisError("ask at least one question, and none that is empty")
     how = with_options(settings or AnalysisSettings(), options)
-    mine = analyzer or Analyzer(model, device=device)
+    ready = analyzer or _loaded(model, device)
+    for text in questions:
+        models.check_question(ready.folder, text, text=how.describe > 0)
     asked = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
-    try:
-        with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
-            return _analyzed(mine, reader, asked, how, journal, on_part, progress, begun, loaded)
-    finally:
-        if analyzer is None:
-            mine.close()
+    with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
+        return _analyzed(ready, reader, asked, how, journal, on_part, progress, begun, loaded)
+
+
+_kept: dict[tuple[str, str], Analyzer] = {}
+_keeping = threading.Lock()
+
+
+def _loaded(model: Path | str | None, device: str) -> Analyzer:
+    """The model of the last call, if this one wants the same; it stays loaded for the next."""
+    fresh = Analyzer(model, device=device)
+    key = (fresh.digest, device)
+    with _keeping:
+        if key not in _kept:
+            release()
+            _kept[key] = fresh
+        return _kept[key]
+
+
+def release() -> None:
+    """Free the model that `analyze` keeps loaded for its next call."""
+    while _kept:
+        _kept.popitem()[1].close()
 
 
 def _analyzed(  # noqa: PLR0917

@@ -168,10 +168,10 @@ def joined(gaps: Iterable[Gap]) -> list[Gap]:
     return out
 
 
-def part_answer(found: RecordingAnswer) -> PartAnswer:
-    """A part's answer, as the engine gave it."""
+def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
+    """A part's answer to a question, as the engine gave it."""
     seen = tuple((each.time_us / 1e6, each.share) for each in found.evidence)
-    return PartAnswer(found.answer.question, found.answer.p_yes, found.answer.text, seen)
+    return PartAnswer(question.text, found.answer.p_yes, found.answer.text, seen)
 
 
 def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> Answer:

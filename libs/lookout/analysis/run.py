@@ -153,7 +153,7 @@ class PartsRun:
             PartResult(
                 part=part,
                 frames=state.frames,
-                answers=tuple(part_answer(answer) for answer in answers),
+                answers=tuple(map(part_answer, self.questions, answers)),
                 rows=last.before + last.rows,
                 kept=state.prefill.kv.rows,
                 kv_bytes=state.prefill.kv.kv_bytes,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -25,7 +24,7 @@ from rich.table import Table
 from lookout.cli.connect import CliError, asked
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
-from lookout.cli.output import TerminalConsole, echo, escaped
+from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.report.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 
@@ -101,7 +100,7 @@ def analyze(
     )
     opened: dict[str, str | Source] = {}
     found: list[Analysis] = []
-    refused: list[str] = []
+    refused: list[tuple[str, str]] = []
     analyzer = Analyzer(model, device=device)
     with ExitStack() as files:
         try:
@@ -116,12 +115,8 @@ def analyze(
                     except CodecError as error:
                         if len(names) == 1:
                             raise CliError(f"{name}: {error}") from error
-                        refused.append(name)
-                        TerminalConsole(stderr=True).print(
-                            f"[yellow]left out[/] {escape(f'{name}: {error}')}",
-                            highlight=False,
-                            soft_wrap=True,
-                        )
+                        refused.append((name, str(error)))
+                        say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{name}: {error}")
                         continue
                     if as_json:
                         echo(json.dumps(found[-1].to_dict()))
@@ -132,10 +127,10 @@ def analyze(
             raise
         finally:
             analyzer.close()
-            if page is not None and found:
+            if page is not None and (found or refused):
                 from lookout.cli.report.recording import write_recording_page
 
-                write_recording_page(page, found, opened, sandbox=sandbox)
+                write_recording_page(page, found, opened, refused=refused, sandbox=sandbox)
                 TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
     if refused:
         raise CliError(f"{len(refused)} of {len(names)} recordings could not be read")
@@ -238,7 +233,7 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=TerminalConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task(name[:40], total=None, rates="opening")
+        task = bar.add_task(escaped(name, 40), total=None, rates="opening")
         begun = time.monotonic()
 
         def advance(done: Done) -> None:
@@ -255,10 +250,7 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
 def show(found: Analysis) -> None:
     """Print one recording's answers, and what they cost."""
     console = TerminalConsole()
-    console.print(
-        f"[bold]{escaped(found.source)}[/]  {clock(found.seconds)}, {escaped(found.frames)} frames",
-        highlight=False,
-    )
+    say(console, "[bold]{}[/]  {}, {} frames", found.source, clock(found.seconds), found.frames)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("question", "p(yes)", "where", "rests on", "yes from - to"):
         table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
@@ -277,5 +269,5 @@ def show(found: Analysis) -> None:
             table.add_row(f"  {escaped(answer.text)}")
     console.print(table)
     for line in damage_lines(found):
-        console.print(escape(line), style="yellow", highlight=False)
+        console.print(escaped(line), style="yellow", highlight=False)
     console.print(cost_line(found), style="dim", highlight=False)

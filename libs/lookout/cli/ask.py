@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from lookout import models
 from lookout.cli.connect import CliError, asked
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.output import TerminalConsole, echo
+from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.report.recording_text import clock
 
 if TYPE_CHECKING:
@@ -66,12 +67,18 @@ def ask(
     options |= {"since": parse_time(since), "until": parse_time(until)}
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
+    if keep is not None and source.is_file() and (name := _remembered(keep, source)) is not None:
+        say(TerminalConsole(stderr=True), "{} holds the memory of {} already: it is asked", keep, source.name)
+        source, camera = keep, name
     if source.is_dir():
-        entries(source, camera)  # refused before the model is loaded, which takes seconds
+        # What can be refused is refused before the model is loaded, which takes seconds.
+        about = entries(source, camera)[0].about
+        _check(model or about.get("model"), question, text)
         found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
         for one in found:
             _show(one, as_json, frames, _source_of(source, one))
     else:
+        _check(model, question, text)
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
         try:
             with TerminalConsole(stderr=True).status(f"watching {source.name}"):
@@ -84,6 +91,25 @@ def ask(
                 _show(one, as_json, frames, source)
         finally:
             playing.close()
+
+
+def _remembered(folder: Path, file: Path) -> str | None:
+    """The camera under which a folder holds the memory of a file as it is; None: it does not."""
+    from lookout.memory.shelf import entries
+
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    for entry in entries(folder):
+        same = entry.about.get("source") == str(file.resolve()) and not entry.damage
+        if same and entry.fed_s >= file.stat().st_mtime:
+            return entry.camera
+    return None
+
+
+def _check(model: object, question: str, text: bool | None) -> None:
+    """Refuse what the model was not trained to answer."""
+    folder = models.find_model(None if model is None else Path(str(model)))
+    models.check_question(folder, question, text=bool(text))
 
 
 def parse_time(text: str | None) -> float | None:

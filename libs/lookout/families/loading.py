@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
-from transformers.utils import logging as transformers_logging
 
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
 from lookout.vision.base import Normalise
+from lookout.vision.quiet import quiet_loading
 from lookout.vision.types import Tower, VisionError
 
 PROCESSORS = ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json")
@@ -65,7 +63,8 @@ def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     if getattr(config.text_config, "layer_types", None):
         config.text_config.layer_types = []
     report: dict[str, Any]
-    with _quiet():  # the language model's layers are left out on purpose; what is missing is checked here
+    # The language model's layers are left out on purpose; what is missing is checked here.
+    with quiet_loading():
         model, report = AutoModel.from_pretrained(
             folder, config=config, dtype=dtype, output_loading_info=True
         )
@@ -73,16 +72,6 @@ def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
         raise VisionError(f"{folder} lacks weights of the tower: {', '.join(sorted(report['missing_keys']))}")
     loaded: nn.Module = model.to(device)
     return loaded
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(before)
 
 
 def _normalise(folder: Path, family: Family) -> Normalise:

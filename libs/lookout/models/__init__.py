@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.errors import ModelError, SamplingError
+from lookout.models.questions import QuestionError, asks_yes_no, check_question
 from lookout.models.windows import SamplingNumbers, WindowDefaults, window_defaults
 
 __all__ = [
     "DEMO_QUESTIONS",
     "TINY",
     "ModelError",
+    "QuestionError",
     "SamplingError",
     "SamplingNumbers",
     "WindowDefaults",
+    "asks_yes_no",
+    "check_question",
     "find_model",
     "window_defaults",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lookout import models
 from lookout.analysis import (
     Analysis,
     AnalysisError,
@@ -16,7 +17,10 @@ from lookout.analysis import (
     PartResult,
     Progress,
     analyze,
+    recording,
+    release,
 )
+from lookout.analysis.analyzer import part_bounds
 from lookout.codec import CodecError, VideoReader
 from lookout.engines import Question
 from lookout.recordings import Mode, PrefillSettings, RecordingError
@@ -184,3 +188,66 @@ def test_the_tiny_model_is_read_in_the_length_it_was_trained_for() -> None:
     assert tiny.part_frames(AnalysisSettings()) == 20
     assert analyzer().part_frames(AnalysisSettings()) > 500
     tiny.close()
+
+
+@pytest.mark.parametrize(
+    ("samples", "bounds"),
+    [
+        (1, [0, 1]),
+        (8, [0, 8]),
+        (10, [0, 5, 10]),
+        (12, [0, 8, 12]),
+        (16, [0, 8, 16]),
+        (18, [0, 8, 13, 18]),
+        (31, [0, 8, 16, 24, 31]),
+    ],
+)
+def test_no_part_is_a_small_rest(samples: int, bounds: list[int]) -> None:
+    assert part_bounds(samples, 8) == bounds
+
+
+def test_answers_are_named_by_their_questions() -> None:
+    found = run()
+    written = json.loads(json.dumps(found.to_dict()))
+    for part in written["parts"]:
+        assert [answer["question"] for answer in part["answers"]] == QUESTIONS
+
+
+def test_nothing_is_printed_and_no_model_loaded_for_what_cannot_be_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ready = Analyzer(checkpoint("internvl"))
+    with pytest.raises(CodecError):
+        analyze(b"no video", QUESTIONS, analyzer=ready, settings=SETTINGS)
+    assert not {"engine", "tower"} & set(vars(ready))
+    analyze(clip(), QUESTIONS, analyzer=ready, settings=SETTINGS)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("question", ["What is the person wearing?", "Describe the scene", "person"])
+def test_a_question_that_the_small_model_cannot_answer_is_refused(question: str) -> None:
+    with pytest.raises(models.QuestionError, match="yes or no only"):
+        analyze(clip(), [question])
+    with pytest.raises(models.QuestionError, match="writes no text"):
+        analyze(clip(), ["Is anyone there?"], describe=8)
+
+
+def test_questions_of_yes_or_no_are_known_by_a_verb() -> None:
+    asked = ["Is it dark?", "At night, is anyone there?", "Someone fell. Has help come?", "Isn't it dark?"]
+    assert all(models.asks_yes_no(question) for question in asked)
+    assert not any(models.asks_yes_no(question) for question in ("", "?", "What is it?", "A person is there"))
+
+
+def test_the_model_stays_loaded_between_calls() -> None:
+    folder = checkpoint("internvl")
+    analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)
+    (kept,) = recording._kept.values()
+    first = kept.engine
+    found = analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)
+    assert told(found) == told(run())
+    (kept,) = recording._kept.values()
+    assert kept.engine is first
+    analyze(clip(), QUESTIONS, model=checkpoint("qwen3_vl"), settings=SETTINGS)
+    assert len(recording._kept) == 1
+    release()
+    assert not recording._kept

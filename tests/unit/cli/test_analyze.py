@@ -45,7 +45,7 @@ def test_answers_a_page_and_json(clip: Path) -> None:
     assert code == 0
     found = json.loads(out)
     assert found["questions"] == [QUESTION, "Is a vehicle in view?"]
-    assert [part["part"]["start_s"] for part in found["parts"]] == [0.0, 10.0]
+    assert [part["part"]["start_s"] for part in found["parts"]] == [0.0, 6.5]
     assert all(0 <= answer["p_yes"] <= 1 for answer in found["answers"])
     assert {"t_dec", "t_prefill", "t_total", "bound", "efficiency"} <= set(found["timings"])
     text = page.read_text()
@@ -110,10 +110,24 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
 
 def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Path) -> None:
     clip.with_name("a-bad.mp4").write_bytes(b"no video")
-    result = CliRunner().invoke(app, ["analyze", str(clip.parent), "-q", QUESTION, "--json"])
+    page = clip.parent / "page.html"
+    words = ["analyze", str(clip.parent), "-q", QUESTION, "--json", "--page", str(page)]
+    result = CliRunner().invoke(app, words)
     assert json.loads(result.stdout)["source"] == str(clip)
     assert "a-bad.mp4" in result.stderr
     assert str(result.exception) == "1 of 2 recordings could not be read"
+    assert "a-bad.mp4</h2><p class=cost>not analysed: unreadable: this is not a video" in page.read_text()
+
+
+def test_a_name_that_looks_like_markup_is_printed_as_it_is(clip: Path) -> None:
+    strange = clip.parent / "a[" / "x][red] \x1b[2J.mp4"
+    strange.parent.mkdir()
+    clip.rename(strange)
+    result = CliRunner().invoke(app, ["analyze", str(strange), "-q", "Is [/y] there?"])
+    assert result.exception is None
+    assert "[/x][red]" in result.stdout
+    assert "Is [/y] there?" in result.stdout
+    assert "\x1b[2J" not in result.stdout
 
 
 @pytest.mark.long

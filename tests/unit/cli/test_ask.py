@@ -19,6 +19,7 @@ from lookout.engines.transformers.recall import is_yes_no
 from lookout.errors import LookoutError
 from lookout.memory import HistoryError, MemoryFolder
 from lookout.memory.shelf import entries, remove, trim
+from lookout.models import QuestionError
 from lookout.pipeline import ask_folder
 from watchbench.encode import write
 
@@ -82,7 +83,33 @@ def test_ask_prints_one_line_of_json_and_writes_frames(kept: Path, tmp_path: Pat
     assert len(list(tmp_path.glob("*.jpg"))) == len(told["moments"]) > 0
 
 
-def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path) -> None:
+def test_what_the_small_model_cannot_answer_is_refused_before_anything_is_decoded(
+    clip: Path, kept: Path
+) -> None:
+    for source in (clip, kept):
+        for words in (["What happened?"], ["Is a person in view?", "--text"]):
+            result = CliRunner().invoke(app, ["ask", str(source), *words])
+            assert isinstance(result.exception, QuestionError)
+            assert result.stdout == ""
+
+
+def test_a_kept_memory_is_asked_and_not_made_twice(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "memories"
+    words = ["ask", str(clip), "Is a person in view?", "--keep", str(folder), "--json"]
+    code, first = run(*words)
+    assert code == 0, first
+    monkeypatch.setattr(Pipeline, "watch", lambda *_: pytest.fail("the file was watched again"))
+    code, second = run(*words)
+    assert code == 0, second
+    assert json.loads(second)["p_yes"] == pytest.approx(json.loads(first)["p_yes"], abs=1e-6)
+    assert [entry.camera for entry in entries(folder)] == ["yard"]
+
+
+def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a model that was trained to write."""
+    monkeypatch.setattr("lookout.models.questions.TRAINED", "nothing of this name")
     code, out = run("ask", str(kept), "What happened?", "--words", "4")
     assert code == 0, out
     assert "covered from 0:00.0 to" in out

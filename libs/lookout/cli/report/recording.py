@@ -26,6 +26,7 @@ def write_recording_page(
     found: Sequence[Analysis],
     opened: Mapping[str, str | Source] | None = None,
     *,
+    refused: Sequence[tuple[str, str]] = (),
     sandbox: bool = True,
 ) -> Path:
     """Write the page, whole in one file.
@@ -34,12 +35,16 @@ def write_recording_page(
         path: Where.
         found: The recordings, in order.
         opened: Where to read a recording's pictures, by its name; those it does not hold are opened by name.
+        refused: The recordings that could not be read, each with the reason.
         sandbox: Read the pictures in confined processes.
     """
     style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
     body = "\n".join(
         _recording(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox)
         for analysis in found
+    )
+    body += "".join(
+        f"<h2>{escape(name)}</h2><p class=cost>not analysed: {escape(reason)}</p>" for name, reason in refused
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(

@@ -79,12 +79,15 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     """
     from transformers import AutoModelForImageTextToText
 
+    from lookout.vision.quiet import quiet_loading
+
     folder = Path(checkpoint)
     try:
         family = str(read_config(folder)["model_type"])
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
-    whole = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+    with quiet_loading():
+        whole = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
     return take_language_model(whole, family, device)
 
 

@@ -1,0 +1,47 @@
+"""What a model can be asked, as its folder says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lookout.errors import LookoutError
+
+TRAINED = "watchbench.json"
+"""In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
+_VERBS = "am are can could did do does had has have is may might must shall should was were will would"
+VERBS = frozenset([*_VERBS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
+
+
+class QuestionError(LookoutError, ValueError):
+    """A question that a model was not trained to answer."""
+
+
+def asks_yes_no(question: str) -> bool:
+    """Whether a clause of a question begins with a verb such as "is", so that it asks for yes or no."""
+    clauses = re.split(r"[.?!,;:]\s*", question.lower())
+    return any(clause.split(maxsplit=1)[:1] and clause.split(maxsplit=1)[0] in VERBS for clause in clauses)
+
+
+def check_question(folder: Path, question: str, *, text: bool = False) -> None:
+    """Refuse what a model was not trained to answer.
+
+    Args:
+        folder: The model's checkpoint.
+        question: What is asked.
+        text: Whether an answer in words is asked for.
+
+    Raises:
+        QuestionError: The model answers yes or no only.
+    """
+    if not (folder / TRAINED).is_file():
+        return
+    if text:
+        raise QuestionError(
+            f"the model in {folder} answers yes or no and writes no text: name another with --model"
+        )
+    if not asks_yes_no(question):
+        raise QuestionError(
+            f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
+            f"ground?', and {question!r} is none: ask so, or name another model"
+        )

@@ -1,0 +1,82 @@
+"""What the pipeline of one process watches, and what it calls it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from lookout import Pipeline, PipelineError
+from lookout.memory.shelf import entries
+from tests.tiny_models import checkpoint
+from tests.unit.codec.clips import encode
+from tests.unit.codec.test_reader import served
+
+QUESTION = "Is anyone there?"
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    return Pipeline(checkpoint("internvl"), [QUESTION], fps=2, stride_s=2, window_s=4)
+
+
+def watched(pipeline: Pipeline, source: object) -> list[tuple[float, float]]:
+    return [(verdict.time, round(verdict.p_yes, 5)) for verdict in pipeline.watch(source)]  # type: ignore[arg-type]
+
+
+def test_a_verdict_is_not_later_than_the_video(pipeline: Pipeline, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=53, fps=10, speed=1))
+    assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 5.3]
+    path.write_bytes(encode("mp4", frames=59, fps=10, speed=1))
+    assert [time for time, _ in watched(pipeline, path)] == [2.0, 4.0, 6.0]
+
+
+def test_files_addresses_and_pipes_give_the_same(pipeline: Pipeline, tmp_path: Path) -> None:
+    data = encode("ts", frames=60, fps=10, speed=1)
+    path = tmp_path / "clip.ts"
+    path.write_bytes(data)
+    truth = watched(pipeline, path)
+    with served(data) as (url, _):
+        assert watched(pipeline, url + "?token=secret") == truth
+    with path.open("rb") as file:
+        assert watched(pipeline, file) == truth
+    read, write = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(write, "wb") as out:
+            out.write(data)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    with os.fdopen(read, "rb", buffering=0) as pipe:
+        assert watched(pipeline, pipe) == truth
+    thread.join()
+
+
+def test_an_address_of_a_camera_is_refused_with_the_way(pipeline: Pipeline) -> None:
+    with pytest.raises(PipelineError, match="ffmpeg -i rtsp://camera/1 -c copy -f mpegts -"):
+        watched(pipeline, "rtsp://camera/1")
+
+
+def test_two_files_of_one_stem_are_two_cameras(tmp_path: Path) -> None:
+    memories = tmp_path / "memories"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "clip.mp4").write_bytes(encode("mp4", frames=60, fps=10, speed=1))
+    settings = {"fps": 2, "stride_s": 2, "window_s": 4, "memory": "1h", "memory_dir": memories}
+    first = Pipeline(checkpoint("internvl"), **settings)  # type: ignore[arg-type]
+    for folder in ("a", "b", "a"):
+        watched(first, tmp_path / folder / "clip.mp4")
+    assert [(found.camera, found.epoch) for found in first.ask(QUESTION)] == [
+        ("clip", 0),
+        ("clip-2", 0),
+        ("clip", 1),
+    ]
+    first.close()
+    second = Pipeline(checkpoint("internvl"), **settings)  # type: ignore[arg-type]
+    watched(second, tmp_path / "b" / "clip.mp4")
+    second.close()
+    assert [entry.camera for entry in entries(memories)] == ["clip", "clip", "clip-2", "clip-3"]

@@ -25,8 +25,7 @@ from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.families import load_tower
 from lookout.models import find_model, window_defaults
 from lookout.pruning import Carry, PrunePolicy
-from lookout.streams import MAX_DAMAGE, BlockFacts, WindowRule
-from lookout.strides import StrideFrame, encode_strides, strides_of
+from lookout.streams import MAX_DAMAGE, BlockFacts, StrideFrame, WindowRule, encode_strides, strides_of
 from lookout.vision import Tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 

@@ -42,11 +42,11 @@ from tqdm import tqdm
 from bench.motion import MOVING, clips_of, footage
 from lookout.codec import CodecError
 from lookout.engines import Cost, Engine, Question, load_engine
-from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.pruning import Accumulation, Change, PrunePolicy
 from lookout.runtime import folder_digest
+from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import Tower
 from lookout.windows import (
     DEFAULT_PRESET,
@@ -186,7 +186,18 @@ def rendered(count: int, folder: Path, cut: Cut) -> list[Path]:
 def chains(path: Path, tower: Tower, kind: str, cut: Cut) -> list[list[StrideBlock]]:
     """A camera's blocks under one kind of mask, in chains of at most one key period."""
     clip = read_clip(path, tower.grid, vectors=POLICIES[kind].gathers)
-    blocks = stride_blocks(f"{path.stem}/0", clip, tower, POLICIES[kind], cut.frames)
+    encoded = stream_blocks(
+        f"{path.stem}/0",
+        clip.frames,
+        tower,
+        POLICIES[kind],
+        samples=cut.frames,
+        step_us=clip.step_us,
+        window_blocks=BLOCKS,
+    )
+    blocks = [member.block for member in encoded]
+    if clip.frames and clip.frames[-1].slot < len(blocks) * cut.frames - 1:
+        blocks.pop()  # no whole one
     parts = [blocks[first : first + cut.strides] for first in range(0, len(blocks), cut.strides)]
     return [part for part in parts if len(part) >= cut.shortest]
 
@@ -201,11 +212,12 @@ def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Set
             samples=cut.frames, stride_s=cut.frames * 0.5,
         ),
     )  # fmt: skip
-    out: list[Window] = []
+    out: list[AnsweredWindow] = []
     since: list[int] = []
     for blocks in made:
         # The key window is the first whole one: the chain starts with its oldest block.
-        (windows,) = slide(engine, planner, {blocks[0].stream: blocks}, QUESTIONS, key=False).values()
+        streams = {blocks[0].stream: [StreamBlock.of(block, cut.frames) for block in blocks]}
+        (windows,) = answered_windows(engine, planner, streams, QUESTIONS, key=False).values()
         out += windows[BLOCKS - 1 :]
         since += range(len(windows) - BLOCKS + 1)
     p = [[one.p_yes for one in window.answer.answers] for window in out]

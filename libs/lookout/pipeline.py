@@ -9,21 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import count, groupby
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from lookout import models
-from lookout.codec import DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, UrlSource, cut, downloaded
-from lookout.engines import Engine, Question, WindowRequest, load_engine
+from lookout.codec import UrlSource, downloaded
+from lookout.engines import Engine, Question, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.families import load_tower
 from lookout.presets import DEFAULT, PresetError, preset_of
-from lookout.pruning import Carry, GatherSettings, MotionGather, PrunePolicy
-from lookout.strides import StrideFrame, encode_strides
-from lookout.windows import Planner, StrideBlock, WindowPlan
+from lookout.pruning import PrunePolicy
+from lookout.streams import (
+    Player,
+    SourceFrame,
+    StreamBlock,
+    StrideFrame,
+    basis_of,
+    segment_frames,
+    stream_blocks,
+)
+from lookout.windows import Planner
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
@@ -41,7 +49,8 @@ class Verdict:
         start: Seconds from the start of the source to the start of the window.
         question: The question.
         p_yes: Probability of yes, 0 to 1.
-        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before.
+        basis: "key" for a window computed in full, "incremental" for one that reused KV of the window before,
+            "full" for one that continues a chain but was computed in full.
         tokens_kept: Visual tokens of the window.
         tokens_total: Visual tokens of the window without pruning.
     """
@@ -144,9 +153,8 @@ class Pipeline:
         with ExitStack() as opened:
             readable, name = _opened(source, opened)
             self._source = name
-            frames = self._frames(readable, self._camera_of(name))
-            for _, blocks in groupby(self._encode(frames), lambda block: block.stream):
-                yield from self._answer(blocks)
+            for stream in self._streams(readable, self._camera_of(name)):
+                yield from self._answer(stream)
 
     def _camera_of(self, source: str) -> str:
         """A name for a source's streams: its stem, numbered where another source or memory has that name."""
@@ -186,41 +194,31 @@ class Pipeline:
             self._recall.close()
         self._engine.close()
 
-    def _frames(self, source: Path | BinaryIO, camera: str) -> Iterator[_Frame]:
-        """Decode: cut the source at keyframes as a camera would, sample every segment."""
-        grid, policy = self._grid, self._policy
-        vectors = GatherSettings(grid.rows, grid.cols, grid.patch, policy.rule)
-        request = DecodeRequest(
-            grid.width,
-            grid.height,
-            SamplingGrid(self._sampling.step_us),
-            tail=Tail.LEAVE,
-            gather=MotionGather(vectors) if policy.needs_vectors else None,
-            vectors=policy.needs_vectors,
-        )
-        for piece in cut(source):
-            decoded = SoftwareDecoder().decode(piece.data, request)
-            if request.expected is None or not decoded.continued:
-                number, began_us = self._epochs.get(camera, 0), piece.start_us
-                self._epochs[camera] = number + 1
-            for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
-                given = StrideFrame.of(frame, pixels)
-                yield _Frame(f"{camera}/{number}", began_us, decoded.end_stream_us, given)
-            request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
-
-    def _encode(self, frames: Iterable[_Frame]) -> Iterator[_Block]:
-        """Prune and encode: stride by stride, only the patches that the policy keeps."""
-        carry: Carry | None = None
-        stream = ""
-        for (name, index), group in groupby(frames, self._stride_of):
-            members = list(group)
-            carry, stream = (carry if name == stream else None), name
-            found = encode_strides(
-                [[each.frame for each in members]], self._tower, self._policy, self._sampling.step_us, carry
+    def _streams(self, source: Path | BinaryIO, camera: str) -> Iterator[_Stream]:
+        """The streams of a source, one after the other: frames pruned and encoded block by block."""
+        sampling = self._sampling
+        frames = segment_frames(source, self._grid, sampling.step_us, self._policy)
+        for _, members in groupby(frames, lambda frame: frame.stream):
+            number = self._epochs.get(camera, 0)
+            self._epochs[camera] = number + 1
+            stream = _Stream()
+            stream.blocks = stream_blocks(
+                f"{camera}/{number}",
+                self._followed(stream, members),
+                self._tower,
+                self._policy,
+                samples=sampling.block_samples,
+                step_us=sampling.step_us,
+                window_blocks=sampling.window_blocks,
             )
-            carry = found.carry
-            end_us = self._end_of(index, members[-1].end_us)
-            yield _Block(name, members[0].began_us, end_us, StrideBlock(name, index, found.strides[0]))
+            yield stream
+
+    def _followed(self, stream: _Stream, frames: Iterable[SourceFrame]) -> Iterator[StrideFrame]:
+        """The frames of a stream, and in the stream what its blocks' times need."""
+        for member in frames:
+            stream.begun_us = member.begun_us
+            stream.decoded_us[member.frame.slot // self._sampling.block_samples] = member.end_us
+            yield member.frame
 
     def _end_of(self, index: int, decoded_us: int) -> int:
         """Stream time at which a block ends: where its stride does, or the video, if a sample is missing
@@ -228,55 +226,39 @@ class Pipeline:
         end_us = (index + 1) * self._sampling.stride_us
         return decoded_us if end_us - decoded_us > self._sampling.step_us else end_us
 
-    def _stride_of(self, frame: _Frame) -> tuple[str, int]:
-        return frame.stream, frame.frame.slot // self._sampling.block_samples
-
-    def _answer(self, blocks: Iterable[_Block]) -> Iterator[Verdict]:
+    def _answer(self, stream: _Stream) -> Iterator[Verdict]:
         """Plan and run a window at the end of every block of one stream."""
-        window: list[StrideBlock] = []
-        plan: WindowPlan | None = None
-        for each in blocks:
-            block = each.block
-            if window and block.index != window[-1].index + 1:
-                window = []  # a hole: the window starts anew
-            window = [*window, block][-self._planner.settings.blocks :]
-            plan = self._planner.plan(window, plan)
-            answer = self._engine.run([WindowRequest(plan, window, self._questions)])[0].unwrap()
+        player = Player(self._engine, self._planner)
+        stride_s = self._sampling.stride_us / 1e6
+        for member in stream.blocks:
+            begun_s, index = stream.begun_us / 1e6, member.block.index
+            (played,) = player.step([member], self._questions)
+            plan, answer, window = played.plan, played.answer, played.blocks
+            if plan is None or answer is None:
+                continue  # the fleet publishes an outcome without an answer
+            end_us = self._end_of(index, stream.decoded_us.pop(index))
             if self._recall is not None:
-                self._recall.close_block(plan, block, each.began_us, self._source)
-            stride_s = self._sampling.stride_us / 1e6
-            for said in answer.answers:
+                self._recall.close_block(plan, member.block, stream.begun_us, self._source)
+            for result in answer.answers:
                 yield Verdict(
-                    time=(each.began_us + each.end_us) / 1e6,
-                    start=each.began_us / 1e6 + window[0].index * stride_s,
-                    question=said.question,
-                    p_yes=said.p_yes,
-                    basis="key" if plan.key else "incremental",
-                    tokens_kept=sum(one.tokens for one in window),
-                    tokens_total=sum(frame.keep.size for one in window for frame in one.frames),
+                    time=begun_s + end_us / 1e6,
+                    start=begun_s + window[0].index * stride_s,
+                    question=result.question,
+                    p_yes=result.p_yes,
+                    basis=basis_of(plan, answer),
+                    tokens_kept=sum(block.tokens for block in window),
+                    tokens_total=sum(frame.keep.size for block in window for frame in block.frames),
                 )
-        if plan is not None:
-            self._engine.close_stream(plan.stream)
+        player.close()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Frame:
-    """A sampled frame, when its stream began in the source, and to which stream time is decoded."""
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """The blocks of a stream, when it begins in the source, and to which stream time was decoded by block."""
 
-    stream: str
-    began_us: int
-    end_us: int
-    frame: StrideFrame
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Block:
-    """A stride block, when its stream began in the source, and the stream time at which it ends."""
-
-    stream: str
-    began_us: int
-    end_us: int
-    block: StrideBlock
+    begun_us: int = 0
+    decoded_us: dict[int, int] = field(default_factory=dict)
+    blocks: Iterable[StreamBlock] = ()
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:

@@ -13,6 +13,7 @@ from lookout.engines import (
     WindowRequest,
 )
 from lookout.runtime import digest
+from lookout.streams import basis_of
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
 __all__ = ["AnsweredWindow", "Answers", "Audit", "ChainRunner", "WindowChain", "plan_digest"]
@@ -64,15 +65,8 @@ class AnsweredWindow:
 
     @property
     def basis(self) -> str:
-        """How the window was computed.
-
-        `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the
-        prefix was computed; `incremental`: KV of frames of the window before was reused.
-        """
-        if self.plan.parent is None:
-            return "key"
-        prefix = self.plan.parts[0].stop
-        return "full" if self.answer.cost.tokens_reused <= prefix else "incremental"
+        """How the window was computed: `key`, `full` or `incremental`."""
+        return basis_of(self.plan, self.answer)
 
 
 class ChainRunner:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lookout.analysis.settings import AnalysisSettings
 from lookout.codec import Basis, FileFrame
 from lookout.pruning import Carry, PrunePolicy, Sample
-from lookout.strides import StrideFrame, encode_strides
+from lookout.streams import StrideFrame, encode_strides
 from lookout.vision import Tower
 from lookout.windows import EncodedFrame
 

@@ -15,11 +15,10 @@ from lookout.engines import EngineError, Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import take_language_model
 from lookout.errors import LookoutError
-from lookout.evaluation.chain import ClipFrames, read_clip
 from lookout.families import LAYOUT_FILE, Family, family_of, load_layout, load_tower, read_config
 from lookout.models import window_defaults
 from lookout.pruning import PrunePolicy
-from lookout.strides import encode_strides
+from lookout.streams import ClipFrames, encode_strides, read_clip
 from lookout.vision import Tower, VisionError
 from lookout.windows import (
     NEWLINE,

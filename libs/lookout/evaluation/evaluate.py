@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from lookout.engines import Engine, Question, load_engine
-from lookout.evaluation.chain import Window, read_clip, slide, stride_blocks
 from lookout.evaluation.labels import LabelledClip, questions_of
 from lookout.evaluation.scores import Answers, pooled
 from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import PrunePolicy
+from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import FrameInput, Tower
-from lookout.windows import Planner, Policy, StrideBlock, WindowSettings
+from lookout.windows import Planner, Policy, WindowSettings
 
 Progress = Callable[[Iterable[LabelledClip], str], Iterable[LabelledClip]]
 DENSE, PRUNED, REUSED = "dense", "pruned", "pruned and reused"
@@ -165,35 +165,48 @@ def _whole(settings: WindowSettings) -> WindowSettings:
 
 def _blocks(
     clip: LabelledClip, tower: Tower, policy: PrunePolicy, sampling: SamplingNumbers
-) -> tuple[list[StrideBlock], list[StrideBlock]]:
+) -> tuple[list[StreamBlock], list[StreamBlock]]:
     """The clip's blocks with everything kept, and pruned."""
     frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.gathers)
     every, pruned = (
-        stride_blocks(f"{clip.path.name}/0", frames, tower, one, sampling.block_samples, tail=True)
+        list(
+            stream_blocks(
+                f"{clip.path.name}/0",
+                frames.frames,
+                tower,
+                one,
+                samples=sampling.block_samples,
+                step_us=frames.step_us,
+                window_blocks=sampling.window_blocks,
+            )
+        )
         for one in (replace(policy, everything=True), policy)
     )
     return every, pruned
 
 
 def _answered(
-    engine: Engine, settings: WindowSettings, blocks: Sequence[StrideBlock], questions: Sequence[Question]
-) -> list[Window]:
-    stream = blocks[0].stream if blocks else ""
-    planner = Planner(engine.layout, settings)
-    return slide(engine, planner, {stream: blocks}, questions)[stream] if blocks else []
+    engine: Engine, settings: WindowSettings, blocks: Sequence[StreamBlock], questions: Sequence[Question]
+) -> list[AnsweredWindow]:
+    if not blocks:
+        return []
+    stream, planner = blocks[0].block.stream, Planner(engine.layout, settings)
+    return answered_windows(engine, planner, {stream: blocks}, questions)[stream]
 
 
-def _count_vision(way: Way, blocks: Sequence[StrideBlock], tower: Tower) -> None:
+def _count_vision(way: Way, blocks: Sequence[StreamBlock], tower: Tower) -> None:
     """Add the tokens of one clip."""
     grid = tower.grid
     shape = (grid.temporal, grid.height, grid.width, 3)
-    seen = [frame for block in blocks for frame in block.frames]
+    seen = [frame for block in blocks for frame in block.block.frames]
     way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in seen])
     way.kept += sum(int(frame.keep.sum()) for frame in seen)
     way.total += sum(frame.keep.size for frame in seen)
 
 
-def _count_windows(way: Way, clip: LabelledClip, windows: Sequence[Window], dense: Sequence[Window]) -> None:
+def _count_windows(
+    way: Way, clip: LabelledClip, windows: Sequence[AnsweredWindow], dense: Sequence[AnsweredWindow]
+) -> None:
     """Add the answers of one clip."""
     for window, whole in zip(windows, dense, strict=True):
         flops = window.answer.cost.flops

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from lookout.engines import Engine, Question
-from lookout.evaluation.chain import slide
+from lookout.streams import StreamBlock, answered_windows
 from lookout.windows import Planner, StrideBlock
 
 __all__ = ["rerun_spread"]
@@ -40,12 +40,15 @@ def rerun_spread(
         return 0.0
     names = [f"spread-{number}/0" for number in range(TOGETHER)]
     streams = {
-        name: [replace(block, stream=name) for block in chains[number % len(chains)]]
+        name: [
+            StreamBlock.of(replace(block, stream=name), len(block.frames))
+            for block in chains[number % len(chains)]
+        ]
         for number, name in enumerate(names)
     }
     alone = {name: streams[name] for name in names[: len(chains)]}
-    one = slide(engine, planner, alone, questions, batch=1, key=False)
-    other = slide(engine, planner, streams, questions, batch=TOGETHER, key=False)
+    one = answered_windows(engine, planner, alone, questions, batch=1, key=False)
+    other = answered_windows(engine, planner, streams, questions, batch=TOGETHER, key=False)
     return max(
         abs(a.p_yes - b.p_yes)
         for name in alone

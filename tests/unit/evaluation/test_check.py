@@ -15,10 +15,10 @@ import watchbench
 from lookout.cli.app import app
 from lookout.engines import load_engine
 from lookout.evaluation import check
-from lookout.evaluation.chain import ClipFrames
 from lookout.evaluation.check import CheckError, check_model
 from lookout.families import load_layout
 from lookout.models import find_model
+from lookout.streams import ClipFrames
 from lookout.windows import Layout
 from tests.tiny_models import FAMILIES, checkpoint, published
 

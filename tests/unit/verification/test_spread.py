@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from lookout.engines import Engine, Question, WindowAnswer, WindowRequest, load_engine
-from lookout.evaluation.chain import read_clip, stride_blocks
 from lookout.families import load_tower
 from lookout.models import DEMO_QUESTIONS, find_model
 from lookout.pruning import PrunePolicy
+from lookout.streams import read_clip, stream_blocks
 from lookout.verification import rerun_spread
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock
 from watchbench import cameras
@@ -25,7 +25,11 @@ QUESTIONS = [Question(text, text) for text in DEMO_QUESTIONS.values()]
 def chain() -> list[StrideBlock]:
     tower = load_tower(find_model())
     film = cameras.FILMS / "room-5d21eaf5c855.mp4"
-    return stride_blocks("room/0", read_clip(film, tower.grid), tower, PrunePolicy(), 4)[:8]
+    clip = read_clip(film, tower.grid)
+    blocks = stream_blocks(
+        "room/0", clip.frames, tower, PrunePolicy(), samples=4, step_us=clip.step_us, window_blocks=5
+    )
+    return [member.block for member in blocks][:8]
 
 
 class RoundingEngine:

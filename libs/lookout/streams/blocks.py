@@ -1,7 +1,7 @@
 """Sampled frames become stride blocks of kept tokens: prune, then encode, in one process.
 
-The fleet does the same in two services, with tensors between them (docs/architecture.md). The pipeline,
-recordings and evaluation do it here.
+The fleet does the same in two services, with tensors between them (docs/architecture.md). Empty blocks stand
+for holes, as they do there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from lookout.codec import Basis, SampledFrame
 from lookout.pruning import Carry, PrunePolicy, Sample, prune_block
+from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
-from lookout.windows import EncodedFrame
+from lookout.windows import EncodedFrame, StrideBlock
 
-__all__ = ["EncodedStrides", "StrideFrame", "encode_strides", "strides_of"]
+__all__ = ["EncodedStrides", "StreamBlock", "StrideFrame", "encode_strides", "stream_blocks", "strides_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,3 +128,57 @@ def encode_strides(
             )
         found.append(tuple(frames))
     return EncodedStrides(found, carry, inputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamBlock:
+    """A stride block, and what decides whether windows with it are asked."""
+
+    block: StrideBlock
+    facts: BlockFacts
+
+    @classmethod
+    def of(cls, block: StrideBlock, samples: int) -> StreamBlock:
+        """An encoded block of which nothing else is known: none of its frames is damaged."""
+        frames = len(block.frames)
+        grids = {(frame.keep.shape[0], frame.keep.shape[1]) for frame in block.frames}
+        return cls(block, BlockFacts(block.index, samples, frames, grid=next(iter(grids), None)))
+
+
+def stream_blocks(
+    stream: str,
+    frames: Iterable[StrideFrame],
+    tower: Tower,
+    policy: PrunePolicy,
+    *,
+    samples: int,
+    step_us: int,
+    window_blocks: int,
+) -> Iterator[StreamBlock]:
+    """The pruned and encoded blocks of one stream, as they end; strides without a frame are empty blocks.
+
+    Args:
+        stream: Its name.
+        frames: Its sampled frames, in the order of time.
+        tower: The vision tower.
+        policy: What is kept of each frame.
+        samples: Grid points of a block.
+        step_us: Microseconds between two points of the grid.
+        window_blocks: Blocks of a window: of a long hole no more empty blocks are given.
+    """
+    carry: Carry | None = None
+    following = 0
+    for index, members in strides_of(frames, samples):
+        for hole in range(following, min(index, following + window_blocks)):
+            yield StreamBlock(StrideBlock(stream, hole, ()), BlockFacts(hole, samples, 0))
+        following = index + 1
+        encoded = encode_strides([members], tower, policy, step_us, carry)
+        carry = encoded.carry
+        facts = BlockFacts(
+            index,
+            samples,
+            len(members),
+            sum(frame.sample.corrupt for frame in members),
+            (tower.grid.group_rows, tower.grid.group_cols),
+        )
+        yield StreamBlock(StrideBlock(stream, index, encoded.strides[0]), facts)

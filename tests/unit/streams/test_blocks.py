@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from lookout.codec import Basis
-from lookout.evaluation.chain import ClipFrames, stride_blocks
 from lookout.families import load_tower
 from lookout.pruning import PrunePolicy, Sample
-from lookout.strides import StrideFrame, encode_strides, strides_of
+from lookout.streams import StrideFrame, encode_strides, stream_blocks, strides_of
 from lookout.vision import Tower
 from tests import tiny_models
 
@@ -53,9 +52,17 @@ def test_strides_lie_on_the_grid_whatever_is_missing(tower: Tower) -> None:
     assert found == [(0, [0, 2]), (2, [9])]
 
 
-@pytest.mark.parametrize(("tail", "filled"), [(True, [True, False, True]), (False, [True])])
-def test_a_stride_without_a_frame_is_an_empty_block(tower: Tower, tail: bool, filled: list[bool]) -> None:
-    clip = ClipFrames(frames(tower, [0, 1, 2, 3, 8, 9]), STEP_US)
-    blocks = stride_blocks("clip/0", clip, tower, PrunePolicy(), 4, tail=tail)
-    assert [bool(block.frames) for block in blocks] == filled
-    assert [block.index for block in blocks] == list(range(len(filled)))
+@pytest.mark.parametrize(
+    ("slots", "filled"),
+    [
+        ([0, 1, 2, 3, 8, 9], {0: True, 1: False, 2: True}),
+        ([8, 40], {0: 0, 1: 0, 2: 1, 3: 0, 4: 0, 5: 0, 10: 1}),
+    ],
+)
+def test_a_hole_is_empty_blocks_but_no_more_than_a_window(
+    tower: Tower, slots: list[int], filled: dict[int, bool]
+) -> None:
+    blocks = stream_blocks(
+        "clip/0", frames(tower, slots), tower, PrunePolicy(), samples=4, step_us=STEP_US, window_blocks=3
+    )
+    assert {member.block.index: bool(member.block.frames) for member in blocks} == filled

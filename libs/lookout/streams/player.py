@@ -1,0 +1,179 @@
+"""Plays streams: blocks in, one outcome for every window out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lookout.engines import Engine, Question, StreamLostError, WindowAnswer, WindowRequest
+from lookout.streams.blocks import StreamBlock
+from lookout.streams.window import NoAnswer, WindowRule
+from lookout.windows import Planner, StrideBlock, WindowPlan
+
+__all__ = ["AnsweredWindow", "PlayedWindow", "Player", "answered_windows", "basis_of"]
+
+
+def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
+    """How a window was computed.
+
+    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
+    was computed; `incremental`: KV of frames of the window before was reused.
+    """
+    if plan.parent is None:
+        return "key"
+    prefix = plan.parts[0].stop
+    return "full" if answer.cost.tokens_reused <= prefix else "incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedWindow:
+    """The outcome of a window: a plan and its answer, or why there is none.
+
+    Attributes:
+        blocks: Of the window, oldest first.
+        coverage: Share of its samples that were seen undamaged.
+    """
+
+    blocks: Sequence[StrideBlock]
+    coverage: float
+    plan: WindowPlan | None = None
+    answer: WindowAnswer | None = None
+    refusal: NoAnswer | None = None
+
+
+@dataclass(slots=True)
+class _Stream:
+    window: list[StreamBlock] = field(default_factory=list)
+    plan: WindowPlan | None = None
+
+
+class Player:
+    """Plays any number of streams on one engine; windows of different streams are one batch.
+
+    Which blocks are a window and whether it is asked is what `WindowRule` says, as in the fleet.
+
+    Args:
+        engine: Computes the windows.
+        planner: Plans them.
+        rule: Decides; None: the default for windows of the planner's length.
+        key: Passed to the planner for every window that continues another (False: no key windows).
+    """
+
+    def __init__(
+        self, engine: Engine, planner: Planner, rule: WindowRule | None = None, *, key: bool | None = None
+    ) -> None:
+        self._engine, self._planner, self._key = engine, planner, key
+        self._rule = rule or WindowRule(planner.settings.blocks)
+        self._streams: dict[str, _Stream] = {}
+
+    def step(self, blocks: Sequence[StreamBlock], questions: Sequence[Question]) -> list[PlayedWindow]:
+        """Close one window of each of several streams.
+
+        Args:
+            blocks: The next block of each stream.
+            questions: Asked at the end of every window.
+
+        Returns:
+            The outcomes, in the order of the blocks.
+
+        Raises:
+            EngineError: A window cannot be computed.
+        """
+        outcomes = [self._opened(block) for block in blocks]
+        asked = [place for place, outcome in enumerate(outcomes) if outcome.refusal is None]
+        for place, played in zip(asked, self._asked([outcomes[p] for p in asked], questions), strict=True):
+            outcomes[place] = played
+        return outcomes
+
+    def close(self) -> None:
+        """Free the KV of all streams."""
+        for stream in self._streams:
+            self._engine.close_stream(stream)
+        self._streams.clear()
+
+    def _opened(self, block: StreamBlock) -> PlayedWindow:
+        """The window that a block closes, before it is asked."""
+        state = self._streams.setdefault(block.block.stream, _Stream())
+        window = [*state.window, block]
+        state.window = window[-self._rule.length([member.block.index for member in window]) :]
+        facts = [member.facts for member in state.window]
+        return PlayedWindow(
+            [member.block for member in state.window],
+            self._rule.coverage(facts),
+            refusal=self._rule.refusal(facts),
+        )
+
+    def _asked(self, windows: Sequence[PlayedWindow], questions: Sequence[Question]) -> list[PlayedWindow]:
+        plans = [self._plan(window.blocks) for window in windows]
+        answers = self._run(plans, windows, questions)
+        # KV that the engine lost is computed again, from the blocks at hand.
+        lost = [place for place, answer in enumerate(answers) if isinstance(answer.error, StreamLostError)]
+        for place in lost:
+            plans[place] = self._planner.plan(windows[place].blocks, key=True)
+        again = self._run([plans[place] for place in lost], [windows[place] for place in lost], questions)
+        for place, answer in zip(lost, again, strict=True):
+            answers[place] = answer
+        played = []
+        for window, plan, answer in zip(windows, plans, answers, strict=True):
+            self._streams[plan.stream].plan = None if answer.error is not None else plan
+            played.append(PlayedWindow(window.blocks, window.coverage, plan, answer.unwrap()))
+        return played
+
+    def _plan(self, blocks: Sequence[StrideBlock]) -> WindowPlan:
+        previous = self._streams[blocks[0].stream].plan
+        return self._planner.plan(blocks, previous, key=None if previous is None else self._key)
+
+    def _run(
+        self, plans: Sequence[WindowPlan], windows: Sequence[PlayedWindow], questions: Sequence[Question]
+    ) -> list[WindowAnswer]:
+        requests = [
+            WindowRequest(plan, window.blocks, questions) for plan, window in zip(plans, windows, strict=True)
+        ]
+        return self._engine.run(requests) if requests else []
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredWindow:
+    """An answered window: its plan, the answer, and the times of its first and last frame in seconds."""
+
+    plan: WindowPlan
+    answer: WindowAnswer
+    start_s: float
+    end_s: float
+
+
+def answered_windows(
+    engine: Engine,
+    planner: Planner,
+    streams: Mapping[str, Iterable[StreamBlock]],
+    questions: Sequence[Question],
+    *,
+    batch: int = 8,
+    key: bool | None = None,
+) -> dict[str, list[AnsweredWindow]]:
+    """The answered windows of whole streams, in the order of time, several streams at once.
+
+    Args:
+        engine: Computes the windows.
+        planner: Plans them.
+        streams: Blocks of each stream, rising.
+        questions: Asked at the end of every window.
+        batch: Streams in one call of the engine.
+        key: Passed to the planner for every window that continues another (False: no key windows).
+
+    Raises:
+        EngineError: A window cannot be computed.
+    """
+    windows: dict[str, list[AnsweredWindow]] = {name: [] for name in streams}
+    names = list(streams)
+    for first in range(0, len(names), batch):
+        player = Player(engine, planner, key=key)
+        sources = [iter(streams[name]) for name in names[first : first + batch]]
+        while blocks := [block for source in sources if (block := next(source, None)) is not None]:
+            for played in player.step(blocks, questions):
+                if played.plan is not None and played.answer is not None:
+                    times = [frame.time_us / 1e6 for block in played.blocks for frame in block.frames]
+                    answered = AnsweredWindow(played.plan, played.answer, times[0], times[-1])
+                    windows[played.plan.stream].append(answered)
+        player.close()
+    return windows

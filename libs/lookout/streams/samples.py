@@ -1,0 +1,113 @@
+"""From a file to sampled frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from lookout.codec import DecodeRequest, Limits, SamplingGrid, SoftwareDecoder, Tail, cut
+from lookout.pruning import GatherMethod, GatherSettings, MotionGather, PrunePolicy
+from lookout.streams.blocks import StrideFrame
+from lookout.vision import Grid
+
+__all__ = ["LONGEST_S", "ClipFrames", "SourceFrame", "read_clip", "segment_frames"]
+
+LONGEST_S = 3600.0
+"""Seconds of a clip that are decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipFrames:
+    """The sampled frames of a clip.
+
+    Attributes:
+        frames: In the order of time.
+        step_us: Microseconds between two points of the sampling grid.
+    """
+
+    frames: list[StrideFrame]
+    step_us: int
+
+
+def read_clip(
+    path: Path | str, grid: Grid, fps: float = 2.0, *, vectors: GatherMethod | None = None
+) -> ClipFrames:
+    """Decode and sample a clip at a model's input size.
+
+    Args:
+        path: The clip.
+        grid: The model's input.
+        fps: Sampled frames a second.
+        vectors: How motion vectors are gathered; None: they are not read, and pixels are compared.
+
+    Raises:
+        CodecError: The bytes cannot be decoded.
+    """
+    step_us = round(1e6 / fps)
+    rule = GatherSettings(grid.rows, grid.cols, grid.patch, vectors) if vectors is not None else None
+    gather = MotionGather(rule) if rule is not None else None
+    request = DecodeRequest(
+        grid.width,
+        grid.height,
+        SamplingGrid(step_us),
+        gather=gather,
+        vectors=gather is not None,
+        limits=Limits(seconds=LONGEST_S),
+    )
+    decoded = SoftwareDecoder().decode(Path(path).read_bytes(), request)
+    frames = [
+        StrideFrame.of(frame, pixels) for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
+    ]
+    return ClipFrames(frames, step_us)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceFrame:
+    """A sampled frame of a source.
+
+    Attributes:
+        stream: Number of its stream, which grows where the source's clock jumps.
+        begun_us: When that stream begins in the source.
+        end_us: Stream time up to which its segment is decoded.
+        frame: The frame.
+    """
+
+    stream: int
+    begun_us: int
+    end_us: int
+    frame: StrideFrame
+
+
+def segment_frames(
+    source: Path | BinaryIO, grid: Grid, step_us: int, policy: PrunePolicy
+) -> Iterator[SourceFrame]:
+    """The sampled frames of a source, cut at keyframes as a camera would and decoded segment by segment.
+
+    Args:
+        source: The video.
+        grid: The model's input.
+        step_us: Microseconds between two points of the sampling grid.
+        policy: Says whether motion vectors are gathered.
+
+    Raises:
+        CodecError: The source cannot be read.
+    """
+    vectors = GatherSettings(grid.rows, grid.cols, grid.patch, policy.rule)
+    request = DecodeRequest(
+        grid.width,
+        grid.height,
+        SamplingGrid(step_us),
+        tail=Tail.LEAVE,
+        gather=MotionGather(vectors) if policy.needs_vectors else None,
+        vectors=policy.needs_vectors,
+    )
+    number, begun_us = -1, 0
+    for piece in cut(source):
+        decoded = SoftwareDecoder().decode(piece.data, request)
+        if request.expected is None or not decoded.continued:
+            number, begun_us = number + 1, piece.start_us
+        for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
+            yield SourceFrame(number, begun_us, decoded.end_stream_us, StrideFrame.of(frame, pixels))
+        request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)

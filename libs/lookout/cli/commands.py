@@ -1,0 +1,119 @@
+"""The commands by name. Each is imported when it is run, so that none waits for what others import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command is: a function, or with `group` an app. text: the first line of its help."""
+
+    module: str
+    name: str
+    text: str
+    group: bool = False
+
+
+COMMANDS = {
+    "demo": Place(
+        "demo",
+        "demo",
+        "Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.",
+    ),
+    "up": Place(
+        "up",
+        "up",
+        "Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing "
+        "behind.",
+    ),
+    "publish": Place("publish", "publish", "Publish footage to camera.segments.v1."),
+    "alerts": Place("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
+    "coverage": Place("coverage", "coverage", "Show how much of each watch's time was looked at."),
+    "analyze": Place("analyze", "analyze", "Ask yes/no questions about recordings."),
+    "ask": Place(
+        "ask",
+        "ask",
+        "Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost.",
+    ),
+    "verify": Place(
+        "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
+    ),
+    "inspect": Place(
+        "inspect", "inspect", "Decode footage as the fleet would, in a sandbox, and show the result."
+    ),
+    "report": Place(
+        "report_command",
+        "report",
+        "Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs.",
+    ),
+    "doctor": Place(
+        "doctor",
+        "doctor",
+        "Check what Lookout needs here: software, addresses, topics, services; or what it needs in a "
+        "cluster.",
+    ),
+    "eval": Place(
+        "model_command",
+        "evaluate_model",
+        "Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.",
+    ),
+    "watch": Place("watches", "app", "Standing questions: add, list, remove.", group=True),
+    "memory": Place(
+        "ask", "app", "Memories kept in a folder: list, check, repair, remove, trim.", group=True
+    ),
+    "model": Place(
+        "model_command", "app", "Checkpoints: does one run here as it should, and how well?", group=True
+    ),
+}
+
+
+def load_command(name: str) -> Any:
+    """A command, imported."""
+    place = COMMANDS[name]
+    found = getattr(import_module(f"lookout.cli.{place.module}"), place.name)
+    if place.group:
+        command = typer.main.get_group(found)
+        command.name = name
+        return command
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command(name)(found)
+    return typer.main.get_command(app)
+
+
+class CommandGroup(TyperGroup):
+    """All commands; the list of them needs none."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the list."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; only its name and help while they are listed."""
+        if cmd_name not in COMMANDS:
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name].text)
+        return load_command(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The list of the commands."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+__all__ = ["COMMANDS", "CommandGroup", "Place", "load_command"]

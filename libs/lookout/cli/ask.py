@@ -16,7 +16,7 @@ from lookout import models
 from lookout.cli.connect import CliError, asked
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.cli.report.recording_text import clock
+from lookout.cli.recording_text import clock
 
 if TYPE_CHECKING:
     from lookout.memory.shelf import Entry

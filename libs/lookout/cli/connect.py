@@ -8,16 +8,17 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lookout.errors import LookoutError
-from lookout.local import running_fleets
-from lookout.runtime import GrpcSecurity, KafkaSecurity, StartupError, load_connections
 from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION, key_text
+
+if TYPE_CHECKING:
+    from lookout.runtime import GrpcSecurity
 
 BootstrapOption = Annotated[
     str | None,
@@ -44,6 +45,8 @@ def find_bootstrap(given: str | None) -> str:
     """
     if address := given or os.environ.get("LOOKOUT_KAFKA"):
         return address
+    from lookout.local import running_fleets
+
     fleets = running_fleets()
     if len(fleets) == 1:
         return fleets[0].bootstrap
@@ -94,6 +97,9 @@ def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str,
 
 
 def _security(bootstrap: str) -> dict[str, str]:
+    from lookout.local import running_fleets
+    from lookout.runtime import KafkaSecurity, StartupError, load_connections
+
     if any(fleet.bootstrap == bootstrap and fleet.own_kafka for fleet in running_fleets()):
         return {}  # the broker that `lookout up` started on this machine
     try:
@@ -108,6 +114,9 @@ def grpc_security(bootstrap: str) -> GrpcSecurity:
     Raises:
         CliError: a setting of gRPC's security is wrong.
     """
+    from lookout.local import running_fleets
+    from lookout.runtime import GrpcSecurity, StartupError, load_connections
+
     try:
         for fleet in running_fleets():
             if fleet.bootstrap == bootstrap and fleet.grpc_token_file is not None:

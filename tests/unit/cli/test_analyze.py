@@ -18,7 +18,7 @@ from lookout import models
 from lookout.cli.analyze import recordings, seconds
 from lookout.cli.app import app
 from lookout.cli.connect import CliError
-from lookout.cli.report.recording_text import clock
+from lookout.cli.recording_text import clock
 from lookout.errors import LookoutError
 from tests.eventually import eventually
 from tests.unit.codec.clips import encode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +19,32 @@ def test_the_list_says_what_the_command_says(name: str) -> None:
     assert " ".join(text.split()) == COMMANDS[name].text
 
 
-@pytest.mark.parametrize("words", ["--help", "--version", "nothing"])
-def test_the_list_of_commands_imports_none(words: str) -> None:
+def loaded(words: list[str], modules: tuple[str, ...]) -> str:
+    """Which of `modules` a command has imported when it ends, as the text of a list."""
     script = (
-        f"import sys; sys.argv = ['lookout', {words!r}]\n"
+        f"import sys; sys.argv = {['lookout', *words]!r}\n"
         "from lookout.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])\n"
+        f"print('loaded:', [name for name in {modules!r} if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded: []"
+    return done.stdout.splitlines()[-1].removeprefix("loaded: ")
+
+
+@pytest.mark.parametrize("word", ["--help", "--version", "nothing"])
+def test_the_list_of_commands_imports_none(word: str) -> None:
+    assert loaded([word], HEAVY) == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["watch", "list"], ["watch", "add"], ["memory", "list"], ["memory", "trim"]]
+)
+def test_the_help_of_a_small_command_imports_no_model_and_no_service(words: list[str]) -> None:
+    modules = ("torch", "transformers", "av", "numpy", "grpc", "lookout.local", "lookout.runtime")
+    assert loaded([*words, "--help"], modules) == "[]"
+
+
+def test_the_list_of_watches_imports_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("LOOKOUT_KAFKA", raising=False)
+    assert loaded(["watch", "list"], ("torch", "transformers", "av", "numpy")) == "[]"

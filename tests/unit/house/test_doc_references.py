@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from typer.core import TyperGroup
 
 from lookout.cli.app import app
 from lookout.runtime import ServiceSettings
@@ -48,12 +49,12 @@ def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     root = typer.main.get_command(app)
-    commands = getattr(root, "commands")  # noqa: B009
+    context = typer.Context(root)
     unknown = []
     for name, below in COMMAND.findall(page.read_text()):
-        found = commands.get(name)
-        inner = getattr(found, "commands", None)
-        if found is None or (inner is not None and below and below not in inner):
+        command = root.get_command(context, name) if name in root.list_commands(context) else None
+        inner = command.list_commands(context) if isinstance(command, TyperGroup) else None
+        if command is None or (inner is not None and below and below not in inner):
             unknown.append(f"{name} {below}".strip())
     assert not unknown
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lookout.cli.report.recording_text import clock, cost_line, damage_lines
+from lookout.cli.recording_text import clock, cost_line, damage_lines
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis

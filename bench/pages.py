@@ -23,6 +23,7 @@ TITLES = {
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "windows-flops": "FLOPs of windows that slide",
+    "windows_fidelity-80": "What reuse does to answers in windows of 80 frames",
 }
 
 
@@ -43,6 +44,13 @@ HEADLINES = (
         "windows-flops",
         "−{flops_7b[low][default]:.1%}, −{flops_7b[middle][default]:.1%}, −{flops_7b[high][default]:.1%}",
         "the window computed whole, every token",
+        "windows",
+    ),
+    Headline(
+        "difference of p(yes) from windows computed whole under the same masks, windows of 80 frames",
+        "windows_fidelity-80",
+        "{pixels since encoded[all][settings][frame front 2 +0.1][dp]:.4f}",
+        "nothing refreshed: {pixels since encoded[all][settings][frame front 0][dp]:.4f}; aim .003",
         "windows",
     ),
     Headline(

@@ -16,6 +16,7 @@ from lookout.runtime import (
     BadRecordError,
     DeadLetter,
     Handler,
+    LimitedLog,
     Output,
     Record,
     RecordsGoneError,
@@ -23,12 +24,13 @@ from lookout.runtime import (
     StoredCheckpoint,
     TransientError,
     digest,
+    quota_letter,
 )
 from lookout.runtime.fetch import UriFetcher, uri_of
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
 from lookout.services.decode.lines import TimeLines
-from lookout.services.decode.quota import Usage
+from lookout.services.decode.quota import LeftOutCount, Usage
 from lookout.services.decode.records import fill_segment
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.decode.stream import Stream, began_ms, captured_ms, ended_ms, span_us
@@ -56,7 +58,7 @@ from lookout.v1.lineage_pb2 import (
     TensorRef,
 )
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import FRAMES, Stage, headers, tensor_id
+from lookout.wire import FRAMES, SEGMENTS, Stage, dead_letters, headers, tensor_id
 
 __all__ = ["EVENTS", "CameraState", "DecodeHandler"]
 
@@ -106,6 +108,7 @@ class CameraState:
     stream: Stream
     lines: TimeLines = field(default_factory=TimeLines)
     usage: Usage = field(default_factory=Usage)
+    left_out: LeftOutCount = field(default_factory=LeftOutCount)
     quiet_s: float = 0.0
     ticked_at: float | None = None
     told_until: float = 0.0  # monotonic seconds: the warning of two cameras is not repeated before
@@ -137,6 +140,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         self._settings, self._decoder, self._store = settings, decoder, store
         self._keeper = Keeper(store, clock)
         self._records, self._clock = records, clock
+        self._skips = LimitedLog(_log, clock)
         self._claims = Claims(settings.claim_s, clock)
         self._uris = UriFetcher(
             settings.uri_schemes,
@@ -170,12 +174,24 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         kept = stored.checkpoint.decode
         # Samples and blocks of two configurations do not mix: the next segment opens an epoch.
         return CameraState(
-            camera, Stream.of(kept), usage=Usage.of(kept.quota), reconfigured=stored.config_changed
+            camera,
+            Stream.of(kept),
+            usage=Usage.of(kept.quota),
+            left_out=LeftOutCount.of(kept.quota),
+            reconfigured=stored.config_changed,
         )
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment."""
-        result = self._handled(state, record)
+        letters, before = self._quota_letters(state, record.timestamp_ms), state.left_out
+        if letters:
+            state.left_out = LeftOutCount()
+        try:
+            result = self._handled(state, record)
+        except Exception:
+            state.left_out = before  # its dead letter goes with the next result
+            raise
+        result = replace(result, outputs=[*letters, *result.outputs])
         return result if self._claim(record) else _counted(result, in_two_partitions=1)
 
     def _handled(self, state: CameraState, record: Record) -> Result:
@@ -230,23 +246,29 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """A segment that nothing can be made of counts in the camera's quota. It is no sign of life: a camera
         whose segments cannot be read is silent.
         """
-        del record, reason
+        del reason
         state.usage = state.usage.add(failures=1)
-        return Result(checkpoint=self._checkpoint(state))
+        letters = self._quota_letters(state, record.timestamp_ms)
+        return self._count_written(state, letters) or Result(checkpoint=self._checkpoint(state))
 
     def tick(self, state: CameraState, now: float) -> Result | None:
-        """A gap, once, when nothing came for too long; a camera that stays away is forgotten.
+        """A gap, once, when nothing came for too long; a camera that stays away is forgotten. Segments left
+        out are counted in a dead letter once their interval is over.
 
         Only time that was watched counts: ticks stop while there is a backlog or no broker, and neither is a
         camera's silence.
         """
         stream = state.stream
         if not stream.open:
-            return self._forgotten(state) if self._is_gone(state, now * 1000) else None
+            if self._is_gone(state, now * 1000):
+                return self._forgotten(state)
+            return self._count_written(state, self._quota_letters(state, now * 1000))
         if state.ticked_at is not None:
             state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
         state.ticked_at = now
-        return self._offline(state) if state.quiet_s >= self._settings.silence_s else None
+        if state.quiet_s >= self._settings.silence_s:
+            return self._offline(state)
+        return self._count_written(state, self._quota_letters(state, now * 1000))
 
     def _is_gone(self, state: CameraState, now_ms: float) -> bool:
         """Whether a camera without an open stream stays away for long enough. One of which nothing could ever
@@ -262,7 +284,13 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         stream = state.stream
         quiet_ms = record_ms - stream.arrived_ms
         silent = stream.open and stream.arrived_ms > 0 and quiet_ms > self._settings.silence_s * 1000
-        return self._offline(state) if silent else None
+        if silent:
+            return self._offline(state)
+        return self._count_written(state, self._quota_letters(state, record_ms))
+
+    def forget(self, state: CameraState) -> Result | None:
+        """The dead letter of segments that were left out: the camera's checkpoint counts them no longer."""
+        return Result(self._quota_letters(state))
 
     def revoked(self, partition: int) -> None:
         """Another worker's partition."""
@@ -292,8 +320,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return False
 
     def _forgotten(self, state: CameraState) -> Result:
-        state.stream, state.usage = Stream(), Usage()
-        return Result(forget=True)
+        letters = self._quota_letters(state)
+        state.stream, state.usage, state.left_out = Stream(), Usage(), LeftOutCount()
+        return Result(letters, forget=True)
 
     def _offline(self, state: CameraState) -> Result:
         gap = self._gap(state, "silence")
@@ -431,7 +460,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """The segment is left out: the camera used up its quota. Its time will be missing from its blocks."""
         state.quiet_s, state.ticked_at = 0.0, None
         state.stream = stream = state.stream.heard(record, began_ms(record))
-        _log.warning("segment left out", reason=reason)
+        state.left_out = state.left_out.add(record)
+        self._skips.warning(state.camera, "segment left out", reason=reason)
         counts = {"over_quota": 1}
         if not stream.open:
             return Result(checkpoint=self._checkpoint(state), counts=counts)
@@ -444,6 +474,31 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
         return Result([self._event(state, event)], self._checkpoint(state), counts=counts)
+
+    def _quota_letters(self, state: CameraState, now_ms: float | None = None) -> list[Output]:
+        """The dead letter that counts the segments left out, if there are any and their interval is over.
+
+        Args:
+            state: The camera. It is not changed.
+            now_ms: Unix milliseconds; None: whether or not the interval is over.
+        """
+        limits, segments = self._settings.quota, state.left_out.segments
+        if segments is None or (now_ms is not None and not state.left_out.due(now_ms, limits)):
+            return []
+        why = state.usage.exceeded(limits) or "the camera was over its quota of segments or of pixels"
+        detail = (
+            f"{segments.count} segments were left out, the first at offset {segments.first}, the last at "
+            f"offset {segments.last}: {why}"
+        )
+        topic = dead_letters(SEGMENTS).name
+        return [quota_letter(segments, state.camera, detail, stage=Stage.DECODE.value, topic=topic)]
+
+    def _count_written(self, state: CameraState, letters: list[Output]) -> Result | None:
+        """The dead letter of segments left out, with a checkpoint that counts anew; None without one."""
+        if not letters:
+            return None
+        state.left_out = LeftOutCount()
+        return Result(letters, self._checkpoint(state))
 
     def _gap(self, state: CameraState, reason: str) -> Output:
         """The end of the present epoch."""
@@ -470,6 +525,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _checkpoint(state: CameraState) -> Checkpoint:
         kept = state.stream.message()
         kept.quota.CopyFrom(state.usage.message())
+        state.left_out.fill(kept.quota)
         return Checkpoint(decode=kept)
 
     # -- pixels

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from lookout.runtime import LeftOut, Record
+from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.state_pb2 import Quota
 
-__all__ = ["QuotaLimits", "Usage"]
+__all__ = ["LeftOutCount", "QuotaLimits", "Usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +65,42 @@ class Usage:
         if limits.failures is not None and self.failures >= limits.failures:
             return f"quota: {self.failures} failed segments {over}, the limit is {limits.failures}"
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutCount:
+    """Segments that were left out and no dead letter counts yet. `since_ms`: record time of the first."""
+
+    segments: LeftOut | None = None
+    since_ms: int = 0
+
+    @classmethod
+    def of(cls, kept: Quota) -> Self:
+        """As a checkpoint keeps it."""
+        if not kept.left_out:
+            return cls()
+        first = kept.first_left_out
+        segments = LeftOut(first.topic, first.partition, first.offset, kept.last_left_out, kept.left_out)
+        return cls(segments, kept.left_out_since_ms)
+
+    def fill(self, quota: Quota) -> None:
+        """Write it into the quota of a checkpoint."""
+        if self.segments is None:
+            return
+        segments = self.segments
+        first = RecordRef(topic=segments.topic, partition=segments.partition, offset=segments.first)
+        quota.first_left_out.CopyFrom(first)
+        quota.last_left_out = segments.last
+        quota.left_out = segments.count
+        quota.left_out_since_ms = self.since_ms
+
+    def add(self, record: Record) -> "LeftOutCount":
+        """With one more."""
+        before, at = self.segments, record.offset
+        if before is None:
+            return LeftOutCount(LeftOut(record.topic, record.partition, at, at, 1), record.timestamp_ms)
+        return replace(self, segments=replace(before, last=at, count=before.count + 1))
+
+    def due(self, now_ms: float, limits: QuotaLimits) -> bool:
+        """Whether its interval is over at `now_ms`. A clock that went back by as much ends it too."""
+        return self.segments is not None and abs(now_ms - self.since_ms) >= limits.interval_s * 1000

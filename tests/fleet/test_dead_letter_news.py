@@ -26,10 +26,16 @@ class World:
             eventually(lambda topic=topic: self.refuse(topic, topic=topic) or self.said(topic))
 
     def refuse(
-        self, camera: str, reason: str = "unreadable", detail: str = "", topic: str = SEGMENTS.name
+        self,
+        camera: str,
+        reason: str = "unreadable",
+        detail: str = "",
+        topic: str = SEGMENTS.name,
+        records: str = "",
     ) -> None:
         """Write a dead letter; all are in one partition, in order."""
-        pairs = [(headers.REASON, reason.encode()), (headers.DETAIL, detail.encode())]
+        pairs = [(headers.RECORDS, records.encode())]
+        pairs += [(headers.REASON, reason.encode()), (headers.DETAIL, detail.encode())]
         pairs = [each for each in pairs if each[1]]
         self._producer.produce(f"{topic}.dlq", b"bytes", key=self.prefix + camera, headers=pairs, partition=0)
         assert self._producer.flush(30.0) == 0
@@ -76,3 +82,12 @@ def test_the_same_trouble_is_told_again_after_half_a_minute_with_its_count(world
         " 3 records went to camera.segments.v1.dlq (unreadable)"
     ]
     assert world.said("gate") == []
+
+
+def test_a_dead_letter_of_the_quota_stands_for_many_records_and_no_other_does(world: World) -> None:
+    world.refuse("yard", "quota", "over", records="700")
+    world.refuse("lane", records="900")  # a header that came with the record
+    [over] = eventually(lambda: world.said("yard"))
+    assert f"camera {world.prefix}yard: 700 records went to" in over
+    [other] = eventually(lambda: world.said("lane"))
+    assert f"camera {world.prefix}lane: 1 record went to" in other

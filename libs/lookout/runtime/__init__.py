@@ -89,11 +89,13 @@ from lookout.runtime.errors import (
 from lookout.runtime.failures import is_device_failure, is_transient
 from lookout.runtime.grpc_security import Channels
 from lookout.runtime.health import Health
+from lookout.runtime.limited_log import LimitedLog
 from lookout.runtime.metrics import Metrics, Probes
 from lookout.runtime.model import folder_digest
 from lookout.runtime.offsets import Downstream
 from lookout.runtime.record_reader import RecordReader
 from lookout.runtime.records import DeadLetter, Delivery, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.runtime.refusals import LeftOut, quota_letter
 from lookout.runtime.sampling import SamplingSettings, sampling_text
 from lookout.runtime.server import GrpcServer
 from lookout.runtime.service import Context, main, run_service, topics_of
@@ -122,6 +124,8 @@ __all__ = [
     "Handler",
     "Health",
     "KafkaSecurity",
+    "LeftOut",
+    "LimitedLog",
     "LookoutRuntimeError",
     "Metrics",
     "Output",
@@ -152,6 +156,7 @@ __all__ = [
     "load_settings",
     "main",
     "public_url",
+    "quota_letter",
     "run_service",
     "sampling_text",
     "topics_of",

@@ -46,6 +46,19 @@ class Refusal:
     kept: Kept = Kept.ALL
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records of one camera that were left out on purpose. `first` and `last` are offsets; records between
+    them may be of other cameras, or may have been processed.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    count: int
+
+
 class Refusals:
     """Refusals by partition and offset, until the record's offset is committed.
 
@@ -116,6 +129,22 @@ def dead_letter(
             return output, kept
         kept = Kept(kept + 1)
     return None, Kept.NOTHING
+
+
+def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, topic: str) -> Output:
+    """One dead letter, without their bytes, for records that a camera sent over its quota.
+
+    Args:
+        left_out: the records.
+        camera: their key.
+        detail: one sentence for people.
+        stage: the stage that left them out.
+        topic: the topic of dead letters.
+    """
+    first = Record(left_out.topic, left_out.partition, left_out.first, camera, b"")
+    letter = _dead_letter(stage, topic, first, DeadLetter(names.QUOTA, detail), Kept.WITHOUT_VALUE)
+    more = {names.SOURCE_LAST_OFFSET: str(left_out.last), names.RECORDS: str(left_out.count)}
+    return replace(letter, headers=(*letter.headers, *names.encode(more)))
 
 
 def oversize(result: Result) -> str | None:

@@ -54,16 +54,24 @@ class DecodeState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., wall_offset_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., epoch_pts: _Optional[float] = ..., last_pts: _Optional[float] = ..., last_arrival_ms: _Optional[int] = ..., silent: _Optional[bool] = ..., next_sample: _Optional[int] = ..., anchored_us: _Optional[int] = ..., least_offset_us: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., arrived_ms: _Optional[int] = ...) -> None: ...
 
 class Quota(_message.Message):
-    __slots__ = ("since_ms", "bytes", "work_us", "failures")
+    __slots__ = ("since_ms", "bytes", "work_us", "failures", "left_out", "first_left_out", "last_left_out", "left_out_since_ms")
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     WORK_US_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    LAST_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     since_ms: int
     bytes: int
     work_us: int
     failures: int
-    def __init__(self, since_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., work_us: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
+    left_out: int
+    first_left_out: _lineage_pb2.RecordRef
+    last_left_out: int
+    left_out_since_ms: int
+    def __init__(self, since_ms: _Optional[int] = ..., bytes: _Optional[int] = ..., work_us: _Optional[int] = ..., failures: _Optional[int] = ..., left_out: _Optional[int] = ..., first_left_out: _Optional[_Union[_lineage_pb2.RecordRef, _Mapping]] = ..., last_left_out: _Optional[int] = ..., left_out_since_ms: _Optional[int] = ...) -> None: ...
 
 class PruneState(_message.Message):
     __slots__ = ("epoch", "wall_offset_us", "block", "offsets", "active", "last_block", "any", "watermark_us", "sampling", "heard_ms", "missing", "missing_cause", "late_block")

@@ -21,8 +21,12 @@ STAGE: Final = "lookout-stage"
 SOURCE_TOPIC: Final = "lookout-source-topic"
 SOURCE_PARTITION: Final = "lookout-source-partition"
 SOURCE_OFFSET: Final = "lookout-source-offset"
+SOURCE_LAST_OFFSET: Final = "lookout-source-last-offset"  # where it stands for several records: of the last
+RECORDS: Final = "lookout-records"  # where it stands for several records: how many
 DROPPED: Final = "lookout-dropped"  # parts of the record that did not fit: headers, value, key
 
+#: reason of the dead letter that stands for all records of an interval in which a camera was over its quota
+QUOTA: Final = "quota"
 URI_LIST: Final = "text/uri-list"
 JSON: Final = "application/json"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from lookout.runtime import BadRecordError, DeadLetter, Record, TransientError
+from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason
+from lookout.runtime import BadRecordError, DeadLetter, Output, Record, TransientError
 from lookout.v1.lineage_pb2 import StreamEvent
-from lookout.wire import SEGMENTS
+from lookout.wire import SEGMENTS, headers
 from tests.unit.services.decode_case import PIECES, World, samples
 
 
@@ -61,6 +64,115 @@ def test_a_camera_that_sent_only_rubbish_is_forgotten_with_its_quota_s_interval(
     gone = world.handler.tick(world.state, world.now + 61.0)
     assert gone is not None
     assert gone.forget
+    [letter] = gone.outputs
+    assert headers.text(letter.headers, headers.RECORDS) == "1"
+
+
+class BadSegments:
+    """Segments of one camera that nothing can be made of, as the worker hands them over."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.offset, self.dead_letters = world, 0, 0
+
+    def send(self, count: int, after_ms: int = 10) -> None:
+        """That many, one after the other."""
+        world = self.world
+        for _ in range(count):
+            world.now += after_ms / 1000
+            at_ms = round(world.now * 1000)
+            record = Record(SEGMENTS.name, 0, self.offset, "yard", b"rubbish", (), at_ms)
+            self.offset += 1
+            try:
+                world.take(world.handler.handle(world.state, record))
+            except BadRecordError as error:
+                self.dead_letters += 1
+                world.take(world.handler.rejected(world.state, record, DeadLetter(error.reason)))
+
+
+def number(letter: Output, name: str) -> int:
+    """A header of a dead letter."""
+    found = headers.number(letter.headers, name)
+    assert found is not None
+    return found
+
+
+def test_a_thousand_bad_segments_are_all_accounted_for() -> None:
+    """Over the quota one dead letter counts them, also where another worker writes it."""
+    world = World(quota_failures=300, quota_interval_s=60.0)
+    bad = BadSegments(world)
+    bad.send(600)
+    world.takeover()
+    bad.send(400)
+    assert world.letters == []
+    world.takeover()
+    world.wait(70.0)
+    [letter] = world.letters
+    assert bad.dead_letters == 300
+    assert bad.dead_letters + number(letter, headers.RECORDS) == 1000
+    assert (number(letter, headers.SOURCE_OFFSET), number(letter, headers.SOURCE_LAST_OFFSET)) == (300, 999)
+    assert headers.text(letter.headers, headers.REASON) == "quota"
+    assert headers.text(letter.headers, headers.SOURCE_TOPIC) == SEGMENTS.name
+    assert headers.text(letter.headers, headers.DROPPED) == "headers,value"
+    assert (letter.key, letter.value) == ("yard", None)
+    world.wait(200.0)
+    assert len(world.letters) == 1
+
+
+def test_segments_left_out_are_counted_once_an_interval_without_a_pause() -> None:
+    world = World(quota_failures=3, quota_interval_s=60.0)
+    bad = BadSegments(world)
+    world.send(PIECES[0])  # an open stream: it is counted all the same
+    bad.send(360, after_ms=500)
+    world.wait(70.0)
+    counts = [number(letter, headers.RECORDS) for letter in world.letters]
+    assert len(counts) <= 4
+    assert bad.dead_letters + sum(counts) == 360
+    edges = [
+        (number(letter, headers.SOURCE_OFFSET), number(letter, headers.SOURCE_LAST_OFFSET))
+        for letter in world.letters
+    ]
+    assert all(last < first for (_, last), (first, _) in pairwise(edges))
+
+
+def test_a_count_that_is_due_waits_for_a_segment_that_is_tried_again() -> None:
+    world = World(quota_failures=2, quota_interval_s=60.0)
+    bad = BadSegments(world)
+    bad.send(5)
+    world.now += 60.0
+    decoder, world.handler._decoder = world.handler._decoder, UnavailableDecoder()
+    with pytest.raises(TransientError):
+        world.send(PIECES[0])
+    assert world.letters == []
+    world.handler._decoder = decoder
+    world.again()
+    [letter] = world.letters
+    assert number(letter, headers.RECORDS) == 3
+
+
+def test_a_camera_that_is_forgotten_leaves_its_count() -> None:
+    world = World(quota_failures=2)
+    BadSegments(world).send(5)
+    result = world.handler.forget(world.state)
+    assert result is not None
+    [letter] = result.outputs
+    assert number(letter, headers.RECORDS) == 3
+
+
+def test_record_time_of_other_cameras_ends_the_interval_too() -> None:
+    world = World(quota_failures=2, quota_interval_s=60.0)
+    BadSegments(world).send(5)
+    at_ms = round(world.now * 1000)
+    assert world.handler.passed(world.state, at_ms + 59_000) is None
+    world.take(world.handler.passed(world.state, at_ms + 61_000))
+    [letter] = world.letters
+    assert number(letter, headers.RECORDS) == 3
+
+
+class UnavailableDecoder:
+    """A fake decoder whose processes are away."""
+
+    def decode(self, data: bytes, request: DecodeRequest) -> DecodedSegment:
+        raise CodecError(Reason.UNAVAILABLE, "no decoder process")
 
 
 def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() -> None:

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from lookout.cli.app import app
 from lookout.runtime import ServiceSettings
+from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
@@ -59,7 +60,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     assert not unknown
 
 
-SETTINGS = (ServiceSettings, DecodeSettings, PruneEncodeSettings, PrefillSettings)
+SETTINGS = (ServiceSettings, AgentSettings, DecodeSettings, PruneEncodeSettings, PrefillSettings)
 #: not settings of a stage: of the commands, of the tests, of image builds
 OTHER = {
     *("LOOKOUT_CACHE", "LOOKOUT_FOOTAGE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"),

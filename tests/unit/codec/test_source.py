@@ -69,7 +69,8 @@ def drips(head: bytes) -> Reply:
 
 
 def redirects(connection: Any, stop: threading.Event) -> None:
-    connection.sendall(b"HTTP/1.1 302 Found\r\nlocation: /again.mp4\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    head = b"HTTP/1.1 302 Found\r\nlocation: /again.mp4\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    connection.sendall(head)
 
 
 def endless(connection: Any, stop: threading.Event) -> None:

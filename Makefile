@@ -112,6 +112,7 @@ train: setup  ## train the tiny model from scratch; resumable (hours)
 
 operations: setup  ## write the tables of settings and metrics into docs/operations.md
 	$(BIN)/python -m tests.unit.house.test_operations
+	$(BIN)/python -m tests.unit.pruning.test_policies
 
 architecture: setup  ## write the arrows between rooms into docs/architecture.md
 	$(BIN)/python -m tests.unit.house.test_arrows

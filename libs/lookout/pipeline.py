@@ -21,7 +21,7 @@ from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.families import load_tower
 from lookout.presets import DEFAULT, PresetError, preset_of
-from lookout.pruning import PrunePolicy
+from lookout.pruning import MaskPolicy
 from lookout.streams import (
     Player,
     SourceFrame,
@@ -80,7 +80,7 @@ class Pipeline:
         fps: float | None = None,
         stride_s: float | None = None,
         window_s: float | None = None,
-        policy: PrunePolicy | None = None,
+        policy: MaskPolicy | None = None,
         preset: str = DEFAULT,
         device: str = "cpu",
         memory: str | int | None = None,

@@ -147,10 +147,11 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     def gather(self) -> GatherSettings | None:
         """How motion is gathered on the model's patch grid; None where pixels alone decide."""
         policy = self.policy
-        if not policy.needs_vectors:
+        method = policy.gathers
+        if method is None:
             return None
         model = self.input
-        return GatherSettings(model.rows, model.cols, model.patch, policy.rule, residual=policy.alpha > 0)
+        return GatherSettings(model.rows, model.cols, model.patch, method, residual=policy.residual)
 
     @property
     def limits(self) -> Limits:

@@ -285,20 +285,21 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _compare_vectors(self, camera: str, message: FramesRecord) -> None:
         """Where the policy needs vectors and decode exported none, pixels decide: people should know."""
-        if not self._policy.needs_vectors or message.segment.facts.gather == self._policy.rule.value:
+        needed = self._policy.gathers
+        if needed is None or message.segment.facts.gather == needed.value:
             return
         if camera not in self._without_vectors:
             self._without_vectors.add(camera)
             _log.warning(
                 "masks need motion vectors, which decode did not gather; luma is used: give decode the "
-                "same LOOKOUT_PRESET, LOOKOUT_CHANGE and LOOKOUT_GATHER_METHOD",
+                "same LOOKOUT_PRESET, LOOKOUT_PRUNING, LOOKOUT_CHANGE and LOOKOUT_GATHER_METHOD",
                 camera=camera,
-                needed=self._policy.rule.value,
+                needed=needed.value,
                 gathered=message.segment.facts.gather or "nothing",
             )
 
     def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
-        check_segment(message, self._grid, residual=self._policy.alpha > 0)
+        check_segment(message, self._grid, residual=self._policy.residual)
         check_times(message, now.sampling.step_us)
         self._compare_vectors(camera, message)
         source, samples = _ref(record), now.sampling.block_samples

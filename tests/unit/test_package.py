@@ -104,6 +104,15 @@ def test_example_pipeline_prints_every_answer(tmp_path: Path, run_example: Calla
     assert all("p(yes)" in line for line in lines)
 
 
+def test_example_pruning_policy_keeps_the_lower_part(tmp_path: Path, run_example: Callable[..., str]) -> None:
+    lines = run_example("pruning_policy.py", clip("doorway", 6, tmp_path)).splitlines()
+    shares = [float(line.rsplit(maxsplit=1)[1]) for line in lines]
+    # half of every frame, and the whole of the anchors
+    assert len(shares) >= 3
+    assert all(0.5 < share < 1 for share in shares)
+    assert len((EXAMPLES / "pruning_policy.py").read_text().splitlines()) < 40
+
+
 def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[..., str]) -> None:
     clip("room", 20, tmp_path)
     said = run_example("backtest.py", tmp_path, "Is anyone lying on the ground?", "--of", "2/3")

@@ -15,7 +15,7 @@ from lookout.evaluation.scores import Answers, pooled
 from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
-from lookout.pruning import PrunePolicy
+from lookout.pruning import MaskPolicy, keeping_everything
 from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import FrameInput, Tower
 from lookout.windows import Planner, Policy, WindowSettings
@@ -90,7 +90,7 @@ def evaluate(
     stride_s: float | None = None,
     fps: float | None = None,
     preset: str = DEFAULT,
-    policy: PrunePolicy | None = None,
+    policy: MaskPolicy | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     progress: Progress = lambda clips, _: clips,
@@ -164,7 +164,7 @@ def _whole(settings: WindowSettings) -> WindowSettings:
 
 
 def _blocks(
-    clip: LabelledClip, tower: Tower, policy: PrunePolicy, sampling: SamplingNumbers
+    clip: LabelledClip, tower: Tower, policy: MaskPolicy, sampling: SamplingNumbers
 ) -> tuple[list[StreamBlock], list[StreamBlock]]:
     """The clip's blocks with everything kept, and pruned."""
     frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.gathers)
@@ -180,7 +180,7 @@ def _blocks(
                 window_blocks=sampling.window_blocks,
             )
         )
-        for one in (replace(policy, everything=True), policy)
+        for one in (keeping_everything(policy), policy)
     )
     return every, pruned
 

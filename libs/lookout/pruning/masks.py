@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,47 @@ class Accumulation(StrEnum):
     SINCE_ENCODED = "since-encoded"  # a patch is kept where it changed since it was last encoded
 
 
+class MaskPolicy(Protocol):
+    """What decides the keep masks of a stride block, before the vision tower runs.
+
+    It sees samples and the carry-over, never tokens: a rule that drops tokens after the tower, such as
+    Efficient Video Sampling (arXiv 2510.14624), is no `MaskPolicy`. A record's masks say which patches the
+    tower encoded, and tokens are computed again from them.
+
+    The same samples and carry-over give the same masks: a replay decides again. `repr` names every parameter:
+    it is part of the digest of the tokens.
+    """
+
+    @property
+    def gathers(self) -> GatherMethod | None:
+        """How decode gathers motion vectors for it; None: it needs none."""
+        return None
+
+    @property
+    def residual(self) -> bool:
+        """Whether decode measures what motion compensation leaves (`Sample.r`), too."""
+        return False
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """The masks of one stride block, and what the next block must know.
+
+        Args:
+            samples: The sampled frames of the block, in the order of time.
+            grid: Patches and groups of the model's input.
+            carry: What the block before left; None: a stream begins.
+
+        Returns:
+            One mask for each of `temporal_pairs(len(samples), grid.temporal)`, and the carry-over, None where
+            there is nothing to know.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PrunePolicy:
-    """What decides whether a patch is dynamic.
+    """Patches that changed are kept: ours and the paper's rule are two sets of its parameters.
 
     Attributes:
         change: what says that a patch changed.
@@ -93,6 +131,25 @@ class PrunePolicy:
     def gathers(self) -> GatherMethod | None:
         """How decode gathers motion vectors for it; None: it needs none."""
         return self.rule if self.needs_vectors else None
+
+    @property
+    def residual(self) -> bool:
+        """Whether motion is weighed with the residual."""
+        return self.alpha > 0
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """The masks of one stride block, and what the next block must know; see `MaskPolicy.masks`.
+
+        The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
+        the block's anchor. Damaged frames before it lean on the carry-over, or are kept whole (but
+        are no anchor) where there is none.
+
+        Raises:
+            ValueError: A motion grid does not fit the patch grid.
+        """
+        return _changed(samples, grid, self, carry)
 
     def luma_threshold(self, noise: float | None) -> float:
         """Grey levels for a camera of this noise; before anything is known of it, for a clean one."""
@@ -208,17 +265,32 @@ class _State:
 
 
 def prune_block(
-    samples: Sequence[Sample], grid: GroupedPatches, policy: PrunePolicy, carry: Carry | None = None
+    samples: Sequence[Sample], grid: GroupedPatches, policy: MaskPolicy, carry: Carry | None = None
 ) -> tuple[list[TemporalMask], Carry | None]:
-    """Keep masks of one stride block, and what the next block must know.
-
-    The first temporal patch without a damaged frame is encoded whole, whatever its frame type:
-    the block's anchor. Damaged frames before it lean on the carry-over, or are kept whole (but
-    are no anchor) where there is none.
+    """Keep masks of one stride block, and what the next block must know, as the policy decides.
 
     Raises:
-        ValueError: A motion grid does not fit the patch grid.
+        ValueError: The masks do not fit the frames or the grid, or a motion grid does not fit the patch grid.
     """
+    masks, left = policy.masks(samples, grid, carry)
+    pairs = temporal_pairs(len(samples), grid.temporal)
+    decided = [mask.frames for mask in masks]
+    if decided != pairs:
+        raise ValueError(f"{policy!r} gives masks of frames {decided} for a block of frames {pairs}")
+    shape = (len(grid.row_taps), len(grid.col_taps))
+    for mask in masks:
+        if mask.keep.shape != shape or mask.keep.dtype != np.bool_:
+            raise ValueError(
+                f"{policy!r} gives a mask of {mask.keep.dtype} {mask.keep.shape} for frames {mask.frames}: "
+                f"it must be bool {shape}"
+            )
+    return masks, left
+
+
+def _changed(
+    samples: Sequence[Sample], grid: GroupedPatches, policy: PrunePolicy, carry: Carry | None
+) -> tuple[list[TemporalMask], Carry | None]:
+    """The masks of `PrunePolicy`."""
     shape = (grid.rows, grid.cols)
     if carry is not None and carry.active.shape != shape:
         carry = None  # another model input: nothing to lean on

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_validator
 
 from lookout.pruning.gather import GatherMethod
-from lookout.pruning.masks import Accumulation, Anchors, Change, PrunePolicy
+from lookout.pruning.masks import Accumulation, Anchors, Change, MaskPolicy, PrunePolicy
+from lookout.pruning.policies import POLICIES, PolicyError, keeping_everything, policy_of
 
 __all__ = ["PRESETS", "Preset", "PruningSettings", "preset_policy"]
 
@@ -22,16 +23,18 @@ class Preset(StrEnum):
 
 
 PRESETS: Final[dict[Preset, PrunePolicy]] = {
-    Preset.DEFAULT: PrunePolicy(),
-    Preset.CODECSIGHT: PrunePolicy(
-        change=Change.VECTORS,
-        rule=GatherMethod.UNION,
-        tau=0.25,
-        luma_tau=6.0,
-        anchors=Anchors.GOP,
-        accumulation=Accumulation.SINCE_ANCHOR,
-    ),
+    preset: policy for preset in Preset if isinstance(policy := POLICIES[preset.value].policy, PrunePolicy)
 }
+
+
+def _known(name: str) -> str:
+    policy_of(name)
+    return name
+
+
+PolicyName = Annotated[
+    str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(POLICIES)})
+]
 
 
 def preset_policy(name: str) -> PrunePolicy:
@@ -48,6 +51,9 @@ class PruningSettings(BaseModel):
 
     preset: Literal["default", "codecsight"] = Field(
         "default", description="settings that belong together: default, codecsight (the paper's)"
+    )
+    pruning: PolicyName | None = Field(
+        None, description=f"policy that decides what is kept: {', '.join(POLICIES)}; unset: the preset's"
     )
     change: Change | None = Field(
         None, description="what says that a patch changed: luma, vectors, vectors-luma; unset: the preset's"
@@ -78,20 +84,26 @@ class PruningSettings(BaseModel):
     )
     prune: bool = Field(True, description="prune patches; false: keep every patch")
 
+    @model_validator(mode="after")
+    def _parameters_fit(self) -> Self:
+        base, given = policy_of(self.pruning or self.preset), self._parameters
+        if given and not isinstance(base, PrunePolicy):
+            raise PolicyError(f"pruning policy {self.pruning!r} has no {', '.join(given)}: leave them unset")
+        return self
+
     @property
-    def policy(self) -> PrunePolicy:
+    def _parameters(self) -> dict[str, Any]:
+        """What is set of the rule of changes, by the name of the setting."""
+        names = ("change", "gather_method", "tau", "alpha", "luma_tau", "anchors", "accumulation")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def policy(self) -> MaskPolicy:
         """How patches are judged."""
-        base = PRESETS[Preset(self.preset)]
-        given: dict[str, Any] = {
-            "change": self.change,
-            "rule": self.gather_method,
-            "tau": self.tau,
-            "alpha": self.alpha,
-            "luma_tau": self.luma_tau,
-            "anchors": self.anchors,
-            "accumulation": self.accumulation,
-        }
-        named = {name: value for name, value in given.items() if value is not None}
-        if "rule" in named and "tau" not in named:
-            named["tau"] = None  # a threshold belongs to its gathering method
-        return replace(base, **named, everything=not self.prune)
+        base, named = policy_of(self.pruning or self.preset), self._parameters
+        if isinstance(base, PrunePolicy):
+            if "gather_method" in named:
+                named["rule"] = named.pop("gather_method")
+                named.setdefault("tau", None)  # a threshold belongs to its gathering method
+            base = replace(base, **named)
+        return base if self.prune else keeping_everything(base)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookout.codec import Basis, SampledFrame
-from lookout.pruning import Carry, PrunePolicy, Sample, prune_block
+from lookout.pruning import Carry, MaskPolicy, Sample, prune_block
 from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
 from lookout.windows import EncodedFrame, StrideBlock
@@ -88,7 +88,7 @@ def strides_of(frames: Iterable[StrideFrame], samples: int) -> Iterator[tuple[in
 def encode_strides(
     strides: Sequence[Sequence[StrideFrame]],
     tower: Tower,
-    policy: PrunePolicy,
+    policy: MaskPolicy,
     step_us: int,
     carry: Carry | None = None,
 ) -> EncodedStrides:
@@ -149,7 +149,7 @@ def stream_blocks(
     stream: str,
     frames: Iterable[StrideFrame],
     tower: Tower,
-    policy: PrunePolicy,
+    policy: MaskPolicy,
     *,
     samples: int,
     step_us: int,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lookout.codec import DecodeRequest, Limits, SamplingGrid, SoftwareDecoder, Tail, cut
-from lookout.pruning import GatherMethod, GatherSettings, MotionGather, PrunePolicy
+from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy, MotionGather
 from lookout.streams.blocks import StrideFrame
 from lookout.vision import Grid
 
@@ -81,7 +81,7 @@ class SourceFrame:
 
 
 def segment_frames(
-    source: Path | BinaryIO, grid: Grid, step_us: int, policy: PrunePolicy
+    source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy
 ) -> Iterator[SourceFrame]:
     """The sampled frames of a source, cut at keyframes as a camera would and decoded segment by segment.
 
@@ -94,14 +94,17 @@ def segment_frames(
     Raises:
         CodecError: The source cannot be read.
     """
-    vectors = GatherSettings(grid.rows, grid.cols, grid.patch, policy.rule)
+    method = policy.gathers
+    gather = None
+    if method is not None:
+        gather = MotionGather(GatherSettings(grid.rows, grid.cols, grid.patch, method))
     request = DecodeRequest(
         grid.width,
         grid.height,
         SamplingGrid(step_us),
         tail=Tail.LEAVE,
-        gather=MotionGather(vectors) if policy.needs_vectors else None,
-        vectors=policy.needs_vectors,
+        gather=gather,
+        vectors=method is not None,
     )
     number, begun_us = -1, 0
     for piece in cut(source):

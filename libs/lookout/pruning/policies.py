@@ -1,0 +1,171 @@
+"""Policies by name: the registry, and helpers that make a policy short.
+
+Every policy decides masks before the vision tower runs (`MaskPolicy`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from lookout.codec.grids import GroupedPatches, Mask, spread
+from lookout.errors import LookoutError
+from lookout.pruning.gather import GatherMethod
+from lookout.pruning.masks import (
+    Accumulation,
+    Anchors,
+    Carry,
+    Change,
+    MaskPolicy,
+    PrunePolicy,
+    Sample,
+    TemporalMask,
+    temporal_pairs,
+)
+
+__all__ = [
+    "POLICIES",
+    "NamedPolicy",
+    "PolicyError",
+    "RandomPolicy",
+    "anchored_masks",
+    "keeping_everything",
+    "policies_table",
+    "policy_of",
+]
+
+
+class PolicyError(LookoutError, ValueError):
+    """There is no policy of that name, or its parameters make no sense."""
+
+
+def anchored_masks(
+    samples: Sequence[Sample], grid: GroupedPatches, choose: Callable[[list[Sample]], Mask]
+) -> list[TemporalMask]:
+    """Masks of a stride block whose anchor is whole and whose other frames are decided one by one.
+
+    Args:
+        samples: The sampled frames of the block, in the order of time.
+        grid: Patches and groups of the model's input.
+        choose: The groups to keep of the frames of one temporal patch: bool [group rows, group cols]. It is
+            asked after the anchor only.
+
+    Returns:
+        The first temporal patch without a damaged frame is the anchor; those before it are whole, too.
+    """
+    masks: list[TemporalMask] = []
+    anchored = False
+    for frames in temporal_pairs(len(samples), grid.temporal):
+        members = [samples[i] for i in dict.fromkeys(frames)]
+        anchor = not anchored and not any(sample.corrupt for sample in members)
+        if anchored:
+            keep = choose(members)
+        else:
+            keep = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
+        anchored = anchored or anchor
+        masks.append(TemporalMask(frames, anchor, keep, spread(keep, grid)))
+    return masks
+
+
+@dataclass(frozen=True)
+class RandomPolicy(MaskPolicy):
+    """A share of the groups anywhere: the floor that a policy must beat.
+
+    The draw follows from the seed and the pixels, so that a replay gives the same masks.
+
+    Attributes:
+        share: Of the groups of every temporal patch that is no anchor, above 0 and at most 1.
+        seed: Of the draw.
+    """
+
+    share: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise PolicyError(f"share {self.share} of a random policy is not above 0 and at most 1")
+        if self.seed < 0:
+            raise PolicyError(f"seed {self.seed} of a random policy is negative")
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`."""
+        return anchored_masks(samples, grid, lambda members: self._drawn(members, grid)), None
+
+    def _drawn(self, members: list[Sample], grid: GroupedPatches) -> Mask:
+        """Groups kept of one temporal patch: bool [group rows, group cols]."""
+        shape = (len(grid.row_taps), len(grid.col_taps))
+        groups = shape[0] * shape[1]
+        content = [zlib.crc32(sample.pixels.tobytes()) for sample in members]
+        keep = np.zeros(groups, np.bool_)
+        draw = np.random.default_rng([self.seed, *content])
+        keep[draw.permutation(groups)[: max(1, round(self.share * groups))]] = True
+        return keep.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """A line of the registry.
+
+    Attributes:
+        policy: The policy with its parameters.
+        keeps: What it keeps, for the table of docs/pruning.md.
+    """
+
+    policy: MaskPolicy
+    keeps: str
+
+
+POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
+    {
+        "default": NamedPolicy(
+            PrunePolicy(), "patches whose luma differs from what was last encoded of them"
+        ),
+        "codecsight": NamedPolicy(
+            PrunePolicy(
+                change=Change.VECTORS,
+                rule=GatherMethod.UNION,
+                tau=0.25,
+                luma_tau=6.0,
+                anchors=Anchors.GOP,
+                accumulation=Accumulation.SINCE_ANCHOR,
+            ),
+            "patches that the codec's vectors moved since the anchor, and every sampled I-frame (the paper)",
+        ),
+        "random": NamedPolicy(RandomPolicy(), "half of the groups, anywhere: the floor of a comparison"),
+    }
+)
+
+
+def policy_of(name: str) -> MaskPolicy:
+    """A policy by its name.
+
+    Raises:
+        PolicyError: There is none of that name.
+    """
+    if name not in POLICIES:
+        raise PolicyError(f"pruning policy {name!r} is unknown: choose one of {', '.join(POLICIES)}")
+    return POLICIES[name].policy
+
+
+def keeping_everything(policy: MaskPolicy) -> MaskPolicy:
+    """The policy with every patch kept: what pruning is compared with. Anchors stay where the rule of changes
+    puts them.
+    """
+    if isinstance(policy, PrunePolicy):
+        return replace(policy, everything=True)
+    return PrunePolicy(everything=True)
+
+
+def policies_table() -> str:
+    """The registry as a table for docs/pruning.md."""
+    rows = [
+        f"| `{name}` | {line.keeps} | {line.policy.gathers or 'none'} |" for name, line in POLICIES.items()
+    ]
+    return "\n".join(["| `LOOKOUT_PRUNING` | keeps | motion vectors |", "| --- | --- | --- |", *rows])

@@ -1,0 +1,156 @@
+"""The registry of pruning policies: names, settings, the floor, and what a policy of one's own must give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from lookout.pruning import (
+    POLICIES,
+    Accumulation,
+    Anchors,
+    Carry,
+    Change,
+    GatherMethod,
+    GroupedPatches,
+    MaskPolicy,
+    PatchGrid,
+    PolicyError,
+    PrunePolicy,
+    PruningSettings,
+    RandomPolicy,
+    Sample,
+    TemporalMask,
+    keeping_everything,
+    policies_table,
+    policy_of,
+    prune_block,
+)
+
+PAGE = Path(__file__).parents[3] / "docs/pruning.md"
+GRID = PatchGrid.merged(8, 8, 4, 2)
+PAIRS = PatchGrid.merged(8, 8, 4, 2, temporal=2)
+
+
+def samples(count: int, damaged: Sequence[int] = ()) -> list[Sample]:
+    """Frames of noise."""
+    noise = np.random.default_rng(1).integers(0, 255, (count, 32, 32, 3), np.uint8)
+    return [Sample(pixels, corrupt=i in damaged) for i, pixels in enumerate(noise)]
+
+
+@dataclass(frozen=True)
+class Fixed(MaskPolicy):
+    """A policy that gives what it was given."""
+
+    given: tuple[TemporalMask, ...]
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        return list(self.given), None
+
+
+def test_default_and_codecsight_are_the_rules_of_changes() -> None:
+    # their representation is part of the digest of the tokens
+    assert repr(policy_of("default")) == repr(PrunePolicy())
+    assert policy_of("codecsight") == PrunePolicy(
+        change=Change.VECTORS,
+        rule=GatherMethod.UNION,
+        tau=0.25,
+        luma_tau=6.0,
+        anchors=Anchors.GOP,
+        accumulation=Accumulation.SINCE_ANCHOR,
+    )
+
+
+@pytest.mark.parametrize("grid", [GRID, PAIRS])
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_has_one_whole_anchor_and_decides_the_same_again(name: str, grid: PatchGrid) -> None:
+    block = samples(5, damaged=[0])
+    masks, carry = prune_block(block, grid, policy_of(name))
+    again, left = prune_block(block, grid, policy_of(name))
+    assert [mask.anchor for mask in masks] == [i == 1 for i in range(len(masks))]
+    assert masks[0].keep.all()
+    assert masks[1].keep.all()
+    assert all(np.array_equal(one.keep, other.keep) for one, other in zip(masks, again, strict=True))
+    assert (carry is None) == (left is None)
+
+
+@pytest.mark.parametrize(("share", "groups"), [(0.25, 4), (0.5, 8), (1.0, 16), (0.001, 1)])
+def test_the_floor_keeps_its_share_elsewhere_in_every_frame(share: float, groups: int) -> None:
+    masks, _ = prune_block(samples(6), GRID, RandomPolicy(share))
+    assert [mask.kept for mask in masks] == [16] + 5 * [groups]
+    places = {mask.keep.tobytes() for mask in masks[1:]}
+    assert len(places) == (1 if share == 1 else 5 if groups > 1 else len(places))
+    other, _ = prune_block(samples(6), GRID, RandomPolicy(share, seed=1))
+    assert share == 1 or any((a.keep != b.keep).any() for a, b in zip(masks, other, strict=True))
+
+
+@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"share": 1.1}, {"share": float("nan")}, {"seed": -1}])
+def test_a_floor_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(PolicyError, match=f"{next(iter(wrong))} .* of a random policy"):
+        RandomPolicy(**wrong)  # type: ignore[arg-type]
+
+
+def test_masks_that_do_not_fit_are_refused_with_the_policys_name() -> None:
+    (mask,), _ = prune_block(samples(1), GRID, RandomPolicy())
+    for given, words in [
+        ((), r"Fixed\(given=\(\)\) gives masks of frames \[\] for a block of frames \[\(0,\)\]"),
+        ((replace(mask, frames=(1,)),), r"masks of frames \[\(1,\)\]"),
+        ((replace(mask, keep=mask.keep[:3]),), r"a mask of bool \(3, 4\) for frames \(0,\).*bool \(4, 4\)"),
+        ((replace(mask, keep=mask.keep.astype(np.uint8)),), r"a mask of uint8 \(4, 4\)"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            prune_block(samples(1), GRID, Fixed(given))
+
+
+def test_the_settings_choose_from_the_registry() -> None:
+    schema = PruningSettings.model_json_schema()["properties"]["pruning"]
+    assert schema["anyOf"][0]["enum"] == list(POLICIES)
+    for name, line in POLICIES.items():
+        assert PruningSettings(pruning=name).policy == line.policy
+    assert PruningSettings().policy == policy_of("default")
+    assert PruningSettings(preset="codecsight").policy == policy_of("codecsight")
+    assert PruningSettings(preset="codecsight", pruning="default").policy == policy_of("default")
+    with pytest.raises(
+        ValidationError, match=r"'nothing' is unknown: choose one of default, codecsight, random"
+    ):
+        PruningSettings(pruning="nothing")
+
+
+def test_parameters_of_another_policy_are_refused() -> None:
+    with pytest.raises(
+        ValidationError, match=r"pruning policy 'random' has no tau, luma_tau: leave them unset"
+    ):
+        PruningSettings(pruning="random", tau=1.0, luma_tau=3.0)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_without_pruning_everything_is_kept(name: str) -> None:
+    for policy in (PruningSettings(pruning=name, prune=False).policy, keeping_everything(policy_of(name))):
+        assert policy.gathers is None
+        masks, _ = prune_block(samples(4), GRID, policy)
+        assert all(mask.keep.all() for mask in masks)
+
+
+def page() -> str:
+    """docs/pruning.md with the table of the registry."""
+    begin, end = "<!-- policies: generated by `make operations` -->", "<!-- end of policies -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    text = PAGE.read_text()
+    assert pattern.search(text), f"{PAGE} has lost the marks of its table of policies"
+    return pattern.sub(lambda _: f"{begin}\n\n{policies_table()}\n\n{end}", text)
+
+
+def test_the_page_has_the_registry() -> None:
+    assert PAGE.read_text() == page(), "run `make operations`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -71,7 +71,9 @@ def _print(found: list[Inspection]) -> None:
             style="yellow" if each.error else None,
         )
     console = TerminalConsole()
-    if any(each.frames for each in found):
+    if not console.is_terminal:  # a pipe has no width: file names stay whole
+        console.width = max(console.width, 90 + max(len(item.path) for item in found))
+    if any(item.frames for item in found):
         console.print(table)
     for each in found:
         if each.error:

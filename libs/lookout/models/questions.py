@@ -43,5 +43,5 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
     if not asks_yes_no(question):
         raise QuestionError(
             f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
-            f"ground?', and {question!r} is none: ask so, or name another model"
+            f"ground?', but {question!r} is another kind of question: name another model with --model"
         )

@@ -84,10 +84,13 @@ def test_the_same_trouble_is_told_again_after_half_a_minute_with_its_count(world
     assert world.said("gate") == []
 
 
-def test_a_dead_letter_of_the_quota_stands_for_many_records_and_no_other_does(world: World) -> None:
+def test_a_dead_letter_of_the_quota_stands_for_many_records(world: World) -> None:
     world.refuse("yard", "quota", "over", records="700")
-    world.refuse("lane", records="900")  # a header that came with the record
-    [over] = eventually(lambda: world.said("yard"))
-    assert f"camera {world.prefix}yard: 700 records went to" in over
-    [other] = eventually(lambda: world.said("lane"))
-    assert f"camera {world.prefix}lane: 1 record went to" in other
+    [sentence] = eventually(lambda: world.said("yard"))
+    assert f"camera {world.prefix}yard: 700 records went to" in sentence
+
+
+def test_a_number_of_records_that_came_with_a_record_is_not_believed(world: World) -> None:
+    world.refuse("lane", records="900")
+    [sentence] = eventually(lambda: world.said("lane"))
+    assert f"camera {world.prefix}lane: 1 record went to" in sentence

@@ -140,6 +140,7 @@ def lengthen(
     plan = LongPlan(
         seed=seed,
         steps=steps,
+        short=0.45,
         threads=threads,
         drop=0.65 if name == "tolerant" else 0.0,
         footage=str(where) if where else None,

@@ -1,7 +1,7 @@
 """Rendered clips kept on disk with what the vision tower makes of them, so that training the language model
 draws and encodes every clip once.
 
-A clip is 80 s of one scene at two frames a second. Beside the dense tokens it keeps those of the masks that
+A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Beside the dense tokens it keeps those of the masks that
 the product computes (`lookout.pruning`, the default policy), for strides of 4 and of 16 samples: a pruned
 frame is encoded without its dropped patches, so its tokens differ from the dense ones.
 """
@@ -22,6 +22,7 @@ from watchbench import drawing, scenes, training
 from watchbench import model as vlm
 
 FRAMES = 160
+SHORT = 20  # frames of a short scene
 STRIDES = (4, 16)
 _PER_FRAME = {
     "person_share", "person_box", "lying", "falling", "vehicle_share", "vehicle_box", "object_there",
@@ -37,7 +38,7 @@ class Clip:
         dense: Tokens of whole frames, bf16 [T, 16, hidden].
         pruned: For each of :data:`STRIDES`: tokens of the pruned frames, bf16 [T, 16, hidden] (rows of
             dropped tokens mean nothing), and the keep mask, bool [T, 16].
-        truth: What is in view, [1, T, ...].
+        truth: What is in view, [1, T, ...]; of a clip of short scenes [8, 20, ...].
     """
 
     dense: Tensor
@@ -99,27 +100,35 @@ class ClipStore:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def clip(self, number: int) -> Clip:
-        """Read a clip, or draw, encode and keep it."""
-        path = self.folder / f"{number:06d}.pt"
+        """Read a clip of one scene, or draw, encode and keep it."""
+        # Events fall into the first 20, 40, 60 or 80 s: windows of any length meet busy and quiet stretches.
+        return self._stored(f"{number:06d}", number, 1, FRAMES, (number % 4 + 1) / 4)
+
+    def shorts(self, number: int) -> Clip:
+        """Read a clip of eight scenes of 20 frames, or draw, encode and keep it: events are eight times denser."""
+        return self._stored(f"s{number:06d}", 5 * 10**6 + number, FRAMES // SHORT, SHORT, 1.0)
+
+    def _stored(self, name: str, number: int, batch: int, frames: int, busy: float) -> Clip:
+        path = self.folder / f"{name}.pt"
         if not path.is_file():
             fresh = path.with_suffix(".new")
-            torch.save(self._draw(number), fresh)
+            torch.save(self._draw(number, batch, frames, busy), fresh)
             fresh.replace(path)
         stored = torch.load(path, weights_only=True)
         return Clip(stored["dense"], tuple(stored["pruned"]), scenes.Truth(**stored["truth"]))
 
     @torch.no_grad()
-    def _draw(self, number: int) -> dict[str, Any]:
+    def _draw(self, number: int, batch: int, frames: int, busy: float) -> dict[str, Any]:
         seed = self.seed * 10**7 + number
-        # Events fall into the first 20, 40, 60 or 80 s: windows of any length meet busy and quiet stretches.
-        scene = scenes.sample(1, FRAMES * training.STEP_S * (number % 4 + 1) / 4, seed)
-        times = torch.arange(FRAMES) * training.STEP_S
+        scene = scenes.sample(batch, frames * training.STEP_S * busy, seed)
+        times = torch.arange(frames) * training.STEP_S
         now = scenes.observe(scene, times)
         drawn = drawing.render(scene, times, vlm.SIZE, now, pasted=training.composite(scene))
-        pixels = drawn[0].permute(0, 3, 1, 2).contiguous()
+        clips = drawn.permute(0, 1, 4, 2, 3).contiguous()
+        pixels = clips.flatten(0, 1)
         pruned = []
         for stride in STRIDES:
-            keep = product_masks(pixels, stride)
+            keep = torch.cat([product_masks(clip, stride) for clip in clips])
             pruned.append((self._tokens(pixels, keep), keep))
         truth = {field.name: getattr(now.truth, field.name).clone() for field in fields(scenes.Truth)}
         return {"dense": self._tokens(pixels, None), "pruned": pruned, "truth": truth}

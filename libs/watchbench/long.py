@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from watchbench import model as vlm
 from watchbench import training
-from watchbench.clips import FRAMES, STRIDES, Clip, ClipStore, joined, part_of
+from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, joined, part_of
 from watchbench.questions import BY_NAME, NAMES, answers
 from watchbench.scenes import Truth
 
@@ -38,7 +38,10 @@ class LongPlan:
         rows: Frames of a step: 2 windows of 80, 4 of 40 or 8 of 20 are 160.
         drop: The share of steps with pruned frames.
         history: The share of steps with retrieved snippets before the window.
-        clips: Clips drawn in all; three steps draw one.
+        clips: Clips drawn in all; three steps draw one beyond ``stock``.
+        stock: Clips known from the first step.
+        short: The share of steps without history that learn from eight scenes of 20 frames.
+        groups: Groups of eight such scenes drawn in all.
         mean: The weights that are installed are a running mean of this decay.
     """
 
@@ -53,6 +56,9 @@ class LongPlan:
     prefixes: int = 4
     questions: int = 6
     clips: int = 700
+    stock: int = 16
+    short: float = 0.0
+    groups: int = 300
     mean: float = 0.995
     threads: int = 1
     footage: str | None = None
@@ -81,10 +87,27 @@ class Lessons:
     def lesson(self, step: int) -> Lesson:
         """The lesson of a step; draws its newest clip if it is not on disk."""
         dice = random.Random(f"{self.plan.seed}-{step}")
-        stock = min(self.plan.clips, 16 + step // 3)
+        stock = min(self.plan.clips, self.plan.stock + step // 3)
         if dice.random() < self.plan.history:
             return self._history(step, stock, dice)
+        if self.plan.short and dice.random() < self.plan.short:
+            return self._shorts(step, dice)
         return self._window(step, stock, dice)
+
+    def _shorts(self, step: int, dice: random.Random) -> Lesson:
+        clip = self.store.shorts(dice.randrange(min(self.plan.groups, 16 + step // 2)))
+        kind = self._kind(dice, SHORT)
+        tokens, keep = (clip.dense, None) if kind is None else clip.pruned[kind]
+        size = (len(clip.truth.times), SHORT)
+        asked, which = self._questions(SHORT, step)
+        keep = None if keep is None else keep.unflatten(0, size)
+        first = dice.randrange(1, LABELS)
+        return Lesson(tokens.float().unflatten(0, size), keep, clip.truth, (), first, asked, which)
+
+    def _questions(self, length: int, step: int) -> tuple[list[vlm.Asked], Tensor]:
+        g = torch.Generator().manual_seed(self.plan.seed * 10**7 + step)
+        plan = training.Plan(prefixes=self.plan.prefixes, questions=self.plan.questions)
+        return training.choose(plan, length, g)
 
     def _window(self, step: int, stock: int, dice: random.Random) -> Lesson:
         length = dice.choices((20, 40, 80), (0.3, 0.3, 0.4))[0]
@@ -96,10 +119,7 @@ class Lessons:
             begin = grain * dice.randrange((FRAMES - length) // grain + 1)
             clips.append(self.store.clip(number))
             places.append(torch.arange(begin, begin + length))
-        g = torch.Generator().manual_seed(self.plan.seed * 10**7 + step)
-        asked, which = training.choose(
-            training.Plan(prefixes=self.plan.prefixes, questions=self.plan.questions), length, g
-        )
+        asked, which = self._questions(length, step)
         return _lesson(clips, places, kind, (), dice.randrange(1, LABELS), asked, which)
 
     def _history(self, step: int, stock: int, dice: random.Random) -> Lesson:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet import STRIDE_S, Run, fleet, measure
-from lookout.codec import cut
+from lookout.segments import cut
 from tests.conftest import find_footage
 from tests.fleet.faults.footage import Piece
 from watchbench import cameras

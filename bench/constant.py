@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from lookout.engines import Answer, WindowAnswer, WindowRequest
-from lookout.runtime import main
 from lookout.vision import FrameInput, FrameTokens
 from lookout.wire import Stage
+from lookout.worker import main
 
 
 class ConstantTower:

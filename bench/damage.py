@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.motion import footage
-from lookout.codec import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.engines import Engine, Question, WindowRequest, load_engine
 from lookout.families import load_tower
 from lookout.models import find_model, window_defaults
 from lookout.pruning import Carry, PrunePolicy
+from lookout.segments import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.streams import MAX_DAMAGE, BlockFacts, StrideFrame, WindowRule, encode_strides, strides_of
 from lookout.vision import Tower
 from lookout.windows import DEFAULT_PRESET, PRESETS, Planner, StrideBlock

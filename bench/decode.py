@@ -24,23 +24,15 @@ from pathlib import Path
 
 import psutil
 
-from lookout.codec import (
-    CodecError,
-    DecodeRequest,
-    FileDecoder,
-    Fit,
-    Limits,
-    Picture,
-    SamplingGrid,
-    SandboxPool,
-    Tail,
-    cut,
-)
-from lookout.codec.container import Video
-from lookout.codec.decoder import decode_segment
-from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.types import U8
+from lookout.files import FileDecoder
+from lookout.motion import Fit, Picture
+from lookout.motion.types import U8
 from lookout.pruning import GatherSettings, MotionGather
+from lookout.sandbox import SandboxPool
+from lookout.segments import CodecError, DecodeRequest, Limits, SamplingGrid, Tail, cut
+from lookout.segments.container import Video
+from lookout.segments.decoder import decode_segment
+from lookout.segments.picture import Painter, frame_geometry
 from tests.conftest import find_footage
 
 CLIPS = (

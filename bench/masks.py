@@ -43,8 +43,7 @@ import torch
 from tqdm import tqdm
 
 from bench.motion import ENOUGH, MOVING, SMALLEST, Both, clips_of, footage
-from lookout.codec import Basis, CodecError, DecodeRequest, Limits, Motion
-from lookout.codec.decoder import decode_segment
+from lookout.motion import Basis, Motion
 from lookout.pruning import (
     Accumulation,
     Change,
@@ -59,6 +58,8 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
+from lookout.segments import CodecError, DecodeRequest, Limits
+from lookout.segments.decoder import decode_segment
 from watchbench import cameras, drawing, encode, scenes, sight
 from watchbench import model as vlm
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import CodecError, DecodeRequest, FrameInfo, Geometry, Limits, Motion, VectorSource
-from lookout.codec.decoder import decode_segment
+from lookout.motion import FrameInfo, Geometry, Motion, VectorSource
 from lookout.pruning import (
     DEFAULT_GATHER_METHOD,
     DEFAULT_TAU,
@@ -39,6 +38,8 @@ from lookout.pruning import (
     prune_block,
     spread,
 )
+from lookout.segments import CodecError, DecodeRequest, Limits
+from lookout.segments.decoder import decode_segment
 
 Mask = npt.NDArray[np.bool_]
 

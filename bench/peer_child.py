@@ -17,7 +17,7 @@ Job = dict[str, Any]
 
 def lookout(job: Job) -> int:
     """This project."""
-    from lookout.codec import VideoReader
+    from lookout.files import VideoReader
 
     with VideoReader(job["path"]) as reader:
         found = reader.read(times_us=job["times_us"], size=tuple(job["size"]), threads=job["threads"])
@@ -26,7 +26,7 @@ def lookout(job: Job) -> int:
 
 def lookout_grid(job: Job) -> int:
     """This project on its own grid, which prefers I-frames near a grid point."""
-    from lookout.codec import VideoReader
+    from lookout.files import VideoReader
 
     step = job["times_us"][1] - job["times_us"][0]
     with VideoReader(job["path"]) as reader:
@@ -35,12 +35,12 @@ def lookout_grid(job: Job) -> int:
 
 def floor(job: Job) -> int:
     """Decoding just the frames that any exact reader must decode, on one thread; nothing is converted."""
-    from lookout.codec import FileDecoder  # noqa: F401  (imports outside the clock)
-    from lookout.codec.parallel import FILE_LIMITS
-    from lookout.codec.reader import VideoReader
-    from lookout.codec.skipping import decode_wanted
-    from lookout.codec.source import open_video
-    from lookout.codec.table import plan_ranges
+    from lookout.files import FileDecoder  # noqa: F401  (imports outside the clock)
+    from lookout.files.parallel import FILE_LIMITS
+    from lookout.files.reader import VideoReader
+    from lookout.files.source import open_video
+    from lookout.files.table import plan_ranges
+    from lookout.segments.skipping import decode_wanted
 
     with VideoReader(job["path"]) as reader:
         ranges = plan_ranges(reader.table, [p.pts for p in reader.picks(times_us=job["times_us"])])
@@ -120,7 +120,7 @@ def warm(job: Job) -> None:
     elif job["library"] == "decord":
         import decord  # noqa: F401
     else:
-        import lookout.codec.reader  # noqa: F401
+        import lookout.files.reader  # noqa: F401
 
 
 def clock() -> tuple[float, float]:

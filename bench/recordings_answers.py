@@ -19,10 +19,10 @@ from tqdm import tqdm
 from bench.results import Results
 from lookout import models
 from lookout.analysis import AnalysisSettings, Analyzer, encode
-from lookout.codec import FileFrame
-from lookout.codec.types import Picture
 from lookout.engines import Question
 from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.files import FileFrame
+from lookout.motion.types import Picture
 from lookout.recordings import GroupPlanner, PrefillSettings, Score, grouped
 from lookout.windows import EncodedFrame
 from watchbench import cameras, scenes

@@ -24,13 +24,13 @@ from bench.results import Results
 from bench.shapes import QWEN_7B
 from lookout import models
 from lookout.analysis import AnalysisSettings, Analyzer
-from lookout.codec import FileFrame, VideoReader
-from lookout.codec.container import Video
-from lookout.codec.geometry import Fit
-from lookout.codec.picture import Painter, frame_geometry
-from lookout.codec.sampling import Pick
+from lookout.files import FileFrame, VideoReader
 from lookout.flops import causal_pairs
+from lookout.motion.geometry import Fit
 from lookout.recordings import Mode, PrefillSettings, Timings, run_groups
+from lookout.segments.container import Video
+from lookout.segments.picture import Painter, frame_geometry
+from lookout.segments.sampling import Pick
 from watchbench.sight import FRAMES
 
 SIZE = (448, 448)

@@ -40,12 +40,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.motion import MOVING, clips_of, footage
-from lookout.codec import CodecError
 from lookout.engines import Cost, Engine, Question, load_engine
 from lookout.families import load_tower
 from lookout.models import find_model
+from lookout.models.digest import folder_digest
 from lookout.pruning import Accumulation, Change, PrunePolicy
-from lookout.runtime import folder_digest
+from lookout.segments import CodecError
 from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import Tower
 from lookout.windows import (

@@ -19,12 +19,12 @@ from typing import Any
 
 import yaml
 
-from lookout.runtime import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.wire import all_topics, limits
+from lookout.worker import ServiceSettings
 
 CHART = Path(__file__).parent / "lookout"
 #: which bound of a line of a CRD is a number of `lookout.wire.limits`

@@ -4,7 +4,7 @@ import sys
 
 from confluent_kafka import Producer
 
-from lookout.codec import cut
+from lookout.segments import cut
 
 
 def main(bootstrap: str, camera: str, path: str) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import av
 import numpy as np
 
-from lookout.codec import cut
+from lookout.segments import cut
 
 SIDE = 224
 

@@ -20,8 +20,9 @@ from lookout.errors import LookoutError
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
-    from lookout.codec import CodecError, VideoReader
+    from lookout.files import VideoReader
     from lookout.pipeline import Pipeline, PipelineError, Verdict
+    from lookout.segments import CodecError
 
 __version__ = version("lookout-fleet")
 
@@ -33,8 +34,8 @@ _LAZY = {
     "Pipeline": "pipeline",
     "PipelineError": "pipeline",
     "Verdict": "pipeline",
-    "CodecError": "codec",
-    "VideoReader": "codec",
+    "CodecError": "segments",
+    "VideoReader": "files",
 }
 
 __all__ = [

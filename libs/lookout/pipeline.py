@@ -15,13 +15,14 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from lookout import models
-from lookout.codec import UrlSource, downloaded
 from lookout.engines import Engine, Question, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.families import load_tower
+from lookout.files import UrlSource
 from lookout.presets import DEFAULT, PresetError, preset_of
 from lookout.pruning import MaskPolicy
+from lookout.sandbox import downloaded
 from lookout.streams import (
     Player,
     SourceFrame,

@@ -1,9 +1,10 @@
 """Rendered clips kept on disk with what the vision tower makes of them, so that training the language model
 draws and encodes every clip once.
 
-A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Beside the dense tokens it keeps those of the masks that
-the product computes (`lookout.pruning`, the default policy), for strides of 4 and of 16 samples: a pruned
-frame is encoded without its dropped patches, so its tokens differ from the dense ones.
+A clip is 80 s of one scene at two frames a second, or eight scenes of 10 s one after another. Beside the
+dense tokens it keeps those of the masks that the product computes (`lookout.pruning`, the default policy),
+for strides of 4 and of 16 samples: a pruned frame is encoded without its dropped patches, so its tokens
+differ from the dense ones.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ClipStore:
         return self._stored(f"{number:06d}", number, 1, FRAMES, (number % 4 + 1) / 4)
 
     def shorts(self, number: int) -> Clip:
-        """Read a clip of eight scenes of 20 frames, or draw, encode and keep it: events are eight times denser."""
+        """Read a clip of eight scenes of 20 frames, or draw, encode and keep it: events are denser."""
         return self._stored(f"s{number:06d}", 5 * 10**6 + number, FRAMES // SHORT, SHORT, 1.0)
 
     def _stored(self, name: str, number: int, batch: int, frames: int, busy: float) -> Clip:

@@ -100,9 +100,11 @@ class Lessons:
         tokens, keep = (clip.dense, None) if kind is None else clip.pruned[kind]
         size = (len(clip.truth.times), SHORT)
         asked, which = self._questions(SHORT, step)
-        keep = None if keep is None else keep.unflatten(0, size)
+        keep = None if keep is None else keep.view(*size, -1)
         first = dice.randrange(1, LABELS)
-        return Lesson(tokens.float().unflatten(0, size), keep, clip.truth, (), first, asked, which)
+        return Lesson(
+            tokens.float().view(*size, *tokens.shape[1:]), keep, clip.truth, (), first, asked, which
+        )
 
     def _questions(self, length: int, step: int) -> tuple[list[vlm.Asked], Tensor]:
         g = torch.Generator().manual_seed(self.plan.seed * 10**7 + step)

@@ -122,7 +122,7 @@ class Score:
 
 def decode(path: Path) -> tuple[Tensor, Tensor]:
     """A file through Lookout's decoder: pixels [n, 3, 112, 112] in 0..1, times [n] in seconds."""
-    from lookout.codec import DecodeRequest, SoftwareDecoder
+    from lookout.segments import DecodeRequest, SoftwareDecoder
 
     request = DecodeRequest(width=vlm.SIZE, height=vlm.SIZE, vectors=False)
     result = SoftwareDecoder().decode(path.read_bytes(), request)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from lookout.rules import watch_fault
-from lookout.runtime import Context, ServiceSettings, main
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
 from lookout.v1 import watches_pb2
 from lookout.wire import CAMERA_OFFLINE, WATCHES, Stage, WireError, from_json
 from lookout.wire.limits import ALL_WATCHES
+from lookout.worker import Context, ServiceSettings, main
 
 
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:

@@ -11,8 +11,6 @@ import structlog
 from lookout import rules
 from lookout.rules import IncidentEvent, RuleError, Verdict, WatchState
 from lookout.rules.messages import verdict_of
-from lookout.runtime.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
-from lookout.runtime.settings import digest
 from lookout.services.alerts import convert
 from lookout.services.alerts.offline import offline_answer
 from lookout.services.alerts.watch_rules import WatchRules
@@ -29,6 +27,8 @@ from lookout.wire import (
     incident_id,
     to_json,
 )
+from lookout.worker.records import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.worker.settings import digest
 
 #: raise when the rules or the state change in a way that old checkpoints do not survive
 RULES_VERSION = 2

@@ -9,13 +9,15 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
-from lookout.runtime.startup import check_kafka, check_open_files, check_redis
-from lookout.runtime.tables import Table
+from lookout.errors import StartupError
+from lookout.observe import Health, Metrics, Probes, logs
 from lookout.services.camera_agent.agent import Agent, Numbers
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.wire import CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS
+from lookout.worker import load_settings
+from lookout.worker.startup import check_kafka, check_open_files, check_redis
+from lookout.worker.tables import Table
 
 STOPPED, MISCONFIGURED = 0, 2
 

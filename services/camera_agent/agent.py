@@ -11,7 +11,7 @@ import redis
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from lookout.runtime import View, logs
+from lookout.observe import logs
 from lookout.services.camera_agent.cutter import CutSegment
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
@@ -19,6 +19,7 @@ from lookout.services.camera_agent.stream import Stream
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import SEGMENTS, WireError, from_json
 from lookout.wire.headers import CAPTURED_AT, encode
+from lookout.worker import View
 
 
 @dataclass(frozen=True, slots=True)

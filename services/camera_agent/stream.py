@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import av
 import av.error
 
-from lookout.runtime import logs
+from lookout.observe import logs
 from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
 from lookout.services.camera_agent.cutter import CutSegment, Cutter
 from lookout.services.camera_agent.settings import AgentSettings

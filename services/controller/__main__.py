@@ -13,9 +13,9 @@ from kubernetes.client.rest import ApiException
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
+from lookout.errors import StartupError
+from lookout.observe import Health, Metrics, Probes, logs
 from lookout.rules import watch_fault
-from lookout.runtime import Health, Metrics, Probes, StartupError, load_settings, logs
-from lookout.runtime.tables import Table, tell_left_out
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import CAMERA, WATCH, Resources, connect
@@ -24,6 +24,8 @@ from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import CAMERAS, WATCHES
 from lookout.wire.limits import ALL_WATCHES
+from lookout.worker import load_settings
+from lookout.worker.tables import Table, tell_left_out
 
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0

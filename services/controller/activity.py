@@ -12,10 +12,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from lookout.runtime import ServiceSettings, logs
+from lookout.observe import logs
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json
+from lookout.worker import ServiceSettings
 
 _RECENT = 500  # windows over which coverage is counted
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from lookout.runtime import ServiceSettings
 from lookout.services.controller.convert import Condition
+from lookout.worker import ServiceSettings
 
 #: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
 REPORT = "lookout:{{{camera}}}:report"

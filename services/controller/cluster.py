@@ -12,7 +12,7 @@ from kubernetes import client, config
 from kubernetes import watch as kubernetes_watch
 from kubernetes.client.rest import ApiException
 
-from lookout.runtime import logs
+from lookout.observe import logs
 from lookout.services.controller.settings import ControllerSettings
 
 GROUP, VERSION = "lookout.dev", "v1"

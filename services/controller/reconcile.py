@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
+from lookout.observe import logs
 from lookout.rules import RuleError
-from lookout.runtime import View, logs
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
@@ -21,6 +21,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
 from lookout.wire.limits import ALL_WATCHES
 from lookout.wire.outside_text import clean
+from lookout.worker import View
 
 M = TypeVar("M", bound=Message)
 Resource = Mapping[str, Any]

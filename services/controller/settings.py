@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from lookout.runtime import ServiceSettings
+from lookout.worker import ServiceSettings
 
 __all__ = ["ControllerSettings"]
 

@@ -14,9 +14,10 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
-from lookout.runtime import StartupError, load_settings
+from lookout.errors import StartupError
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import Topic, all_topics
+from lookout.worker import load_settings
 
 #: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
 FAILED, MISCONFIGURED = 1, 2

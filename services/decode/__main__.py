@@ -1,8 +1,8 @@
 """`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
-from lookout.codec import SandboxPool, SandboxSettings
-from lookout.codec.confine import hide_memory
-from lookout.runtime import Context, main, traced
+from lookout.observe import traced
+from lookout.sandbox import SandboxPool, SandboxSettings
+from lookout.sandbox.confine import hide_memory
 from lookout.services.decode.backend import TimedDecoder, choose_decoder
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.metrics import Numbers
@@ -10,6 +10,7 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
 from lookout.wire import SEGMENTS, Stage
+from lookout.worker import Context, main
 
 
 def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:

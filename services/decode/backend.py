@@ -6,8 +6,8 @@ from typing import Literal, Protocol
 
 import structlog
 
-from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason
-from lookout.runtime import StartupError
+from lookout.errors import StartupError
+from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 
 __all__ = ["Backend", "Decoder", "NvdecOrSoftware", "TimedDecoder", "choose_decoder"]
 
@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Decoder(Protocol):
-    """What decodes a segment (`lookout.codec.SandboxPool`, `lookout.codec.nvdec.NvdecDecoder`)."""
+    """What decodes a segment (`lookout.sandbox.SandboxPool`, `lookout.segments.nvdec.NvdecDecoder`)."""
 
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Raises:
@@ -68,7 +68,7 @@ class NvdecOrSoftware:
 
 
 def _nvdec() -> Decoder:
-    from lookout.codec.nvdec import NvdecDecoder
+    from lookout.segments.nvdec import NvdecDecoder
 
     return NvdecDecoder()
 

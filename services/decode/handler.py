@@ -10,23 +10,12 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
-from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Expected, Fit, Reason, Tail
+from lookout.errors import BadRecordError, RecordsGoneError, TransientError
+from lookout.motion import Fit
+from lookout.net.fetch import UriFetcher, uri_of
+from lookout.observe import LimitedLog
 from lookout.pruning import MotionGather
-from lookout.runtime import (
-    BadRecordError,
-    DeadLetter,
-    Handler,
-    LimitedLog,
-    Output,
-    Record,
-    RecordsGoneError,
-    Result,
-    StoredCheckpoint,
-    TransientError,
-    digest,
-    quota_letter,
-)
-from lookout.runtime.fetch import UriFetcher, uri_of
+from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Expected, Reason, Tail
 from lookout.services.decode.backend import Decoder
 from lookout.services.decode.claims import Claims
 from lookout.services.decode.lines import TimeLines
@@ -59,6 +48,7 @@ from lookout.v1.lineage_pb2 import (
 )
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS, Stage, dead_letters, headers, tensor_id
+from lookout.worker import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint, digest, quota_letter
 
 __all__ = ["EVENTS", "CameraState", "DecodeHandler"]
 
@@ -93,7 +83,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RecordSource(Protocol):
-    """Where records are read again (`lookout.runtime.RecordReader`)."""
+    """Where records are read again (`lookout.worker.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         """Errors: RecordsGoneError, TransientError."""

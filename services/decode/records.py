@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from lookout.codec import Basis, DecodedSegment, Geometry, SampledFrame
+from lookout.motion import Basis, Geometry
+from lookout.segments import DecodedSegment, SampledFrame
 from lookout.services.decode.settings import DecodeSettings
 from lookout.v1 import frames_pb2
 from lookout.v1.lineage_pb2 import RecordRef

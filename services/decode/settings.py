@@ -5,14 +5,15 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
-from lookout.codec import Fit, Limits, SamplingGrid
 from lookout.families import ModelInput, model_input
+from lookout.motion import Fit
 from lookout.pruning import GatherSettings, PruningSettings
-from lookout.runtime import ServiceSettings
+from lookout.segments import Limits, SamplingGrid
 from lookout.services.decode.backend import Backend
 from lookout.services.decode.quota import QuotaLimits
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
+from lookout.worker import ServiceSettings
 
 __all__ = ["DecodeSettings"]
 

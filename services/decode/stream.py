@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from lookout.codec import DecodedSegment
-from lookout.runtime import BadRecordError, Record
+from lookout.errors import BadRecordError
+from lookout.segments import DecodedSegment
 from lookout.v1.state_pb2 import DecodeState
 from lookout.wire import headers
+from lookout.worker import Record
 
 __all__ = ["Stream", "began_ms", "captured_ms", "ended_ms"]
 

@@ -7,8 +7,10 @@ import torch
 import transformers
 
 from lookout.engines import Engine, load_engine
+from lookout.errors import StartupError
+from lookout.models.digest import folder_digest
+from lookout.observe import traced
 from lookout.rules import watch_fault
-from lookout.runtime import Context, StartupError, check_digest, folder_digest, main, traced
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.chain import ChainRunner
 from lookout.services.prefill.handler import PrefillHandler
@@ -21,6 +23,7 @@ from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
+from lookout.worker import Context, check_digest, main
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:

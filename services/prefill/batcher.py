@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
-from lookout.runtime import BatchingThread, DeviceFailedError, Supervisor
+from lookout.errors import DeviceFailedError
+from lookout.worker import BatchingThread, Supervisor
 
 __all__ = ["Batcher", "choose_windows"]
 

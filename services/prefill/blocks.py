@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from google.protobuf.message import Message
 
-from lookout.codec import unpack_mask
-from lookout.runtime import BadRecordError
+from lookout.errors import BadRecordError
+from lookout.motion import unpack_mask
 from lookout.store import Array, TensorClient
 from lookout.v1 import tokens_pb2
 from lookout.v1.lineage_pb2 import TensorRef

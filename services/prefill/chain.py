@@ -12,9 +12,9 @@ from lookout.engines import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.runtime import digest
 from lookout.streams import basis_of
 from lookout.windows import Planner, StrideBlock, WindowPlan
+from lookout.worker import digest
 
 __all__ = ["AnsweredWindow", "Answers", "Audit", "ChainRunner", "WindowChain", "plan_digest"]
 

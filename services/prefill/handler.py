@@ -9,17 +9,7 @@ from typing import Protocol
 import structlog
 
 from lookout.engines import EngineError, Question
-from lookout.runtime import (
-    BadRecordError,
-    DeadLetter,
-    Handler,
-    Record,
-    RecordsGoneError,
-    Result,
-    StoredCheckpoint,
-    digest,
-    sampling_text,
-)
+from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.services.prefill.blocks import check_block, stream_name
 from lookout.services.prefill.chain import AnsweredWindow, ChainRunner, WindowChain
 from lookout.services.prefill.idle import Answered
@@ -33,6 +23,7 @@ from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
 from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
+from lookout.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint, digest, sampling_text
 
 __all__ = ["EVENTS", "CameraState", "PrefillHandler"]
 
@@ -62,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RecordSource(Protocol):
-    """Where records are read again (`lookout.runtime.RecordReader`)."""
+    """Where records are read again (`lookout.worker.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]: ...
 

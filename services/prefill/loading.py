@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from lookout.runtime import TransientError
+from lookout.errors import TransientError
 from lookout.services.prefill.blocks import empty_block, load_block, stream_name
 from lookout.services.prefill.verdicts import cause_of
 from lookout.store import LineageBrokenError, StoreError, TensorClient

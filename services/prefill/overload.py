@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from lookout.runtime import Record
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.worker import Record
 
 __all__ = ["OverloadPolicy"]
 

@@ -8,10 +8,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
 from lookout.presets import preset_of
-from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
 from lookout.streams import MAX_DAMAGE
 from lookout.windows import PRESETS, LabelPolicy, WindowSettings
+from lookout.worker import ServiceSettings
 
 __all__ = ["PrefillSettings"]
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lookout import engines
-from lookout.codec import pack_mask
-from lookout.runtime import Output
+from lookout.motion import pack_mask
 from lookout.services.prefill.blocks import keep_mask
 from lookout.services.prefill.chain import AnsweredWindow
 from lookout.streams import Cause, NoAnswer, NoAnswerKind
@@ -17,6 +16,7 @@ from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
 from lookout.wire.limits import REASON
 from lookout.wire.outside_text import clean
+from lookout.worker import Output
 
 __all__ = [
     "WindowTime",

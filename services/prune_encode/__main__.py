@@ -2,9 +2,10 @@
 
 import torch
 
+from lookout.errors import StartupError
 from lookout.families import load_tower
-from lookout.runtime import Context, StartupError, check_digest, main, traced
-from lookout.runtime.model import folder_digest
+from lookout.models.digest import folder_digest
+from lookout.observe import traced
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.metrics import Numbers
@@ -13,6 +14,7 @@ from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
+from lookout.worker import Context, check_digest, main
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:

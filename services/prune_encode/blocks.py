@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import Basis
+from lookout.errors import BadRecordError
+from lookout.motion import Basis
 from lookout.pruning import Sample, TemporalMask, luma, pack_mask, patch_luma, spread, unpack_mask
-from lookout.runtime import BadRecordError
 from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.vision import FrameInput, Grid

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.runtime import BatchingThread, Supervisor
 from lookout.store import Array
 from lookout.vision import FrameInput, FrameTokens, Tower
+from lookout.worker import BatchingThread, Supervisor
 
 __all__ = ["Encoded", "Encoder"]
 

@@ -10,19 +10,8 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
+from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.pruning import Carry, prune_block
-from lookout.runtime import (
-    BadRecordError,
-    Handler,
-    Output,
-    Record,
-    RecordsGoneError,
-    Result,
-    StoredCheckpoint,
-    TransientError,
-    digest,
-    sampling_text,
-)
 from lookout.services.prune_encode.blocks import (
     BlockRecord,
     Member,
@@ -66,6 +55,7 @@ from lookout.v1.lineage_pb2 import (
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
+from lookout.worker import Handler, Output, Record, Result, StoredCheckpoint, digest, sampling_text
 
 __all__ = ["EVENTS", "CameraState", "PruneEncodeHandler"]
 
@@ -90,7 +80,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RecordSource(Protocol):
-    """Where records are read again (`lookout.runtime.RecordReader`)."""
+    """Where records are read again (`lookout.worker.RecordReader`)."""
 
     def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
         """Errors: RecordsGoneError, TransientError."""

@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from lookout.pruning import PruningSettings
-from lookout.runtime import ServiceSettings
 from lookout.store import StoreSettings
+from lookout.worker import ServiceSettings
 
 __all__ = ["PruneEncodeSettings"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
-from lookout.runtime import GrpcServer
+from lookout.net import GrpcServer
 from lookout.store import Array, Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
 

@@ -26,16 +26,16 @@ from confluent_kafka.admin import (
 )
 
 from lookout.cli.connect import Position, reading
-from lookout.codec import cut
 from lookout.local import Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
-from lookout.runtime import ServiceSettings, Table, load_settings
-from lookout.runtime.startup import check_kafka
+from lookout.segments import cut
 from lookout.services.controller import topics as topics_job
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.settings import ControllerSettings
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import ALERTS, CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS, VERDICTS, WATCHES, Stage, to_json
+from lookout.worker import ServiceSettings, Table, load_settings
+from lookout.worker.startup import check_kafka
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]

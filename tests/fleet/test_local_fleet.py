@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from lookout.cli.connect import grpc_security
 from lookout.local import Fleet, LocalError, running_fleets
 from lookout.local.server import HOST
-from lookout.runtime import Channels, GrpcSecurity, without_security
+from lookout.net import Channels, GrpcSecurity, without_security
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from lookout.wire import Stage, all_topics
 from tests.eventually import eventually

@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from lookout.local import KafkaServer, RedisServer, create_topics, guarded
-from lookout.runtime import GrpcServer, folder_digest
+from lookout.models.digest import folder_digest
+from lookout.net import GrpcServer
 from lookout.store import Node, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.v1.watches_pb2 import Watch

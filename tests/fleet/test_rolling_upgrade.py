@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from lookout.local import Fleet, Service
 from lookout.models import TINY
-from lookout.runtime import folder_digest
+from lookout.models.digest import folder_digest
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification import verify
 from lookout.wire import Stage

@@ -14,11 +14,12 @@ from confluent_kafka.admin import (
 )
 
 from lookout.cli.connect import CliError, Position, Reader, check_reachable, send_and_confirm
+from lookout.errors import StartupError
 from lookout.local import KafkaServer, create_topics, free_ports
-from lookout.runtime import ServiceSettings, StartupError, load_settings
-from lookout.runtime.startup import check_kafka
 from lookout.services.controller import topics
 from lookout.wire import SEGMENTS, WATCHES
+from lookout.worker import ServiceSettings, load_settings
+from lookout.worker.startup import check_kafka
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.fleet

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from lookout.errors import StartupError
 from lookout.local import RedisServer
-from lookout.runtime import RedisSecurity, StartupError, load_connections
+from lookout.net import RedisSecurity, load_connections
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.fleet

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lookout.local import KafkaServer, create_topics
-from lookout.runtime import RecordReader, ServiceSettings, Table
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Stage, Topic, state_topic, to_json
+from lookout.worker import RecordReader, ServiceSettings, Table
 from tests.clock import at
 from tests.eventually import eventually
 

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lookout.runtime import load_settings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification import Scope
 from lookout.wire import TOKENS, VERDICTS, to_json
+from lookout.worker import load_settings
 
 pytestmark = pytest.mark.fleet
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lookout.codec import cut
+from lookout.segments import cut
 from lookout.v1.verdicts_pb2 import Verdict
 from tests.fleet.faults import outcomes, run
 from tests.fleet.faults.footage import Piece

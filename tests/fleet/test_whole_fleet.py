@@ -14,9 +14,9 @@ import pytest
 import lookout
 from lookout.cli.connect import Position, reading
 from lookout.cli.watches import write_watches
-from lookout.codec import cut
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.segments import cut
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import VERDICTS
 

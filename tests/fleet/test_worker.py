@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lookout.runtime import Downstream
+from lookout.worker import Downstream
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, running
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from lookout.errors import FencedError, StartupError
 from lookout.local import KafkaServer
-from lookout.runtime import FencedError, RecordReader, StartupError, Table
-from lookout.runtime.transactions import Transaction
+from lookout.worker import RecordReader, Table
+from lookout.worker.transactions import Transaction
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, process, running
 

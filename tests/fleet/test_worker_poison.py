@@ -8,7 +8,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from lookout.runtime import DeviceFailedError
+from lookout.errors import DeviceFailedError
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, running
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from lookout.runtime import StartupError
+from lookout.errors import StartupError
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, Threaded, running
 

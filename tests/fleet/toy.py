@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Sequence
 
-from lookout.runtime import (
-    BadRecordError,
+from lookout.errors import BadRecordError, FencedError, TransientError
+from lookout.observe import logs as runtime_logs
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.worker import (
     BatchingThread,
     DeadLetter,
     Delivery,
-    FencedError,
     Handler,
     Output,
     Record,
@@ -23,12 +24,9 @@ from lookout.runtime import (
     StoredCheckpoint,
     Supervisor,
     Topics,
-    TransientError,
     Worker,
     load_settings,
 )
-from lookout.runtime import logs as runtime_logs
-from lookout.v1.state_pb2 import Checkpoint
 
 
 class ToySettings(ServiceSettings):

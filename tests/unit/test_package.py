@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import lookout
-from lookout.codec import cut
+from lookout.segments import cut
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILMS = Path(str(files("watchbench"))) / "films"
@@ -58,10 +58,10 @@ def test_the_package_is_typed() -> None:
 
 
 def test_every_error_has_one_root() -> None:
-    from lookout import codec, engines, rules, store, vision, windows, wire
+    from lookout import engines, rules, segments, store, vision, windows, wire
 
     roots = [
-        codec.CodecError, engines.EngineError, rules.RuleError, store.StoreError, vision.VisionError,
+        segments.CodecError, engines.EngineError, rules.RuleError, store.StoreError, vision.VisionError,
         windows.WindowError, wire.WireError,
     ]  # fmt: skip
     assert all(issubclass(each, lookout.LookoutError) for each in roots)

@@ -11,8 +11,8 @@ import pytest
 from lookout import Pipeline, PipelineError
 from lookout.memory.shelf import entries
 from tests.tiny_models import checkpoint
-from tests.unit.codec.clips import encode
-from tests.unit.codec.test_reader import served
+from tests.unit.files.test_reader import served
+from tests.unit.segments.clips import encode
 
 QUESTION = "Is anyone there?"
 

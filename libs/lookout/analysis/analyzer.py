@@ -17,13 +17,13 @@ from lookout import models
 from lookout.analysis.results import Part, PartResult, Progress
 from lookout.analysis.run import Model, PartsRun
 from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
-from lookout.codec import Gap, RecordingReader, Sampling
-from lookout.codec.recording import gaps_of
-from lookout.codec.sampling import Pick
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.families import load_tower
+from lookout.files import Gap, RecordingReader, Sampling
+from lookout.files.recording import gaps_of
 from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
+from lookout.segments.sampling import Pick
 from lookout.vision import Tower
 
 QUESTION_ROOM = 512

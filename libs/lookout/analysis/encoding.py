@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookout.analysis.settings import AnalysisSettings
-from lookout.codec import Basis, FileFrame
+from lookout.files import FileFrame
+from lookout.motion import Basis
 from lookout.pruning import Carry, PrunePolicy, Sample
 from lookout.streams import StrideFrame, encode_strides
 from lookout.vision import Tower

@@ -13,8 +13,8 @@ import numpy as np
 
 from lookout.analysis.results import PartResult
 from lookout.analysis.settings import AnalysisSettings
-from lookout.codec import RecordingReader
 from lookout.engines import Question
+from lookout.files import RecordingReader
 from lookout.recordings import Mode
 
 

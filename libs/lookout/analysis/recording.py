@@ -15,10 +15,11 @@ from lookout.analysis.analyzer import Analyzer
 from lookout.analysis.journal import Journal, identity_of
 from lookout.analysis.results import Analysis, PartResult, Progress, answer_of, joined
 from lookout.analysis.settings import AnalysisError, AnalysisSettings, with_options
-from lookout.codec import RecordingReader, Source, open_recording
-from lookout.codec.recording import broken_off
 from lookout.engines import Question
+from lookout.files import RecordingReader, Source
+from lookout.files.recording import broken_off
 from lookout.recordings import Timings
+from lookout.sandbox import open_recording
 
 
 def analyze(

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lookout.codec import CodecError, Gap, Reason
 from lookout.engines import Question
 from lookout.engines.transformers.prefill import RecordingAnswer
+from lookout.files import Gap
 from lookout.recordings import Timings
+from lookout.segments import CodecError, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from lookout.analysis.encoding import encode
 from lookout.analysis.results import Part, PartResult, Progress, part_answer
 from lookout.analysis.settings import AnalysisSettings
-from lookout.codec import FileFrame, Gap, Sampling
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.files import FileFrame, Gap, Sampling
 from lookout.pruning import Carry
 from lookout.recordings import GroupPlanner
 from lookout.vision import Tower

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lookout.codec import Fit
 from lookout.errors import LookoutError
+from lookout.motion import Fit
 from lookout.recordings import Mode, PrefillSettings, Score
 
 PART_FRAMES = 768

@@ -31,7 +31,7 @@ from lookout.cli.signals import ending_quietly
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, Analyzer
     from lookout.analysis import Progress as Done
-    from lookout.codec import Source
+    from lookout.files import Source
 
 
 def analyze(
@@ -85,8 +85,8 @@ def analyze(
         _writable(page)
 
     from lookout.analysis import AnalysisSettings, Analyzer
-    from lookout.codec import CodecError
     from lookout.recordings import PrefillSettings
+    from lookout.segments import CodecError
 
     settings = AnalysisSettings(
         fps=fps,
@@ -185,7 +185,8 @@ def journal_of(source: str, questions: Sequence[str], settings: object, analyzer
 
 def _fetched(name: str, files: ExitStack) -> str | Source:
     """A URL's bytes in a temporary file, because sandboxed processes have no sockets; a path as it is."""
-    from lookout.codec import UrlSource, downloaded
+    from lookout.files import UrlSource
+    from lookout.sandbox import downloaded
 
     if "://" not in name:
         return name

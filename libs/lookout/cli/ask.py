@@ -57,8 +57,8 @@ def ask(
 ) -> None:
     """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
     from lookout import pipeline
-    from lookout.codec import CodecError
     from lookout.memory.shelf import entries
+    from lookout.segments import CodecError
 
     question = asked(question)
     if not source.exists():
@@ -169,7 +169,7 @@ def _write_frames(one: Recollection, folder: Path, source: Path | None) -> list[
         raise CliError(f"{one.camera}: its source {source} no longer exists, so its frames cannot be written")
     from PIL import Image
 
-    from lookout.codec import VideoReader
+    from lookout.files import VideoReader
 
     folder.mkdir(parents=True, exist_ok=True)
     times = [moment.time for moment in one.moments]

@@ -18,7 +18,7 @@ from lookout.errors import LookoutError
 from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION, key_text
 
 if TYPE_CHECKING:
-    from lookout.runtime import GrpcSecurity
+    from lookout.net import GrpcSecurity
 
 BootstrapOption = Annotated[
     str | None,
@@ -97,8 +97,9 @@ def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str,
 
 
 def _security(bootstrap: str) -> dict[str, str]:
+    from lookout.errors import StartupError
     from lookout.local import running_fleets
-    from lookout.runtime import KafkaSecurity, StartupError, load_connections
+    from lookout.net import KafkaSecurity, load_connections
 
     if any(fleet.bootstrap == bootstrap and fleet.own_kafka for fleet in running_fleets()):
         return {}  # the broker that `lookout up` started on this machine
@@ -114,8 +115,9 @@ def grpc_security(bootstrap: str) -> GrpcSecurity:
     Raises:
         CliError: a setting of gRPC's security is wrong.
     """
+    from lookout.errors import StartupError
     from lookout.local import running_fleets
-    from lookout.runtime import GrpcSecurity, StartupError, load_connections
+    from lookout.net import GrpcSecurity, load_connections
 
     try:
         for fleet in running_fleets():

@@ -27,9 +27,10 @@ from lookout.cli.report.run import DeadLetter
 from lookout.cli.signals import ending_quietly
 from lookout.cli.up import KafkaOption, PresetOption, RedisOption, SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
-from lookout.codec import CodecError, SandboxPool
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS
+from lookout.sandbox import SandboxPool
+from lookout.segments import CodecError
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import Stage

@@ -25,12 +25,13 @@ from lookout.cli import cluster_doctor
 from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
 from lookout.cli.findings import Finding, State
 from lookout.cli.output import TerminalConsole, echo
+from lookout.errors import StartupError
 from lookout.local import LocalError, running_fleets
 from lookout.local.fleet import service_module
 from lookout.local.jars import cache_folder, locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
-from lookout.runtime import RedisSecurity, StartupError, load_connections, public_url
+from lookout.net import RedisSecurity, load_connections, public_url
 from lookout.wire import all_topics
 
 _ANSWER_S = 10.0

@@ -27,7 +27,8 @@ from lookout.cli.connect import (
 from lookout.cli.footage import footage_files
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.watches import read_watches
-from lookout.codec import CodecError, SandboxPool, SandboxSettings
+from lookout.sandbox import SandboxPool, SandboxSettings
+from lookout.segments import CodecError
 from lookout.wire import CAMERA_ID_BYTES, MAX_SEGMENT_BYTES, SEGMENTS, is_camera_id
 from lookout.wire.headers import CAPTURED_AT, Headers, encode
 

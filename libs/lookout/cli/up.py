@@ -18,9 +18,9 @@ from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import Fleet, running_fleets
-from lookout.runtime import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
-from lookout.runtime.settings import FOREIGN
+from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
+from lookout.worker.settings import FOREIGN
 
 console = TerminalConsole()
 _ROUND_S = 0.5

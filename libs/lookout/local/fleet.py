@@ -18,7 +18,8 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from lookout.files import private_folder
+from lookout.disk import private_folder
+from lookout.errors import StartupError
 from lookout.local.jars import cache_folder
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import (
@@ -35,9 +36,9 @@ from lookout.local.processes import (
 from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
-from lookout.runtime import KafkaSecurity, RedisSecurity, StartupError, load_connections
-from lookout.runtime.startup import check_open_files
+from lookout.net import KafkaSecurity, RedisSecurity, load_connections
 from lookout.wire import Stage, all_topics
+from lookout.worker.startup import check_open_files
 
 Progress = Callable[[str], None]
 

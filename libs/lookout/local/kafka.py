@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lookout.files import private_folder
+from lookout.disk import private_folder
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports

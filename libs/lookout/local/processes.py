@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from lookout.disk import private_folder, private_opener
 from lookout.errors import LookoutError
-from lookout.files import private_folder, private_opener
 
 # Runs in the child before the real program: ask the kernel to kill this process when the thread that started
 # it ends, and leave at once if that already happened. (`preexec_fn` is unsafe here: librdkafka has threads.)

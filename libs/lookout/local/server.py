@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from lookout.files import private_folder
+from lookout.disk import private_folder
 from lookout.local.processes import (
     Child,
     PortTakenError,

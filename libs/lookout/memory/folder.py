@@ -24,7 +24,7 @@ from typing import IO, Any, Self
 import structlog
 import torch
 
-from lookout.files import private_folder, private_opener, replace_file, sync_folder, write_file
+from lookout.disk import private_folder, private_opener, replace_file, sync_folder, write_file
 from lookout.memory.clusters import Cluster
 from lookout.memory.history import CameraMemory
 from lookout.memory.index import (

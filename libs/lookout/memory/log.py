@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from lookout.files import FILE_MODE, sync_folder, write_all
+from lookout.disk import FILE_MODE, sync_folder, write_all
 from lookout.memory.types import HistoryError
 
 

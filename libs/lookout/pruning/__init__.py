@@ -4,7 +4,7 @@ In decode: `MotionGather` turns block maps into one motion grid per sampled fram
 `prune_block` turns the motion grids (or luma, where there are none) of a stride block into keep masks.
 """
 
-from lookout.codec.grids import (
+from lookout.motion.grids import (
     GroupedPatches,
     PatchGrid,
     bilinear_taps,

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lookout.codec import (
+from lookout.motion import (
     Basis,
     FrameInfo,
     Geometry,

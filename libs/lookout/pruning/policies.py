@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from lookout.codec.grids import GroupedPatches, Mask, spread
 from lookout.errors import LookoutError
+from lookout.motion.grids import GroupedPatches, Mask, spread
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import (
     Accumulation,

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import redis
 import structlog
 
-from lookout.runtime import RedisSecurity, without_security
+from lookout.net import RedisSecurity, without_security
 from lookout.store.errors import DirectoryDownError
 from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings

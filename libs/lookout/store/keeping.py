@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from lookout.runtime import TransientError
+from lookout.errors import TransientError
 from lookout.store.errors import CameraQuotaError, StoreFullError
 from lookout.store.store import TensorStore
 from lookout.store.tensors import Array

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lookout.runtime import Delivery, Output
 from lookout.store.keeping import Keeper
 from lookout.store.store import TensorStore
+from lookout.worker import Delivery, Output
 
 
 class StoreLifecycle:
-    """The store's half of a `lookout.runtime.Handler`; stands before it among the bases.
+    """The store's half of a `lookout.worker.Handler`; stands before it among the bases.
 
     `Output.tag` of a record is the list of the references it carries. All methods return at once.
     """

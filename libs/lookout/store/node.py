@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lookout.runtime import Connections
+from lookout.net import Connections
 from lookout.store.client import TensorClient
 from lookout.store.directory import Announcer, Directory
 from lookout.store.peers import Peers, Traced

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from lookout.runtime import Channels, GrpcSecurity, without_security
+from lookout.net import Channels, GrpcSecurity, without_security
 from lookout.store.errors import LineageBrokenError, StoreError, TensorCorruptError, TensorUnavailableError
 from lookout.store.settings import CHUNK_BYTES, StoreSettings
 from lookout.store.store import TensorStore

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from lookout.runtime import host_of
+from lookout.net import host_of
 from lookout.store.errors import LineageBrokenError, StoreError, TensorCorruptError
 from lookout.store.peers import HOSTED
 from lookout.store.settings import CHUNK_BYTES

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from lookout.runtime import GrpcSecurity
-from lookout.runtime.grpc_security import Token
+from lookout.net import GrpcSecurity
+from lookout.net.grpc_security import Token
 
 __all__ = ["AddressSigner"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from lookout.files import private_folder
+from lookout.disk import private_folder
 from lookout.store.errors import TensorCorruptError
 from lookout.store.labels import Label
 from lookout.store.tensors import Array, checksum, payload, tensor

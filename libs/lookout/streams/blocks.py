@@ -13,8 +13,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from lookout.codec import Basis, SampledFrame
+from lookout.motion import Basis
 from lookout.pruning import Carry, MaskPolicy, Sample, prune_block
+from lookout.segments import SampledFrame
 from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
 from lookout.windows import EncodedFrame, StrideBlock

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lookout.codec import DecodeRequest, Limits, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy, MotionGather
+from lookout.segments import DecodeRequest, Limits, SamplingGrid, SoftwareDecoder, Tail, cut
 from lookout.streams.blocks import StrideFrame
 from lookout.vision import Grid
 

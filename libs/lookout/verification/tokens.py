@@ -7,9 +7,8 @@ from typing import Any, Self
 
 import torch
 
-from lookout.codec import SandboxPool, SandboxSettings
 from lookout.families import load_tower
-from lookout.runtime import RecordReader, load_settings
+from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.blocks import load_block
@@ -19,6 +18,7 @@ from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.store import Peers, StoreSettings, TensorClient, TensorStore
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import StrideBlock
+from lookout.worker import RecordReader, load_settings
 
 __all__ = ["TokensFromKafka"]
 

@@ -13,8 +13,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from lookout.engines import Engine, Question, load_engine
-from lookout.runtime import folder_digest, load_settings
-from lookout.runtime.topic_reader import BEGINNING, End, TopicReader
+from lookout.models.digest import folder_digest
 from lookout.services.prefill.chain import plan_digest
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.store import LineageBrokenError
@@ -25,6 +24,8 @@ from lookout.verification.spread import rerun_spread
 from lookout.verification.tokens import TokensFromKafka
 from lookout.windows import Planner, StrideBlock
 from lookout.wire import TOKENS, VERDICTS, from_bytes, from_json
+from lookout.worker import load_settings
+from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
 __all__ = ["Scope", "Tally", "verify"]
 

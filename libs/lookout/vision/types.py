@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lookout.codec.grids import complete, spread
 from lookout.errors import LookoutError
+from lookout.motion.grids import complete, spread
 
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.bool_]

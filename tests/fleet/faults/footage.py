@@ -9,7 +9,7 @@ from fractions import Fraction
 import av
 import numpy as np
 
-from lookout.codec import cut
+from lookout.segments import cut
 
 FPS = 10
 WIDTH, HEIGHT = 160, 120

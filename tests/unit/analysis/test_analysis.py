@@ -21,11 +21,12 @@ from lookout.analysis import (
     release,
 )
 from lookout.analysis.analyzer import part_bounds
-from lookout.codec import CodecError, VideoReader
 from lookout.engines import Question
+from lookout.files import VideoReader
 from lookout.recordings import Mode, PrefillSettings, RecordingError
+from lookout.segments import CodecError
 from tests.tiny_models import FAMILIES, checkpoint
-from tests.unit.codec.clips import encode, without_packets
+from tests.unit.segments.clips import encode, without_packets
 
 QUESTIONS = ["Is anyone there?", "Is it dark?"]
 SETTINGS = AnalysisSettings(fps=5.0, part_frames=8, prefill=PrefillSettings(group_frames=3, rho=0.5))

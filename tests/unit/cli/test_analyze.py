@@ -21,7 +21,7 @@ from lookout.cli.connect import CliError
 from lookout.cli.recording_text import clock
 from lookout.errors import LookoutError
 from tests.eventually import eventually
-from tests.unit.codec.clips import encode
+from tests.unit.segments.clips import encode
 
 QUESTION = models.DEMO_QUESTIONS["person"]
 

@@ -10,7 +10,17 @@ import pytest
 
 from lookout.cli.commands import COMMANDS, load_command
 
-HEAVY = ("torch", "transformers", "av", "numpy", "confluent_kafka", "grpc", "redis", "lookout.runtime")
+HEAVY = (
+    "torch",
+    "transformers",
+    "av",
+    "numpy",
+    "confluent_kafka",
+    "grpc",
+    "redis",
+    "lookout.worker",
+    "lookout.net",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -40,7 +50,16 @@ def test_the_list_of_commands_imports_none(word: str) -> None:
     "words", [["watch", "list"], ["watch", "add"], ["memory", "list"], ["memory", "trim"]]
 )
 def test_the_help_of_a_small_command_imports_no_model_and_no_service(words: list[str]) -> None:
-    modules = ("torch", "transformers", "av", "numpy", "grpc", "lookout.local", "lookout.runtime")
+    modules = (
+        "torch",
+        "transformers",
+        "av",
+        "numpy",
+        "grpc",
+        "lookout.local",
+        "lookout.worker",
+        "lookout.net",
+    )
     assert loaded([*words, "--help"], modules) == "[]"
 
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from lookout.analysis import AnalysisSettings
 from lookout.analysis import encode as encode_frames
-from lookout.codec import VideoReader
 from lookout.engines import EngineError, PlanError, Question
 from lookout.engines.transformers import load_engine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.families import load_tower
+from lookout.files import VideoReader
 from lookout.recordings import GroupPlan, GroupPlanner, PrefillSettings, RecordingError, Score, grouped
 from lookout.windows import EncodedFrame, PositionRangeError
 from tests.meter import Meter
 from tests.tiny_models import FAMILIES, SIZE, checkpoint
-from tests.unit.codec.clips import encode
 from tests.unit.engines.scenes import engine
 from tests.unit.recordings import oracle
+from tests.unit.segments.clips import encode
 
 ASKED = Question("q", "Is anyone there?")
 OTHER = Question("r", "Has something been left behind on the table?")

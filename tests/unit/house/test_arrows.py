@@ -10,53 +10,73 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TRANSPORT = {"confluent_kafka", "redis", "grpc", "kubernetes"}
-ALGORITHMS = {"streams", "codec", "pruning", "vision", "windows", "recordings", "memory", "rules"}
+ALGORITHMS = {
+    "streams",
+    "motion",
+    "segments",
+    "files",
+    "sandbox",
+    "pruning",
+    "vision",
+    "windows",
+    "recordings",
+    "memory",
+    "rules",
+}
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "files"}
+COMMON = {"errors", "disk"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "files": set(),
+    "disk": set(),
     "flops": set(),
     "models": set(),
     "v1": set(),
     "wire": {"v1"},
-    "codec": set(),
-    "pruning": {"codec"},
-    "vision": {"codec", "pruning", "flops"},
-    "windows": {"codec", "pruning", "vision"},
-    "streams": {"codec", "pruning", "vision", "windows", "engines"},
-    "presets": {"codec", "pruning", "vision", "windows"},
-    "families": {"models", "codec", "pruning", "vision", "windows", "flops"},
-    "recordings": {"codec", "pruning", "vision", "windows"},
-    "memory": {"codec", "pruning", "vision", "windows"},
+    "motion": set(),
+    "segments": {"motion"},
+    "files": {"motion", "segments"},
+    "sandbox": {"motion", "segments", "files"},
+    "pruning": {"motion"},
+    "vision": {"flops", "motion", "pruning"},
+    "windows": {"pruning", "vision"},
+    "streams": {"engines", "motion", "pruning", "segments", "vision", "windows"},
+    "presets": {"pruning", "windows"},
+    "families": {"flops", "models", "vision", "windows"},
+    "recordings": {"windows"},
+    "memory": {"windows"},
     "engines": {"families", "pruning", "vision", "windows", "recordings", "memory", "flops"},
     "rules": {"v1", "wire"},
     "analysis": {
-        "families", "codec", "pruning", "vision", "windows", "streams", "recordings", "engines", "models",
+        "families", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows", "streams",
+        "recordings", "engines", "models",
     },
     "pipeline": {
-        "codec", "pruning", "vision", "windows", "families", "presets", "streams", "memory", "engines",
-        "models",
+        "files", "sandbox", "pruning", "vision", "windows", "families", "presets", "streams", "memory",
+        "engines", "models",
     },
     "verification": {
-        "v1", "wire", "codec", "vision", "windows", "engines", "runtime", "store", "services", "streams",
-        "families",
+        "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
+        "streams", "families",
     },
     "evaluation": {
-        "codec", "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
+        "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
     },
-    "runtime": {"v1", "wire", "models"},
-    "store": {"v1", "wire", "runtime"},
-    "local": {"v1", "wire", "runtime"},
+    "observe": {"wire"},
+    "net": {"observe", "wire"},
+    "worker": {"v1", "wire", "models", "net", "observe"},
+    "store": {"v1", "wire", "net", "worker"},
+    "local": {"v1", "wire", "net", "worker"},
     "cli": {
-        "v1", "wire", "codec", "rules", "runtime", "store", "local", "models", "pipeline", "analysis",
-        "recordings", "memory", "evaluation", "verification", "watchbench",
+        "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
+        "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
+        "verification", "watchbench",
     },
-    "watchbench": {"codec", "pruning", "vision", "windows", "engines", "models"},
+    "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
     "services": {
-        "v1", "wire", "codec", "pruning", "vision", "windows", "recordings", "memory",
-        "families", "presets", "engines", "streams", "rules", "store", "runtime", "models",
+        "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
+        "recordings", "memory", "families", "presets", "engines", "streams", "rules", "store", "net",
+        "observe", "worker", "models",
     },
 }  # fmt: skip
 

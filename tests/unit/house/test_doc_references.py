@@ -10,11 +10,11 @@ import typer.main
 from typer.core import TyperGroup
 
 from lookout.cli.app import app
-from lookout.runtime import ServiceSettings
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lookout import v1
-from lookout.runtime import ServiceSettings
+from lookout.worker import ServiceSettings
 
 ROWS = [
     (cells[1].strip(), name)
@@ -51,7 +51,19 @@ def _is_there(name: str) -> bool:
         except ImportError:
             continue
         return _below(module_found, rest[depth:])
-    homes = ("windows", "pruning", "vision", "codec", "engines", "rules", "runtime", "store")
+    homes = (
+        "windows",
+        "pruning",
+        "vision",
+        "motion",
+        "segments",
+        "files",
+        "sandbox",
+        "engines",
+        "rules",
+        "worker",
+        "store",
+    )
     return any(_below(importlib.import_module(f"lookout.{home}"), [first, *rest]) for home in homes)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from lookout.runtime import Metrics, ServiceSettings
+from lookout.observe import Metrics
 from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
 from lookout.services.decode.settings import DecodeSettings
@@ -20,6 +20,7 @@ from lookout.services.prefill import handler as prefill
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode import handler as prune_encode
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/operations.md"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from lookout.codec import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind
+from lookout.motion import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind
 from lookout.pruning import GatherMethod, GatherSettings, MotionGather
 from lookout.pruning.gather import largest3x3, median3x3
 from tests.unit.pruning.samples import Block, frame, prediction_blocks, tiling

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from lookout.codec import Basis
+from lookout.motion import Basis
 from lookout.pruning import (
     Accumulation,
     Anchors,

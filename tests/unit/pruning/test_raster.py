@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lookout.codec import Fit, Geometry
+from lookout.motion import Fit, Geometry
 from lookout.pruning import Cells, PatchMap, cover
 from lookout.pruning.raster import SLIVER
 from lookout.pruning.residual import compensated_difference, patch_means

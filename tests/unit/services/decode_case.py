@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from lookout.codec import SoftwareDecoder
-from lookout.runtime import Output, Record, RecordsGoneError, Result, StoredCheckpoint
+from lookout.errors import RecordsGoneError
+from lookout.segments import SoftwareDecoder
 from lookout.services.decode.handler import CameraState, DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
 from lookout.store import TensorStore
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS, dead_letters
+from lookout.worker import Output, Record, Result, StoredCheckpoint
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000

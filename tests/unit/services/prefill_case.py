@@ -9,13 +9,6 @@ from types import MappingProxyType
 from google.protobuf.message import Message
 
 from lookout.engines import Engine, Question, WindowRequest
-from lookout.runtime import (
-    Record,
-    Result,
-    StoredCheckpoint,
-    View,
-    load_settings,
-)
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.blocks import load_block
 from lookout.services.prefill.chain import Answers, ChainRunner
@@ -36,6 +29,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Point, Rule, Watch, Zone
 from lookout.windows import Planner, StrideBlock
 from lookout.wire import TOKENS, from_json, to_json
+from lookout.worker import Record, Result, StoredCheckpoint, View, load_settings
 from tests.prefill_world import (
     WALL_US,
     block_record,

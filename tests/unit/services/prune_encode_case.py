@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lookout.errors import RecordsGoneError
 from lookout.families import load_tower
-from lookout.runtime import Record, RecordsGoneError, Result, StoredCheckpoint
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import CameraState, PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings
@@ -25,6 +25,7 @@ from lookout.v1.lineage_pb2 import RecordRef, Sampling, StreamEvent, TensorRef
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES, TOKENS
+from lookout.worker import Record, Result, StoredCheckpoint
 from tests.tiny_models import checkpoint
 
 STEP = 500_000

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from lookout.rules import read_watch
-from lookout.runtime import View
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json
+from lookout.worker import View
 from tests.unit.services.controller_case import CREATED, QUESTION, camera_resource, watch_resource
 
 

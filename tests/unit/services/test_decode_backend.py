@@ -6,10 +6,10 @@ from typing import NoReturn
 
 import pytest
 
-from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason, SoftwareDecoder
-from lookout.runtime import StartupError
+from lookout.errors import StartupError
+from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason, SoftwareDecoder
 from lookout.services.decode.backend import NvdecOrSoftware, choose_decoder
-from tests.unit.codec.clips import encode
+from tests.unit.segments.clips import encode
 
 REQUEST = DecodeRequest(32, 32, vectors=False)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lookout.runtime import BadRecordError, DeadLetter, Record
+from lookout.errors import BadRecordError
 from lookout.store import LineageBrokenError
 from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import SEGMENTS
+from lookout.worker import DeadLetter, Record
 from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 
 

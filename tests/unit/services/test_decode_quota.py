@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from lookout.codec import CodecError, DecodedSegment, DecodeRequest, Reason
-from lookout.runtime import BadRecordError, DeadLetter, Output, Record, TransientError
+from lookout.errors import BadRecordError, TransientError
+from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import SEGMENTS, headers
+from lookout.worker import DeadLetter, Output, Record
 from tests.unit.services.decode_case import PIECES, World, samples
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.runtime import BadRecordError
+from lookout.errors import BadRecordError
 from lookout.v1.frames_pb2 import Frame
 from lookout.v1.lineage_pb2 import StreamEvent
 from tests.unit.services.decode_case import PIECES, START_MS, World, samples

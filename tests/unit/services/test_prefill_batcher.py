@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from lookout.engines import DeviceError, WindowAnswer, WindowRequest
-from lookout.runtime import DeviceFailedError, Record, TransientError
+from lookout.errors import DeviceFailedError, TransientError
 from lookout.services.prefill.batcher import Batcher, choose_windows
 from lookout.windows import Planner
 from lookout.wire import TOKENS
+from lookout.worker import Record
 from tests.eventually import eventually
 from tests.prefill_world import block_record
 from tests.unit.services.prefill_case import (

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from lookout.engines import Cost, Question, WindowAnswer, WindowRequest
-from lookout.runtime import (
-    BadRecordError,
-    DeadLetter,
-    Record,
-    StoredCheckpoint,
-)
+from lookout.errors import BadRecordError
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.blocks import load_block
 from lookout.services.prefill.chain import AnsweredWindow
@@ -28,6 +23,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import Planner
 from lookout.wire import TOKENS, event_type, verdict_id
+from lookout.worker import DeadLetter, Record, StoredCheckpoint
 from tests.prefill_world import (
     GRID,
     STRIDE_S,

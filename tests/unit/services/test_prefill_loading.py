@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import Message
 
-from lookout.runtime import TransientError
+from lookout.errors import TransientError
 from lookout.services.prefill.batcher import Batcher
 from lookout.store import (
     Fetched,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.runtime import (
-    Context,
-    StartupError,
-    load_settings,
-)
+from lookout.errors import StartupError
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.worker import Context, load_settings
 
 
 def test_a_folder_without_a_model_stops_the_service_by_name() -> None:

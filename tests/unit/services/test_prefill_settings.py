@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.runtime import (
-    StartupError,
-    load_settings,
-)
+from lookout.errors import StartupError
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.worker import load_settings
 from tests.unit.services.prefill_case import World
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.runtime import TransientError
+from lookout.errors import TransientError
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.vision import FrameInput, FrameTokens, Tower
 from tests.eventually import eventually

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lookout.errors import BadRecordError, TransientError
 from lookout.pruning import Anchors
-from lookout.runtime import BadRecordError, Record, TransientError
 from lookout.store import (
     LineageBrokenError,
     StoreFullError,
@@ -23,6 +23,7 @@ from lookout.v1.lineage_pb2 import (
 )
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
+from lookout.worker import Record
 from tests.tiny_models import SIZE
 from tests.unit.services.prune_encode_case import WALL, World, indices
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lookout.runtime import TransientError
+from lookout.errors import TransientError
 from lookout.store import CameraQuotaError, Keeper, StoreSettings, TensorStore, Unread
 from tests.unit.store.store_case import kib, ref
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lookout.runtime import GrpcSecurity, load_connections
+from lookout.net import GrpcSecurity, load_connections
 from lookout.store.directory import Announcer, Directory
 from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings

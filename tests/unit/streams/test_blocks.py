@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.codec import Basis
 from lookout.families import load_tower
+from lookout.motion import Basis
 from lookout.pruning import PrunePolicy, Sample
 from lookout.streams import StrideFrame, encode_strides, stream_blocks, strides_of
 from lookout.vision import Tower

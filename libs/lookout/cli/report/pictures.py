@@ -14,7 +14,8 @@ from PIL import Image
 
 from lookout.cli.connect import client_options, grpc_security
 from lookout.cli.report.run import CameraRun, EvidenceFrame, Place, place_of
-from lookout.codec import CodecError, DecodeRequest, Fit, Limits
+from lookout.motion import Fit
+from lookout.segments import CodecError, DecodeRequest, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.v1.frames_pb2 import FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
@@ -69,7 +70,7 @@ class Album:
     """
 
     def __init__(self, bootstrap: str, decoders: Sequence[str] = ()) -> None:
-        from lookout.codec.sandbox import SandboxPool, SandboxSettings
+        from lookout.sandbox.pool import SandboxPool, SandboxSettings
 
         self._segments = SegmentReader(bootstrap)
         self._sandbox = SandboxPool(1, SandboxSettings())

@@ -14,7 +14,7 @@ from lookout.cli.recording_text import clock, cost_line, damage_lines
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
-    from lookout.codec import Source
+    from lookout.files import Source
 
 WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
@@ -129,7 +129,9 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 def _pictures(found: Analysis, source: str | Source, sandbox: bool) -> dict[float, str]:
     """Pictures by time, read from the recording again where it can be read."""
-    from lookout.codec import CodecError, Fit, open_recording
+    from lookout.motion import Fit
+    from lookout.sandbox import open_recording
+    from lookout.segments import CodecError
 
     times = sorted({at for answer in found.answers for at, _ in answer.seen_s[:PICTURES]})
     try:

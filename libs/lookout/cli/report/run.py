@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
-from lookout.codec import unpack_mask
+from lookout.motion import unpack_mask
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.lineage_pb2 import RecordRef, StreamEvent

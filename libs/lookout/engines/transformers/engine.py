@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 import torch
 
+from lookout.disk import private_folder
 from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, run_batch
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
@@ -37,7 +38,6 @@ from lookout.engines.types import (
     WindowRequest,
 )
 from lookout.families import load_layout
-from lookout.files import private_folder
 from lookout.windows import Layout, WindowError, rows_in
 
 log = structlog.get_logger(__name__)

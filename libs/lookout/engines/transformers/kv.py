@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lookout.disk import write_file
 from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import StreamLostError
-from lookout.files import write_file
 from lookout.memory.types import raw
 from lookout.windows.types import Rows, WindowPlan
 

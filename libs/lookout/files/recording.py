@@ -1,0 +1,494 @@
+"""What every reader of recordings has in common: choosing frames, reading them, naming what is missing."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, SupportsIndex
+
+import numpy as np
+
+from lookout.files.parallel import FileFrame, Scan, Work
+from lookout.files.source import Source, open_video
+from lookout.files.table import FrameTable
+from lookout.motion.geometry import Fit
+from lookout.motion.types import U8
+from lookout.segments.container import Video, ticks_to_us
+from lookout.segments.picture import orientation
+from lookout.segments.sampling import Pick, SamplingGrid
+from lookout.segments.types import CodecError, Limits, Reason
+
+Progress = Callable[[int, int], None]
+"""Called with samples done and samples in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a recording without samples. Times in microseconds since the first frame."""
+
+    start_us: int
+    end_us: int
+    samples: int
+    reason: str
+
+    @property
+    def start_s(self) -> float:
+        """Begin in seconds."""
+        return self.start_us / 1e6
+
+    @property
+    def end_s(self) -> float:
+        """End in seconds."""
+        return self.end_us / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFacts:
+    """What a recording is, from its packets alone.
+
+    Attributes:
+        name: Path or URL.
+        container: Short name, e.g. mp4.
+        codec: Name of the codec.
+        width: Width of the coded picture in pixels.
+        height: Height of the coded picture in pixels.
+        frames: Packets that hold a frame.
+        keyframes: Frames at which decoding can begin.
+        fps: Nominal frames a second.
+        duration_us: From the first frame to the end of the last.
+        damage: Why the packets end early, if they do.
+        promised_us: Length that the container claims, 0 where it claims none.
+    """
+
+    name: str
+    container: str
+    codec: str
+    width: int
+    height: int
+    frames: int
+    keyframes: int
+    fps: float
+    duration_us: int
+    damage: str = ""
+    promised_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What the container says of its video stream.
+
+    Attributes:
+        container: Short name, e.g. mp4.
+        codec: Name of the codec.
+        width: Width of the coded picture in pixels.
+        height: Height of the coded picture in pixels.
+        damage: Why the packets end early, if they do.
+        listed: Packets that the container claims, 0 where it claims none.
+        promised_us: Length that it claims, 0 where it claims none.
+    """
+
+    container: str
+    codec: str
+    width: int
+    height: int
+    damage: str = ""
+    listed: int = 0
+    promised_us: int = 0
+
+    @classmethod
+    def of(cls, video: Video, scan: Scan) -> StreamFacts:
+        """Of an opened video."""
+        return cls(
+            container=video.container,
+            codec=video.codec,
+            width=video.context.width,
+            height=video.context.height,
+            damage=scan.damage,
+            listed=video.listed,
+            promised_us=max(0, ticks_to_us(video.stream.duration or 0, video.time_base)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Frames read at once. pixels: uint8 [n, height, width, 3] RGB; times_us: int64 [n] of the frames;
+    gaps: what could not be decoded (its frames are left out)."""
+
+    pixels: U8
+    times_us: np.ndarray
+    gaps: tuple[Gap, ...]
+
+    def __len__(self) -> int:
+        return len(self.times_us)
+
+
+class _Closable(ABC):
+    """What is closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RecordingReader(_Closable):
+    """Random access to the frames of a recording, however they are decoded.
+
+    Args:
+        facts: What the recording is.
+        table: Its packets in decoding order.
+    """
+
+    def __init__(self, facts: RecordingFacts, table: FrameTable) -> None:
+        self.facts, self.table = facts, table
+        self._order, self._times = table.times()
+        if not self._times:
+            raise CodecError(Reason.NO_FRAMES, f"{facts.name} holds no packet of video")
+
+    def __len__(self) -> int:
+        """Frames of the recording."""
+        return len(self._times)
+
+    @property
+    def times_us(self) -> np.ndarray:
+        """int64 [frames]: time of every frame in presentation order, since the first."""
+        return np.asarray(self._times, np.int64)
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+
+    @property
+    def fps(self) -> float:
+        """Nominal frames a second."""
+        return self.facts.fps
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame to the end of the last."""
+        return self.facts.duration_us / 1e6
+
+    def __getitem__(self, index: SupportsIndex | slice) -> U8:
+        """A frame by its presentation index (negative: from the end), uint8 [height, width, 3]; or those of a
+        slice, uint8 [n, height, width, 3].
+
+        Raises:
+            IndexError: There is no such frame.
+            CodecError: A frame cannot be decoded.
+        """
+        chosen = range(len(self))[index]
+        indices = chosen if isinstance(chosen, range) else [chosen]
+        found = self.read(indices=indices, threads=1 if len(indices) == 1 else None)
+        if len(found) < len(indices):
+            reason = found.gaps[0].reason if found.gaps else UNDECODABLE
+            raise CodecError(Reason.UNREADABLE, f"{self.facts.name}: frames are missing ({reason})")
+        return found.pixels if isinstance(chosen, range) else found.pixels[0]
+
+    def __iter__(self) -> Iterator[U8]:
+        """Every frame that can be decoded, in order, uint8 [height, width, 3]."""
+        with self.sample(indices=range(len(self))) as frames:
+            for frame in frames:
+                yield frame.pixels
+
+    def picks(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
+        start_us: int = 0,
+        end_us: int | None = None,
+    ) -> list[Pick]:
+        """The frames that `sample` would give: plain data that can be cut into pieces.
+
+        Args:
+            fps: Samples a second on a grid. An I-frame within half a step is preferred to the nearest frame.
+            times_us: Explicit times in whole microseconds instead: the frames shown then, each once.
+            times_s: The same in seconds.
+            indices: Presentation indexes instead; negative ones count from the end.
+            start_us: Begin of the range.
+            end_us: End of the range, excluded.
+
+        Raises:
+            CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices`, or a frame outside the
+                recording.
+        """
+        asked = self._asked(times_us, times_s, indices)
+        if (fps is None) == (asked is None):
+            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+        if end_us is not None and end_us <= start_us:
+            raise CodecError(Reason.REQUEST, f"the range ends ({end_us} us) before it begins ({start_us} us)")
+        if fps is not None:
+            if not 0 < fps <= 1e6:
+                raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
+            return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
+        assert asked is not None
+        shown = sorted(set(asked.tolist()))
+        found = [self._pick(index, slot) for slot, index in enumerate(shown)]
+        return [p for p in found if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
+
+    def sample(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
+        picks: Sequence[Pick] | None = None,
+        size: tuple[int, int] | None = None,
+        fit: Fit = Fit.STRETCH,
+        start_us: int = 0,
+        end_us: int | None = None,
+        threads: int | None = None,
+        lookahead: int = 64,
+        intervals: int | None = None,
+    ) -> Sampling:
+        """The chosen frames, one after the other, while later ones are decoded.
+
+        Args:
+            fps: See `picks`.
+            times_us: See `picks`.
+            times_s: See `picks`.
+            indices: See `picks`.
+            picks: Chosen frames, instead of either.
+            size: (height, width) of the frames in pixels (default: the picture's own).
+            fit: How a picture meets a size of another shape.
+            start_us: Begin of the range.
+            end_us: End of the range, excluded.
+            threads: Decoding threads (default: the machine's cores).
+            lookahead: Frames that may wait to be taken.
+            intervals: Into how many parts the decoding is cut (default: by the threads).
+
+        Raises:
+            CodecError: As `picks`.
+        """
+        if picks is None:
+            picks = self.picks(
+                fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
+            )
+        height, width = size or self.size
+        return self._sampling(
+            picks, (height, width), fit, threads or os.cpu_count() or 1, lookahead, intervals
+        )
+
+    @abstractmethod
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        """The chosen frames."""
+
+    def read(
+        self,
+        fps: float | None = None,
+        *,
+        times_us: Sequence[int] | None = None,
+        times_s: Sequence[float] | None = None,
+        indices: Sequence[int] | None = None,
+        size: tuple[int, int] | None = None,
+        fit: Fit = Fit.STRETCH,
+        start_us: int = 0,
+        end_us: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Samples:
+        """The chosen frames as one array; with times or indices one row for each of them, in their order.
+
+        Args:
+            fps: See `sample`.
+            times_us: See `picks`.
+            times_s: See `picks`.
+            indices: See `picks`.
+            size: See `sample`.
+            fit: See `sample`.
+            start_us: See `sample`.
+            end_us: See `sample`.
+            threads: See `sample`.
+            progress: Called after every frame.
+
+        Raises:
+            CodecError: As `picks`.
+        """
+        chosen = self.picks(
+            fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
+        )
+        shape = size or self.size
+        pixels = np.empty((len(chosen), *shape, 3), np.uint8)
+        row_of: dict[int, int] = {}
+        with self.sample(picks=chosen, size=shape, fit=fit, threads=threads) as frames:
+            for row, frame in enumerate(frames):
+                pixels[row] = frame.pixels
+                row_of[frame.index] = row
+                if progress is not None:
+                    progress(frame.position + 1, len(chosen))
+            gaps = frames.gaps
+        order = [pick.index for pick in chosen]
+        asked = self._asked(times_us, times_s, indices)
+        if asked is not None:
+            inside = set(order)
+            order = [index for index in asked.tolist() if index in inside]
+        rows = [row_of[index] for index in order if index in row_of]
+        times = self.times_us[[index for index in order if index in row_of]]
+        if rows != list(range(len(chosen))):
+            pixels = pixels[rows]
+        return Samples(pixels, times, gaps)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def _asked(
+        self, times_us: Sequence[int] | None, times_s: Sequence[float] | None, indices: Sequence[int] | None
+    ) -> np.ndarray | None:
+        """Presentation index of every frame that is asked for by its time or index; None: by neither."""
+        if sum(given is not None for given in (times_us, times_s, indices)) > 1:
+            raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
+        if times_us is not None:
+            return self._shown(_whole_numbers(times_us, "times_us", "microseconds; times_s takes seconds"))
+        if times_s is not None:
+            seconds = np.asarray(times_s, np.float64)
+            if not np.isfinite(seconds).all():
+                raise CodecError(Reason.REQUEST, "times_s holds what is no time")
+            return self._shown(np.round(seconds * 1e6).astype(np.int64))
+        if indices is None:
+            return None
+        chosen = _whole_numbers(indices, "indices", "numbers of frames")
+        outside = (chosen < -len(self)) | (chosen >= len(self))
+        if outside.any():
+            wrong = int(chosen[outside][0])
+            raise CodecError(
+                Reason.REQUEST, f"{self.facts.name} has {len(self)} frames, but no frame {wrong}"
+            )
+        return np.where(chosen < 0, chosen + len(self), chosen)
+
+    def _shown(self, asked: np.ndarray) -> np.ndarray:
+        """Presentation index of the frame shown at each time."""
+        outside = (asked < 0) | (asked >= self.facts.duration_us)
+        if outside.any():
+            wrong = int(asked[outside][0])
+            raise CodecError(
+                Reason.REQUEST,
+                f"{self.facts.name} has no frame at {wrong / 1e6:g} s; "
+                f"it lasts {self.facts.duration_us / 1e6:g} s",
+            )
+        return np.searchsorted(self.times_us, asked, side="right") - 1
+
+    def _pick(self, index: int, slot: int) -> Pick:
+        return Pick(index, slot, self._times[index], int(self.table.pts[self._order[index]]))
+
+
+def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise CodecError(Reason.REQUEST, f"{name} must be a list of whole {unit}")
+    return found.astype(np.int64)
+
+
+class Sampling(_Closable):
+    """Sampled frames in order; iterate once, or leave early by `close` or a `with` block."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[FileFrame]: ...
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[Gap, ...]:
+        """What could not be decoded so far, and where the recording ends before its time."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> Mapping[int, str]:
+        """Why samples could not be decoded so far, by pts."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Work:
+        """What decoding did so far."""
+
+    @property
+    @abstractmethod
+    def busy_s(self) -> float:
+        """Seconds that decoding took so far, waiting for the reader left out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop decoding."""
+
+
+UNDECODABLE = "damaged: no frame could be decoded"
+
+
+def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tuple[Gap, ...]:
+    """Missing samples (reason by pts) as ranges of time, each from its first
+    missing sample to the next that came, or to `end_us`."""
+    gaps: list[Gap] = []
+    begun: list[Pick] = []
+    for pick in picks:
+        if pick.pts in lost:
+            begun.append(pick)
+        elif begun:
+            gaps.append(Gap(begun[0].time_us, pick.time_us, len(begun), lost[begun[0].pts]))
+            begun = []
+    if begun:
+        gaps.append(Gap(begun[0].time_us, end_us, len(begun), lost[begun[0].pts]))
+    return tuple(gaps)
+
+
+def broken_off(facts: RecordingFacts) -> tuple[Gap, ...]:
+    """Where a recording ends before its time."""
+    if not facts.damage:
+        return ()
+    end = max(facts.duration_us, facts.promised_us)
+    return (Gap(facts.duration_us, end, 0, f"the file breaks off: {facts.damage}"),)
+
+
+def facts_of(name: str, stream: StreamFacts, table: FrameTable) -> RecordingFacts:
+    """The facts of a recording, from its packets."""
+    _, times = table.times()
+    nominal = max(1, round(1e6 / float(table.fps)))
+    step = int(np.median(np.diff(times))) if len(times) > 2 else nominal
+    damage, counted = stream.damage, len(table)
+    if not damage and stream.listed > counted + 2:
+        damage = f"the container lists {stream.listed} frames, but {counted} are there"
+    return RecordingFacts(
+        name=name,
+        container=stream.container,
+        codec=stream.codec,
+        width=stream.width,
+        height=stream.height,
+        frames=len(times),
+        keyframes=int((table.clean & ~table.discard).sum()),
+        fps=round(float(table.fps), 3),
+        duration_us=times[-1] + step if times else 0,
+        damage=damage,
+        promised_us=stream.promised_us,
+    )
+
+
+def first_size(source: Source, limits: Limits, scan: Scan) -> tuple[int, int]:
+    """(height, width) of the upright picture, from the first frame that decodes."""
+    with open_video(source, limits, probe=not scan.indexed) as video:
+        for frame in video.frames():
+            turned = orientation(frame)[0] in (90, 270)
+            return (frame.width, frame.height) if turned else (frame.height, frame.width)
+    raise CodecError(Reason.NO_FRAMES, f"{source.name}: no frame decodes")

@@ -1,0 +1,460 @@
+"""Where a recording's bytes come from: a file, bytes in memory, or a URL read in pieces."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+
+from lookout.disk import write_all
+from lookout.segments.container import ByteSource, Video
+from lookout.segments.types import CodecError, Limits, Reason
+
+if TYPE_CHECKING:
+    import httpx
+
+PIECE = 1 << 20
+"""Bytes of one range request."""
+HELD = 32
+"""Pieces of a URL kept in memory."""
+TRIES = 3
+WEB_PAGES = ("text/html", "application/xhtml+xml")
+LONGEST = 1 << 40
+"""Bytes of a recording behind a URL at most; what a server announces is not believed beyond."""
+PIECE_S = 120.0
+"""Seconds until a piece has to be there. Every wait has a time-out of its own, which a server that sends a
+byte now and then never reaches."""
+
+
+class Source(Protocol):
+    """A recording that can be opened several times at once."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        ...
+
+    def open(self) -> AbstractContextManager[ByteSource]:
+        """A fresh reader at the beginning.
+
+        Raises:
+            CodecError: With the reason UNREADABLE.
+        """
+        ...
+
+
+class FileSource:
+    """A file on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """The opened file."""
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read ({error.strerror})") from None
+        with file:
+            yield cast(ByteSource, file)
+
+
+class BytesSource:
+    """A recording in memory."""
+
+    def __init__(self, data: bytes, name: str = "the bytes") -> None:
+        self._data, self.name = data, name
+
+    def open(self) -> AbstractContextManager[ByteSource]:
+        """A reader over the same bytes."""
+        return nullcontext(io.BytesIO(self._data))
+
+
+class OpenFileSource:
+    """A file that is open already. It stays open, and its position where it is if it is a file on disk.
+
+    Args:
+        file: Binary and seekable.
+        name: How messages call it; None: as the file does.
+
+    Raises:
+        CodecError: It is a pipe, or open for text.
+    """
+
+    def __init__(self, file: BinaryIO, name: str | None = None) -> None:
+        if isinstance(file, io.TextIOBase) or not file.seekable():
+            raise CodecError(Reason.REQUEST, "a file object must be seekable and open for reading bytes")
+        self._file, self.name = file, name or str(getattr(file, "name", "the file"))
+        self._lock = threading.Lock()
+        try:
+            self._descriptor: int | None = file.fileno()
+        except (OSError, AttributeError):
+            self._descriptor = None
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """A reader with a position of its own."""
+        yield cast(ByteSource, io.BufferedReader(_At(self.read_at, self._size()), 64 * 1024))
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """Some bytes from a position."""
+        if self._descriptor is not None:
+            return os.pread(self._descriptor, size, offset)
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.read(size)
+
+    def _size(self) -> int:
+        if self._descriptor is not None:
+            return os.fstat(self._descriptor).st_size
+        with self._lock:
+            return self._file.seek(0, io.SEEK_END)
+
+    def __reduce__(self) -> tuple[type[FileSource], tuple[str]]:
+        """Another process opens the file by its name."""
+        if not Path(self.name).is_file():
+            raise TypeError(f"{self.name} is open here only: another process cannot read it")
+        return FileSource, (os.path.abspath(self.name),)
+
+
+class _At(io.RawIOBase):
+    """One position in bytes that several readers share."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._read, self._size, self._at = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        found = self._read(len(buffer), self._at)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+class UrlSource:
+    """A recording behind HTTP or HTTPS, fetched in range requests; the newest pieces stay in memory. From a
+    server that serves no ranges the whole is fetched once, into a temporary file.
+
+    For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
+    with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer in time,
+    has no such file, sends a web page, announces more than `longest` bytes or more than the disk holds, or
+    where the file changes while it is read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        piece_s: float = PIECE_S,
+        piece: int = PIECE,
+        held: int = HELD,
+        longest: int = LONGEST,
+    ) -> None:
+        import httpx
+
+        self.name = url
+        self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
+        self._timeout_s = timeout_s
+        self._sockets: list[socket.socket] = []
+        self._late = False
+        self._timer: threading.Timer | None = None
+        self._whole: IO[bytes] | None = None
+        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        self._process = os.getpid()
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._size: int | None = None
+        self._tag = ""
+        self.requests = 0
+        self.fetched = 0  # bytes
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of a piece."""
+        return self._piece
+
+    @property
+    def size(self) -> int:
+        """Bytes of the recording."""
+        if self._size is None:
+            self.piece(0)
+        assert self._size is not None
+        return self._size
+
+    @contextmanager
+    def open(self) -> Iterator[ByteSource]:
+        """A reader with a position of its own over the shared pieces."""
+        yield cast(ByteSource, io.BufferedReader(_UrlReader(self), 64 * 1024))
+
+    def close(self) -> None:
+        """Close the connections, and let go of what was fetched."""
+        self._client.close()
+        if self._whole is not None:
+            self._whole.close()
+
+    def __reduce__(self) -> tuple[Callable[..., UrlSource], tuple[str, float, int, int]]:
+        return _url_source, (self.name, self._timeout_s, self._piece, self._held)
+
+    def _own_connections(self) -> None:
+        """A forked process must not read from its parent's connections, nor wait for a lock held there."""
+        if self._process == os.getpid():
+            return
+        import httpx
+
+        self._client = httpx.Client(timeout=self._timeout_s, follow_redirects=True)
+        self._lock, self._process = threading.Lock(), os.getpid()
+
+    def piece(self, number: int) -> bytes:
+        """Bytes [number * piece, (number + 1) * piece)."""
+        self._own_connections()
+        with self._lock:
+            if number not in self._pieces:
+                self._pieces[number] = self._fetch(number * self._piece)
+                while len(self._pieces) > self._held:
+                    self._pieces.popitem(last=False)
+            self._pieces.move_to_end(number)
+            return self._pieces[number]
+
+    def _fetch(self, start: int) -> bytes:
+        import httpx
+
+        if self._whole is not None:
+            return os.pread(self._whole.fileno(), self._piece, start)
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                with self._deadline():
+                    return self._request(start)
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+                raise self._error(str(error)) from None
+            except httpx.RequestError as error:
+                if self._late:
+                    raise self._error(
+                        f"{self._piece} bytes from byte {start} on took longer than {self._piece_s:g} s"
+                    ) from None
+                problem = f"{type(error).__name__}: {error}"
+        raise self._error(problem)
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Ends what is under way after `piece_s`: a wait inside the HTTP library then fails at once."""
+        self._late = False
+        self._restart_timer()
+        try:
+            yield
+        finally:
+            self._stop_timer()
+
+    def _restart_timer(self) -> None:
+        self._stop_timer()
+        self._timer = threading.Timer(self._piece_s, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self._late = True
+        for connection in list(self._sockets):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _connected(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Called by the HTTP library: notes the connections' sockets, the encrypted ones behind the plain."""
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._sockets = [*self._sockets[-3:], facts["return_value"].get_extra_info("socket")]
+
+    def _request(self, start: int) -> bytes:
+        headers = {"range": f"bytes={start}-{start + self._piece - 1}", "accept-encoding": "identity"}
+        traced = {"trace": self._connected}
+        with self._client.stream("GET", self.name, headers=headers, extensions=traced) as answer:
+            self.requests += 1
+            if answer.status_code not in (200, 206):
+                raise self._error(f"the server answered with status {answer.status_code}")
+            if answer.headers.get("content-type", "").lower().startswith(WEB_PAGES):
+                raise self._error("the server sent a web page, perhaps to log in, and not a video")
+            if answer.status_code == 200:
+                return self._take_whole(answer, start)
+            _, _, total = answer.headers.get("content-range", "").rpartition("/")
+            tag = answer.headers.get("etag", "") or answer.headers.get("last-modified", "")
+            if not total.isdigit():
+                raise self._error("the server does not report the size of the file")
+            if len(total) > 18 or int(total) > self._longest:
+                raise self._error(f"the server announces {total[:20]} bytes, the limit is {self._longest}")
+            if self._size is not None and (int(total), tag) != (self._size, self._tag):
+                raise self._error("the file changed while it was read")
+            self._size, self._tag = int(total), tag
+            body = bytearray()
+            for part in answer.iter_raw():
+                body += part
+                if len(body) > self._piece:
+                    break
+            self.fetched += len(body)
+            if len(body) != min(self._piece, self._size - start):
+                raise self._error(
+                    f"{len(body)} bytes or more arrived for the {self._piece} bytes at byte {start}"
+                )
+            return bytes(body)
+
+    def _take_whole(self, answer: httpx.Response, start: int) -> bytes:
+        """The body of an answer to a range request that the server did not heed: its piece at `start`."""
+        if self._size is not None:
+            raise self._error("the server stopped serving ranges while the file was read")
+        folder = tempfile.gettempdir()
+        limit = min(self._longest, shutil.disk_usage(folder).free)
+        announced = answer.headers.get("content-length", "")
+        if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+            raise self._error(f"the server announces {announced[:20]} bytes, {folder} has room for {limit}")
+        file = tempfile.TemporaryFile(prefix="lookout-url-", buffering=0)  # noqa: SIM115 (see close)
+        try:
+            size = self._copy(answer, file, limit)
+            if size == 0:
+                raise self._error("the server sent no bytes")
+            if announced.isdigit() and int(announced) != size:
+                raise self._error(f"{size} of {announced} bytes arrived")
+        except OSError as error:
+            file.close()
+            raise self._error(f"{folder}: {error.strerror}") from None
+        except BaseException:
+            file.close()
+            raise
+        self._whole, self._size = file, size
+        return os.pread(file.fileno(), self._piece, start)
+
+    def _copy(self, answer: httpx.Response, file: IO[bytes], limit: int) -> int:
+        """Write a body into a file; every piece of it has the time that a piece has. Its bytes."""
+        size = renewed = 0
+        for part in answer.iter_raw():
+            size += len(part)
+            if size > limit:
+                raise self._error(f"the server sent more than {limit} bytes")
+            write_all(file.fileno(), part)
+            if size - renewed >= self._piece:
+                renewed = size
+                self._restart_timer()
+        self.fetched += size
+        return size
+
+    def _error(self, why: str) -> CodecError:
+        return CodecError(Reason.UNREADABLE, f"{self.name} cannot be read ({why})")
+
+
+def _url_source(url: str, timeout_s: float, piece: int, held: int) -> UrlSource:
+    return UrlSource(url, timeout_s=timeout_s, piece=piece, held=held)
+
+
+class _UrlReader(io.RawIOBase):
+    """One position in a URL."""
+
+    def __init__(self, source: UrlSource) -> None:
+        super().__init__()
+        self._source, self._at = source, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
+        self._at = (self._source.size if base is None else base) + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at >= self._source.size:
+            return 0
+        number, offset = divmod(self._at, self._source.piece_bytes)
+        found = self._source.piece(number)[offset : offset + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+def source_of(given: Given) -> Source:
+    """The source of a path, a URL, bytes, a file object, or a source itself.
+
+    Raises:
+        CodecError: With the reason REQUEST for a file object that cannot be read from anywhere.
+    """
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return BytesSource(bytes(given))
+    if isinstance(given, io.BytesIO):
+        return BytesSource(given.getvalue())
+    if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
+        return UrlSource(given)
+    if isinstance(given, (str, os.PathLike)):
+        return FileSource(given)
+    if callable(getattr(given, "read", None)):
+        return OpenFileSource(cast(BinaryIO, given))
+    return cast(Source, given)
+
+
+@contextmanager
+def open_video(
+    source: Source, limits: Limits, *, frame_threads: int = 1, probe: bool = True
+) -> Iterator[Video]:
+    """A source opened as `Video` without motion vectors. `frame_threads` > 1 decodes several pictures at
+    once: exact for undamaged streams only. `probe`: see `Video`.
+
+    Raises:
+        CodecError: It cannot be decoded; `reason` says why.
+    """
+    with (
+        source.open() as file,
+        Video(file, vectors=False, limits=limits, probe=probe, recording=True) as video,
+    ):
+        if frame_threads > 1:
+            video.context.thread_count = frame_threads
+            video.context.thread_type = "FRAME"
+        yield video
+
+
+Given = str | os.PathLike[str] | bytes | BinaryIO | Source
+"""What a recording may be given as."""
+
+__all__ = [
+    "BytesSource",
+    "FileSource",
+    "Given",
+    "OpenFileSource",
+    "Source",
+    "UrlSource",
+    "open_video",
+    "source_of",
+]

@@ -1,0 +1,278 @@
+"""The frame table of a file: one scan over its packets, nothing decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from lookout.segments.container import Video, ticks_to_us
+from lookout.segments.nal import begins_clean, skipped_leading
+from lookout.segments.sampling import Pick, SamplingGrid
+from lookout.segments.timeline import MAX_GAP_US, Timeline
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameColumns:
+    """Packets in decoding order.
+
+    Attributes:
+        pts: Presentation times, int64 [n] ticks; 0 where there is none.
+        dts: Decoding times, int64 [n] ticks.
+        key: Keyframes, bool [n].
+        clean: Keyframes at which decoding can begin with a whole picture, bool [n].
+        size: Bytes, int64 [n].
+        discard: Packets that are decoded but not shown, bool [n]: an edit list leaves their pictures out.
+    """
+
+    pts: I64
+    dts: I64
+    key: Flags
+    clean: Flags
+    size: I64
+    discard: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTable(FrameColumns):
+    """The packets of a recording, and what can be told from them. The columns are those of `FrameColumns`.
+
+    Attributes:
+        time_base: Seconds of a tick.
+        fps: Nominal frames a second.
+        stamped: Whether every packet has a presentation time.
+        reordered: Whether packets have their times in decoding order though pictures are shown in another
+            (AVI with B-frames): then the times are right, but belong to other packets.
+        ordered: Whether a time stamp names one picture. Otherwise pictures are told apart by decoding in
+            order.
+        grouped: Whether groups of pictures are shown one after the other, so that decoding can begin at each.
+    """
+
+    time_base: Fraction
+    fps: Fraction
+    stamped: bool = True
+    reordered: bool = False
+    ordered: bool = True
+    grouped: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        columns: FrameColumns,
+        *,
+        time_base: Fraction,
+        fps: Fraction,
+        stamped: bool = True,
+        reordered: bool = False,
+    ) -> FrameTable:
+        """The table of some packets."""
+        shown = np.sort(columns.pts[~columns.discard])
+        unique = len(shown) > 0 and bool(
+            (shown[1:] > shown[:-1]).all()
+        )  # np.unique would import numpy.ma: 40 ms
+        ordered = stamped and unique and not reordered
+        fields = {name: getattr(columns, name) for name in ("pts", "dts", "key", "clean", "size", "discard")}
+        grouped = ordered and _is_grouped(columns)
+        return cls(
+            **fields,
+            time_base=time_base,
+            fps=fps,
+            stamped=stamped,
+            reordered=reordered,
+            ordered=ordered,
+            grouped=grouped,
+        )
+
+    def __len__(self) -> int:
+        return len(self.pts)
+
+    @classmethod
+    def scan(cls, video: Video, take: Callable[[av.Packet], None] | None = None) -> FrameTable:
+        """Read all packets of an opened video; `take` gets each of them."""
+        rows: list[tuple[int, int, bool, bool, int, bool]] = []
+        stamped, lead = True, Lead(video.codec)
+        for packet in video.packets():
+            if take is not None:
+                take(packet)
+            discard = packet.is_discard or lead.drops(packet)
+            stamped = stamped and (discard or packet.pts is not None)
+            pts = packet.pts if packet.pts is not None else 0
+            key = packet.is_keyframe
+            clean = key and begins_clean(bytes(packet), video.codec)
+            dts = packet.dts if packet.dts is not None else pts
+            rows.append((pts, dts, key, clean, packet.size, discard))
+        kinds = (np.int64, np.int64, np.bool_, np.bool_, np.int64, np.bool_)
+        columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+        return table_of(
+            video,
+            FrameColumns(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))),
+            stamped=stamped,
+        )
+
+    def times(self) -> tuple[I64, list[int]]:
+        """(packet per presentation index, its time since the first frame in microseconds).
+
+        Of packets whose times are not their own, and of those without times, the order is that of decoding.
+        """
+        shown = np.flatnonzero(~self.discard)
+        if not self.stamped or not (self.ordered or self.reordered):
+            timeline = Timeline(self.fps)
+            for _ in shown:
+                timeline.add(None)
+            return shown, timeline.times
+        order = shown[np.argsort(self.pts[shown], kind="stable")]
+        times = self._plain_times(order)
+        if times is None:
+            timeline = Timeline(self.fps)
+            for packet in order:
+                timeline.add(ticks_to_us(int(self.pts[packet]), self.time_base))
+            times = timeline.times
+        return (shown if self.reordered else order), times
+
+    def _plain_times(self, order: I64) -> list[int] | None:
+        """`times` of a clock that never jumps, all at once; None for others and for very large stamps."""
+        ticks, base = self.pts[order], self.time_base
+        if max(abs(int(ticks[0])), abs(int(ticks[-1]))) * base.numerator * 1_000_000 >= 1 << 62:
+            return None
+        times = ticks * (base.numerator * 1_000_000) // base.denominator
+        steps = np.diff(times)
+        if (steps < 1).any() or (steps > MAX_GAP_US).any():
+            return None
+        found: list[int] = (times - times[0]).tolist()
+        return found
+
+    def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
+        """The frames a grid samples between two times, chosen from time stamps alone."""
+        order, times = self.times()
+        chosen = grid.pick(times, self.key[order].tolist() if self.ordered else None)
+        return [
+            Pick(index, slot, times[index], int(self.pts[order[index]]))
+            for slot, index in chosen
+            if start_us <= times[index] and (end_us is None or times[index] < end_us)
+        ]
+
+
+class Lead:
+    """The pictures behind a stream's first keyframe that refer to pictures before it: no decoder shows them
+    (HEVC's RASL pictures, ITU-T H.265, 8.1.3). A recording that was cut at a keyframe begins with them.
+
+    Args:
+        codec: Name of the codec.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self.open = codec == "hevc"
+        self._packets = 0
+
+    def drops(self, packet: av.Packet) -> bool:
+        """Whether the next packet is such a picture."""
+        if not self.open:
+            return False
+        self._packets += 1
+        if self._packets == 1:
+            self.open = packet.is_keyframe
+            return False
+        self.open = skipped_leading(bytes(packet))
+        return self.open
+
+
+def table_of(video: Video, columns: FrameColumns, *, stamped: bool = True) -> FrameTable:
+    """The table of an opened video's packets; `stamped`: every packet has a presentation time."""
+    return FrameTable.of(
+        columns,
+        time_base=video.time_base,
+        fps=video.fps,
+        stamped=stamped,
+        reordered=stamped and video.stamps_decoding and bool((columns.pts[1:] > columns.pts[:-1]).all()),
+    )
+
+
+def _starts(table: FrameColumns) -> I64:
+    """Packets at which decoding can begin; the first is taken for one."""
+    starts = np.flatnonzero(table.clean)
+    return starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts]).astype(np.int64)
+
+
+def _groups(table: FrameColumns, starts: I64, packets: I64) -> I64:
+    """The start, by its place in `starts`, from which each of some packets is decoded.
+
+    A picture shown before the keyframe that it follows in decoding order (a leading picture) needs the group
+    before that as well."""
+    group = np.searchsorted(starts, packets, side="right") - 1
+    leads = (table.pts[packets] < table.pts[starts[group]]) & (group > 0)
+    return np.asarray(group - leads, np.int64)
+
+
+def _is_grouped(table: FrameColumns) -> bool:
+    """Whether the pictures of every group are shown before those of the next."""
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
+    return bool((np.diff(_groups(table, _starts(table), order)) >= 0).all())
+
+
+@dataclass(frozen=True, slots=True)
+class PacketRange:
+    """Packets [first, last] in decoding order, fed to a fresh decoder, and the pts wanted of them."""
+
+    first: int
+    last: int
+    wanted: frozenset[int]
+
+
+def plan_ranges(table: FrameTable, wanted: Sequence[int]) -> list[PacketRange]:
+    """The fewest packets that give the wanted frames (pts), as runs that each begin where decoding can begin.
+
+    A group of pictures shows [its keyframe, the next keyframe) in presentation order. The pictures that
+    lead the next keyframe belong to it, so a run may reach beyond that keyframe; it ends with the last
+    packet whose pts is not after its last wanted frame."""
+    starts = _starts(table)
+    shown = np.flatnonzero(~table.discard)
+    order = shown[np.argsort(table.pts[shown], kind="stable")]
+    sorted_wanted = np.sort(np.asarray(wanted, np.int64))
+    packets = order[np.searchsorted(table.pts[order], sorted_wanted)]
+    group = _groups(table, starts, packets)
+    runs: list[PacketRange] = []
+    for g in dict.fromkeys(group.tolist()):
+        own = group == g
+        first = int(starts[g])
+        # Pictures that lead the next keyframe end, in decoding order, before the keyframe after it.
+        end = int(starts[g + 2]) if g + 2 < len(starts) else len(table)
+        before = (table.pts[first:end] <= sorted_wanted[own][-1]) & ~table.discard[first:end]
+        last = first + int(np.flatnonzero(before)[-1])
+        runs.append(PacketRange(first, last, frozenset(int(pts) for pts in sorted_wanted[own])))
+    return runs
+
+
+def intervals_of(table: FrameTable, workers: int) -> int:
+    """Into how many intervals a recording is cut for so many workers. An interval waits in memory as packets:
+    it holds some hundred pictures."""
+    return max(4 * workers, len(table) // 256)
+
+
+def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
+    """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
+
+    Within an interval a run that reaches the next one's keyframe goes on into it
+    without decoding that keyframe twice."""
+    total = sum(run.last - run.first + 1 for run in runs)
+    out: list[list[PacketRange]] = []
+    done = 0
+    for run in runs:
+        interval = done * intervals // max(1, total)
+        done += run.last - run.first + 1
+        if not out or interval >= len(out):
+            out.append([run])
+            continue
+        before = out[-1][-1]
+        if before.last >= run.first - 1:
+            out[-1][-1] = PacketRange(before.first, max(before.last, run.last), before.wanted | run.wanted)
+        else:
+            out[-1].append(run)
+    return out

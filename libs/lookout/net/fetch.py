@@ -1,0 +1,247 @@
+"""Bytes behind a URI: from allowed hosts, at the address that was checked, without redirects, in time."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import httpcore
+
+from lookout.errors import BadRecordError, TransientError
+
+__all__ = ["UriFetcher", "uri_of"]
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], Sequence[str]]
+PORTS = {"http": 80, "https": 443}
+# IPv6 addresses that carry an IPv4 address, with the bits to its right: RFC 4291 (compatible, mapped), 6052
+# (NAT64), 3056 (6to4). Teredo and local NAT64 (RFC 8215) hide theirs and are never reached.
+_CARRIERS = (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
+_HIDING = tuple(ipaddress.ip_network(each) for each in ("2001::/32", "64:ff9b:1::/48"))
+
+
+def uri_of(value: bytes) -> str:
+    """The URI of a `text/uri-list` value (RFC 2483: comments begin with #).
+
+    Raises:
+        BadRecordError: The record cannot be used.
+    """
+    try:
+        lines = [line.strip() for line in value.decode("ascii").splitlines()]
+    except UnicodeDecodeError as error:
+        raise BadRecordError("bad-uri", "a URI list must be ASCII; escape other characters") from error
+    found = [line for line in lines if line and not line.startswith("#")]
+    if len(found) != 1:
+        raise BadRecordError("bad-uri", f"a segment must be one URI, not {len(found)}")
+    return found[0]
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """All addresses of a host."""
+    return sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+
+
+@dataclass(frozen=True)
+class UriFetcher:
+    """Fetches bytes by HTTP.
+
+    Args:
+        schemes: those that are allowed.
+        hosts: globs of hosts that are allowed. A host that is an address must be named without wildcards.
+        networks: private networks (CIDR) that are allowed all the same.
+        limit: bytes.
+        timeout_s: seconds for one fetch in all, from the first look-up to the last byte.
+    """
+
+    schemes: Sequence[str]
+    hosts: Sequence[str]
+    networks: Sequence[str] = ()
+    limit: int = 16 << 20
+    timeout_s: float = 30.0
+    resolver: Resolver = field(default=resolve)
+
+    def fetch(self, uri: str) -> bytes:
+        """The bytes behind a URI, tried once.
+
+        Raises:
+            BadRecordError: it may not be fetched, or there is nothing of use behind it.
+            TransientError: the host does not answer, or says that it cannot just now.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        url = self._allowed(uri)
+        address = self._checked(url)
+        try:
+            return self._get(uri, url, address, deadline)
+        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            raise TransientError(f"{url.hostname}: {type(error).__name__}: {error}") from error
+
+    def _allowed(self, uri: str) -> SplitResult:
+        try:
+            url = urlsplit(uri)
+            host, _ = url.hostname or "", url.port
+        except ValueError as error:
+            raise BadRecordError("bad-uri", str(error)) from error
+        if url.scheme not in self.schemes or url.scheme not in PORTS:
+            raise BadRecordError(
+                "uri-refused",
+                f"scheme {url.scheme!r} is not allowed; LOOKOUT_URI_SCHEMES={','.join(self.schemes)}",
+            )
+        if url.username is not None or url.password is not None:
+            raise BadRecordError("uri-refused", "a URI with a user name or password is not fetched")
+        if not uri.isprintable() or " " in uri:
+            raise BadRecordError("bad-uri", "a URI has no spaces or control characters")
+        named = any(host == pattern.lower() for pattern in self.hosts)
+        if not named and (
+            is_address(host) or not any(fnmatchcase(host, pattern.lower()) for pattern in self.hosts)
+        ):
+            raise BadRecordError(
+                "uri-refused", f"host {host!r} is not allowed; LOOKOUT_URI_HOSTS={','.join(self.hosts)}"
+            )
+        return url
+
+    def _checked(self, url: SplitResult) -> str:
+        """One address of the host, all of them checked: the fetch goes there whatever DNS says later."""
+        host = url.hostname or ""
+        try:
+            addresses = self.resolver(host, url.port or PORTS[url.scheme])
+        except OSError as error:
+            raise TransientError(f"{host} does not resolve ({error})") from error
+        if not addresses:
+            raise TransientError(f"{host} does not resolve")
+        for address in addresses:
+            if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
+                raise BadRecordError(
+                    "uri-refused",
+                    f"{host} resolves to {address}, which is not a public address; "
+                    f"LOOKOUT_URI_NETWORKS={','.join(self.networks)}",
+                )
+        return addresses[0]
+
+    def _reachable(self, address: Address) -> bool:
+        within = carried(address)
+        if within is not None:
+            return self._reachable(within)
+        if any(address in ipaddress.ip_network(network) for network in self.networks):
+            return True
+        hidden = any(address in network for network in _HIDING)
+        return address.is_global and not address.is_multicast and not hidden
+
+    def _get(self, uri: str, url: SplitResult, address: str, deadline: float) -> bytes:
+        host, port = url.hostname or "", url.port or PORTS[url.scheme]
+        name = f"[{host}]" if ":" in host else host
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        where = httpcore.URL(scheme=url.scheme, host=host, port=port, target=target)
+        headers: dict[bytes | str, bytes | str] = {
+            "host": name if port == PORTS[url.scheme] else f"{name}:{port}",
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            "user-agent": "lookout",
+        }
+        backend = _Pinned(address, deadline)
+        with (
+            httpcore.ConnectionPool(
+                ssl_context=ssl.create_default_context(), network_backend=backend
+            ) as pool,
+            pool.stream("GET", where, headers=headers) as answer,
+        ):
+            self._check(answer)
+            return self._body(answer, deadline)
+
+    def _check(self, answer: httpcore.Response) -> None:
+        if answer.status == 429 or answer.status >= 500:
+            raise TransientError(f"the host answers with status {answer.status}")
+        if 300 <= answer.status < 400:
+            raise BadRecordError("uri-refused", f"status {answer.status}: redirects are not followed")
+        if answer.status != 200:
+            raise BadRecordError("uri-status", f"status {answer.status}")
+        found = {name.lower(): value for name, value in answer.headers}
+        length = found.get(b"content-length", b"")
+        if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
+            announced = length[:20].decode()
+            raise BadRecordError("too-many-bytes", f"{announced} bytes exceed the limit of {self.limit}")
+
+    def _body(self, answer: httpcore.Response, deadline: float) -> bytes:
+        body = bytearray()
+        for chunk in answer.iter_stream():
+            body += chunk
+            if len(body) > self.limit:
+                raise BadRecordError("too-many-bytes", f"more than the limit of {self.limit} bytes")
+            _left(deadline)
+        return bytes(body)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an address in any form that a resolver takes: 127.1, 0x7f.1, 2130706433, ::1."""
+    try:
+        socket.inet_aton(host)
+    except OSError:
+        return ":" in host
+    return True
+
+
+def carried(address: Address) -> Address | None:
+    """The IPv4 address that an IPv6 address stands for, if any."""
+    if isinstance(address, ipaddress.IPv4Address) or int(address) <= 1:
+        return None
+    for network, right in _CARRIERS:
+        if address in ipaddress.ip_network(network):
+            return ipaddress.IPv4Address((int(address) >> right) & 0xFFFFFFFF)
+    return None
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise httpcore.ReadTimeout("the fetch took too long")
+    return left
+
+
+class _Pinned(httpcore.SyncBackend):
+    """Connects to one address, whatever the host is called; every wait ends with the fetch."""
+
+    def __init__(self, address: str, deadline: float) -> None:
+        self._address, self._deadline = address, deadline
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        """A connection to the address."""
+        stream = super().connect_tcp(
+            self._address, port, _left(self._deadline), local_address, socket_options
+        )
+        return _Timed(stream, self._deadline)
+
+
+class _Timed(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(self._deadline))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(self._deadline))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        wrapped = self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline))
+        return _Timed(wrapped, self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

@@ -1,0 +1,151 @@
+"""Trace context through Kafka headers and gRPC metadata (W3C `traceparent`)."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from opentelemetry import context as otel
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from lookout.wire import headers as names
+from lookout.wire.headers import Headers
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
+    """Start tracing for this process; spans go to `endpoint` (OTLP over gRPC), or
+    only travel on where it is None.
+    """
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": f"lookout-{stage}", "service.instance.id": instance})
+    )
+    if endpoint:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+
+
+def tracer() -> trace.Tracer:
+    """The runtime's tracer."""
+    return trace.get_tracer("lookout")
+
+
+def extract(headers: Headers) -> Context:
+    """The context that a record's headers carry."""
+    parent = names.text(headers, names.TRACEPARENT)
+    return _PROPAGATOR.extract({names.TRACEPARENT: parent} if parent else {})
+
+
+def inject(context: Context | None = None) -> Headers:
+    """Headers that carry the present (or the given) context; empty without one."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, context)
+    return names.encode(carrier)
+
+
+@contextmanager
+def span(name: str, headers: Headers = (), **attributes: str | int | float) -> Iterator[trace.Span]:
+    """A span under the context in `headers`, or under the present one."""
+    parent = extract(headers) if headers else None
+    with tracer().start_as_current_span(name, context=parent, attributes=attributes) as current:
+        yield current
+
+
+_Unary: Any = grpc.UnaryUnaryClientInterceptor
+_Stream: Any = grpc.UnaryStreamClientInterceptor
+
+
+class ClientTracing(_Unary, _Stream):  # type: ignore[misc]
+    """Sends the present trace context with every call."""
+
+    def intercept_unary_unary(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Unary answers."""
+        return call(_traced(details), request)
+
+    def intercept_unary_stream(self, call: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Streamed answers."""
+        return call(_traced(details), request)
+
+
+def _traced(details: Any) -> CallDetails:
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    return CallDetails(details, [*(details.metadata or ()), *carrier.items()])
+
+
+class ServerTracing(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Runs every call under the caller's trace context."""
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Wrap the handler of a call that carries a context."""
+        handler = continuation(details)
+        carrier = {key: value for key, value in details.invocation_metadata or () if key == names.TRACEPARENT}
+        if handler is None or not carrier:
+            return handler
+        context = _PROPAGATOR.extract(carrier)
+        if handler.unary_unary and not handler.request_streaming:
+            return grpc.unary_unary_rpc_method_handler(
+                _within(handler.unary_unary, context),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(
+                _within_stream(handler.unary_stream, context),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return handler
+
+
+def _within(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    def wrapped(request: Any, servicer: Any) -> Any:
+        token = otel.attach(context)
+        try:
+            return call(request, servicer)
+        finally:
+            otel.detach(token)
+
+    return wrapped
+
+
+def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., Any]:
+    """A generator's body runs between its yields, so each step is given the context."""
+
+    def wrapped(request: Any, servicer: Any) -> Iterator[Any]:
+        carried = contextvars.copy_context()
+        carried.run(otel.attach, context)
+        stream = carried.run(lambda: iter(call(request, servicer)))
+        while (part := carried.run(next, stream, None)) is not None:
+            yield part
+
+    return wrapped
+
+
+def traced(channel: grpc.Channel) -> grpc.Channel:
+    """The channel with `ClientTracing`."""
+    return grpc.intercept_channel(channel, ClientTracing())
+
+
+class CallDetails(grpc.ClientCallDetails):  # type: ignore[misc]
+    """A call's details with other metadata."""
+
+    def __init__(self, details: Any, metadata: Sequence[tuple[str, str]]) -> None:
+        self.method = details.method
+        self.timeout = details.timeout
+        self.metadata = metadata
+        self.credentials = details.credentials
+        self.wait_for_ready = details.wait_for_ready
+        self.compression = details.compression

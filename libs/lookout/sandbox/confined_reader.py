@@ -1,0 +1,237 @@
+"""Recordings from unknown sources: decoded in processes that can do nothing else.
+
+The recording is cut between keyframes as in `VideoReader`, but every piece is a job of a `SandboxPool`. A
+piece that kills its decoder twice becomes a gap; the others are given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from lookout.files.parallel import FileFrame, Work
+from lookout.files.recording import (
+    UNDECODABLE,
+    Gap,
+    RecordingFacts,
+    RecordingReader,
+    Sampling,
+    StreamFacts,
+    broken_off,
+    facts_of,
+    gaps_of,
+)
+from lookout.files.table import FrameColumns, FrameTable, intervals_of, plan_ranges, share_out
+from lookout.motion.geometry import Fit
+from lookout.sandbox.jobs import SampleRequest
+from lookout.sandbox.pool import SandboxPool, SandboxSettings
+from lookout.sandbox.reply_reader import SampledPick, SamplesReply, TableReply
+from lookout.segments.sampling import Pick
+from lookout.segments.types import CodecError, Reason
+
+JOB_BYTES = 128 * 1024 * 1024
+"""Pixels of one job; more samples between two keyframes are several jobs."""
+JOB_FRAMES = 20_000
+DEADLY = (Reason.POISON, Reason.MEMORY)
+
+
+class SandboxedReader(RecordingReader):
+    """`VideoReader` over decoder processes.
+
+    Args:
+        path: A file.
+        workers: Decoder processes.
+        settings: What each may use.
+
+    Raises:
+        CodecError: The file cannot be read, or this system cannot confine a process (UNAVAILABLE).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        workers: int | None = None,
+        settings: SandboxSettings | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.workers = workers or os.cpu_count() or 1
+        if not self.path.is_file():
+            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read (no such file)")
+        self._pool = SandboxPool(
+            self.workers, settings or SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0)
+        )
+        try:
+            found = self._pool.recording_table(str(self.path))
+            table = _table(found)
+            super().__init__(facts_of(os.path.abspath(self.path), _stream(found), table), table)
+        except BaseException:
+            self._pool.close()
+            raise
+        self._size = found.size
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture, from the first frame that decodes."""
+        return self._size
+
+    def close(self) -> None:
+        """End the decoder processes."""
+        self._pool.close()
+
+    def _sampling(  # noqa: PLR0917
+        self,
+        picks: Sequence[Pick],
+        size: tuple[int, int],
+        fit: Fit,
+        threads: int,
+        lookahead: int,
+        intervals: int | None,
+    ) -> Sampling:
+        count = intervals or intervals_of(self.table, self.workers)
+        jobs = self._jobs(list(picks), min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1]))), count)
+        return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
+
+    def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
+        """The samples of every job, in order."""
+        pieces: list[list[Pick]] = [picks]
+        if self.table.grouped and picks:
+            by_pts = {pick.pts: pick for pick in picks}
+            plan = share_out(plan_ranges(self.table, list(by_pts)), intervals)
+            pieces = [
+                sorted((by_pts[p] for run in runs for p in run.wanted), key=lambda pick: pick.index)
+                for runs in plan
+            ]
+        return [piece[i : i + limit] for piece in pieces for i in range(0, len(piece), limit)]
+
+
+class SandboxedSampling(Sampling):
+    """Sampled frames from decoder processes."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        pool: SandboxPool,
+        path: str,
+        jobs: Sequence[Sequence[Pick]],
+        size: tuple[int, int],
+        fit: Fit,
+        workers: int,
+        facts: RecordingFacts,
+    ) -> None:
+        self._pool, self._path, self._jobs, self._size, self._fit = pool, path, jobs, size, fit
+        self._workers, self._facts = workers, facts
+        self._picks = [pick for job in jobs for pick in job]
+        self._lost: dict[int, str] = {}
+        self._work = Work(packets=facts.frames)
+        self._busy = 0.0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._picks)
+
+    def __iter__(self) -> Iterator[FileFrame]:
+        positions = {pick.index: i for i, pick in enumerate(self._picks)}
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="sandboxed") as threads:
+            waiting: deque[tuple[Sequence[Pick], Future[SamplesReply]]] = deque()
+            coming = iter(self._jobs)
+            try:
+                for job in coming:
+                    waiting.append((job, threads.submit(self._run, job)))
+                    if len(waiting) > self._workers:
+                        break
+                while waiting and not self._closed:
+                    job, result = waiting.popleft()
+                    frames = self._frames(job, result)
+                    following = next(coming, None)
+                    if following is not None:
+                        waiting.append((following, threads.submit(self._run, following)))
+                    for frame in frames:
+                        yield dataclasses.replace(frame, position=positions[frame.index])
+            finally:
+                for _, result in waiting:
+                    result.cancel()
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        return gaps_of(self._picks, self._lost, self._facts.duration_us) + broken_off(self._facts)
+
+    @property
+    def lost(self) -> Mapping[int, str]:
+        return self._lost
+
+    @property
+    def work(self) -> Work:
+        return self._work
+
+    @property
+    def busy_s(self) -> float:
+        return self._busy / self._workers
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _run(self, job: Sequence[Pick]) -> SamplesReply:
+        begun = time.perf_counter()
+        try:
+            return self._pool.recording_sample(SampleRequest(self._path, tuple(job), self._size, self._fit))
+        finally:
+            self._busy += time.perf_counter() - begun
+
+    def _frames(self, job: Sequence[Pick], result: Future[SamplesReply]) -> list[FileFrame]:
+        """A job's frames; what is missing is noted."""
+        why = UNDECODABLE
+        frames: dict[int, FileFrame] = {}
+        try:
+            found = result.result()
+            frames = {sample.pick: _frame(job[sample.pick], sample) for sample in found.frames}
+            for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
+                setattr(self._work, name, getattr(self._work, name) + found.work[name])
+        except CodecError as error:
+            if error.reason not in DEADLY:
+                raise
+            why = error.detail
+        for place, pick in enumerate(job):
+            if place not in frames:
+                self._lost[pick.pts] = why
+                self._work.missing += 1
+        return [frames[place] for place in range(len(job)) if place in frames]
+
+
+def _frame(pick: Pick, sample: SampledPick) -> FileFrame:
+    return FileFrame(
+        position=0,
+        index=pick.index,
+        slot=pick.slot,
+        time_us=pick.time_us,
+        key=sample.key,
+        picture=sample.picture,
+        corrupt=sample.corrupt,
+        pixels=sample.pixels,
+    )
+
+
+def _stream(found: TableReply) -> StreamFacts:
+    return StreamFacts(
+        found.container,
+        found.codec,
+        found.width,
+        found.height,
+        found.damage,
+        found.listed,
+        found.promised_us,
+    )
+
+
+def _table(found: TableReply) -> FrameTable:
+    return FrameTable.of(
+        FrameColumns(found.pts, found.dts, found.key, found.clean, found.bytes, found.discard),
+        time_base=found.time_base,
+        fps=found.fps,
+        stamped=found.stamped,
+        reordered=found.reordered,
+    )

@@ -1,0 +1,109 @@
+"""A recording by its path or address, in this process or in confined ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from lookout.disk import write_all
+from lookout.files.reader import VideoReader
+from lookout.files.recording import RecordingReader
+from lookout.files.source import FileSource, Given, UrlSource, source_of
+from lookout.sandbox.confined_reader import SandboxedReader
+from lookout.segments.types import CodecError, Reason
+
+
+@contextmanager
+def open_recording(
+    source: Given,
+    *,
+    sandbox: bool = False,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[RecordingReader]:
+    """A recording, opened for reading.
+
+    Args:
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`.
+        sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
+            those processes have no sockets.
+        workers: Decoder processes (default: the machine's cores).
+        progress: Called with bytes done and in all while a URL is downloaded.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    found = source_of(source)
+    with ExitStack() as opened:
+        if not sandbox:
+            yield opened.enter_context(VideoReader(found))
+            return
+        if isinstance(found, UrlSource):
+            found = opened.enter_context(downloaded(found, progress))
+        if not isinstance(found, FileSource):
+            raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
+        reader = opened.enter_context(SandboxedReader(found.path, workers=workers))
+        reader.facts = dataclasses.replace(reader.facts, name=found.name)
+        yield reader
+
+
+class DownloadedFile(FileSource):
+    """A URL's bytes in a file; messages name the URL."""
+
+    def __init__(self, url: str, path: str) -> None:
+        super().__init__(path)
+        self._url = url
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return self._url
+
+
+@contextmanager
+def downloaded(
+    source: UrlSource, progress: Callable[[int, int], None] | None = None
+) -> Iterator[DownloadedFile]:
+    """A URL in a temporary file, which goes with the block.
+
+    Args:
+        source: The URL; closed behind the download.
+        progress: Called with bytes done and in all.
+
+    Raises:
+        CodecError: It cannot be read.
+    """
+    with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
+        try:
+            download(source, file.name, progress)
+        finally:
+            source.close()
+        yield DownloadedFile(source.name, file.name)
+
+
+def download(source: UrlSource, path: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a URL's bytes into a file, piece by piece; nothing of them is parsed.
+
+    Raises:
+        CodecError: The URL cannot be read, or the disk does not hold it.
+    """
+    size, folder = source.size, Path(path).parent
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise _not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while (done := file.tell()) < size:
+                write_all(file.fileno(), source.piece(done // source.piece_bytes))
+                if progress is not None:
+                    progress(file.tell(), size)
+    except OSError as error:
+        raise _not_stored(source, f"{folder}: {error.strerror}") from error
+
+
+def _not_stored(source: UrlSource, why: str) -> CodecError:
+    return CodecError(Reason.UNREADABLE, f"{source.name} cannot be stored ({why})")

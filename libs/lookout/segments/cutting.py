@@ -1,0 +1,274 @@
+"""Cutting streams at keyframes without re-encoding, so that every piece decodes alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import av
+import av.error
+from av.bitstream import BitStreamFilterContext
+
+from lookout.segments.container import ByteSource, Video, ticks_to_us
+from lookout.segments.nal import begins_clean
+from lookout.segments.picture import orientation
+from lookout.segments.types import CodecError, Limits, Reason, Segment
+
+TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
+MP4_CODECS = frozenset({*TS_CODECS, "av1", "vp9", "vvc"})
+MOV_CODECS = frozenset({"h263", "mjpeg", "vp8"})
+# Elementary streams keep the absence of time stamps.
+RAW_FORMATS = {
+    "h264": "h264",
+    "hevc": "hevc",
+    "mpeg4": "m4v",
+    "mpeg2video": "mpeg2video",
+    "mpeg1video": "mpeg1video",
+    "mjpeg": "mjpeg",
+}
+# A piece carries its decoder's headers itself, also where its keyframe is no IDR picture.
+REPEAT_HEADERS = {
+    "h264": "h264_mp4toannexb,dump_extra=freq=keyframe",
+    "hevc": "hevc_mp4toannexb,dump_extra=freq=keyframe",
+    "mpeg4": "dump_extra=freq=keyframe",
+    "mpeg2video": "dump_extra=freq=keyframe",
+    "mpeg1video": "dump_extra=freq=keyframe",
+}
+_FRAGMENTED = {
+    "movflags": "frag_keyframe+empty_moov+default_base_moof+frag_discont",
+    "avoid_negative_ts": "disabled",
+    "use_editlist": "0",
+}
+MUXER_OPTIONS = {
+    # A piece is short: its tables need not come again.
+    "mpegts": {"mpegts_copyts": "1", "avoid_negative_ts": "disabled", "pat_period": "60", "sdt_period": "60"},
+    "mp4": _FRAGMENTED,
+    "mov": _FRAGMENTED,
+}
+TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
+TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
+_FILES = ("mp4", "mov")  # keep the decoder's headers in their own
+OPEN_LIMITS = Limits(bytes=1 << 40)
+BACK_US = 1_000_000
+LEAP_US = 30_000_000
+
+
+@dataclass(slots=True)
+class _Group:
+    """A keyframe and the packets up to the next, in decoding order; times are the source's, microseconds."""
+
+    start_us: int
+    nominal_us: int
+    timed: bool
+    jump: bool  # the source's clock jumped before it
+    clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
+    packets: list[av.Packet] = field(default_factory=list)
+    size: int = 0  # bytes, with an allowance for the container
+    last_us: int = 0
+
+    def add(self, packet: av.Packet, time_us: int) -> None:
+        """Take the next packet."""
+        self.packets.append(packet)
+        self.size += 188 * (packet.size // 180 + 3)
+        self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
+
+    @property
+    def end_us(self) -> int:
+        """When its last frame ends, if it lasts as long as frames do here."""
+        count = len(self.packets)
+        step = (self.last_us - self.start_us) // (count - 1) if count > 1 else self.nominal_us
+        return self.last_us + max(1, step)
+
+
+def cut(
+    source: Path | str | BinaryIO,
+    *,
+    target_s: float = 2.0,
+    max_bytes: int = 15 * 1024 * 1024,
+    keyframes: int | None = None,
+) -> Iterator[Segment]:
+    """Cut a file or stream (a pipe will do) at keyframes, lazily, without re-encoding.
+
+    A piece ends at the first keyframe at or after `target_s` seconds, or, with `keyframes`, after that many
+    of them; and earlier where it would grow beyond `max_bytes`. What precedes the first keyframe is
+    dropped. Time stamps are the source's own, moved by one constant if decoding times begin below zero; a
+    source without time stamps gives pieces without (elementary streams). Leading pictures stay behind their
+    keyframe; those that refer to the piece before are lost there, and counted when decoded. Errors:
+    `CodecError` (also BYTES for a group of pictures that alone exceeds max_bytes)."""
+    if target_s <= 0 or max_bytes <= 0 or (keyframes is not None and keyframes < 1):
+        raise CodecError(Reason.REQUEST, "target_s, max_bytes and keyframes must be positive")
+    if isinstance(source, (str, Path)):
+        with Path(source).open("rb") as file:
+            yield from _cut(cast(ByteSource, file), target_s, max_bytes, keyframes)
+    else:
+        yield from _cut(cast(ByteSource, source), target_s, max_bytes, keyframes)
+
+
+def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | None) -> Iterator[Segment]:
+    with Video(source, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
+        writer = _Writer(video, max_bytes)
+        open_groups: list[_Group] = []
+        for group in _groups(video):
+            if open_groups and _full(open_groups, group, target_s, max_bytes, keyframes):
+                yield writer.write(open_groups, group)
+                open_groups = []
+            open_groups.append(group)
+        if not open_groups:
+            why = f" ({video.damage})" if video.damage else ""
+            raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
+        yield writer.write(open_groups, None)
+
+
+def _full(
+    groups: list[_Group], following: _Group, target_s: float, max_bytes: int, keyframes: int | None
+) -> bool:
+    """True if the open groups should be a piece and `following` begin the next."""
+    if following.jump or sum(g.size for g in groups) + following.size > max_bytes:
+        return True
+    if not following.clean:
+        return False
+    if keyframes is not None:
+        return sum(g.clean for g in groups) >= keyframes
+    # Half a frame of grace: 1.999 s is two seconds for a camera whose clock trembles.
+    return following.start_us - groups[0].start_us >= target_s * 1e6 - following.nominal_us / 2
+
+
+def _groups(video: Video) -> Iterator[_Group]:
+    """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
+    nominal_us = round(1_000_000 / video.fps)
+    group: _Group | None = None
+    for position, packet in enumerate(_without_hidden_end(video.packets())):
+        timed = packet.pts is not None or packet.dts is not None
+        pts = packet.pts if packet.pts is not None else packet.dts
+        time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
+        if packet.is_keyframe:
+            if group is not None:
+                yield group
+            step = time_us - (group.end_us if group is not None else time_us)
+            jump = not -BACK_US <= step <= LEAP_US
+            group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
+        if group is not None:
+            group.add(packet, time_us)
+    if group is not None:
+        yield group
+
+
+def _without_hidden_end(packets: Iterator[av.Packet]) -> Iterator[av.Packet]:
+    """Packets without those at the end that an edit list hides. Hidden ones before others may be needed to
+    decode these, and stay."""
+    hidden: list[av.Packet] = []
+    for packet in packets:
+        hidden.append(packet)
+        if not packet.is_discard:
+            yield from hidden
+            hidden = []
+
+
+class _Writer:
+    """Muxes groups into pieces and keeps the clock of the whole cut."""
+
+    def __init__(self, video: Video, max_bytes: int) -> None:
+        self._video, self._max_bytes = video, max_bytes
+        self._index = 0
+        self._clock_us = 0
+        self._shift: int | None = None  # ticks added so that no decoding time is negative
+        self._jump = False
+        self._turned: bool | None = None
+
+    def write(self, groups: list[_Group], following: _Group | None) -> Segment:
+        """One piece of these groups.
+
+        Raises:
+            CodecError: With the reason BYTES.
+        """
+        packets = [packet for group in groups for packet in group.packets]
+        container = self._container(groups[0])
+        try:
+            data = self._mux(packets, container)
+        except (av.error.FFmpegError, ValueError) as error:
+            raise CodecError(
+                Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
+            ) from None
+        if len(data) > self._max_bytes:
+            raise CodecError(
+                Reason.BYTES,
+                f"{len(packets)} frames between two keyframes take {len(data)} bytes, the limit is "
+                f"{self._max_bytes}; "
+                "let the camera send keyframes more often, or raise the limit",
+            )
+        whole = following is None or following.jump
+        end_us = groups[-1].end_us if whole or following is None else following.start_us
+        duration = max(groups[0].nominal_us, end_us - groups[0].start_us)
+        piece = Segment(data, self._clock_us, duration, len(packets), self._index, container, self._jump)
+        self._index += 1
+        self._clock_us += duration
+        self._jump = following is not None and following.jump
+        return piece
+
+    def _container(self, first: _Group) -> str:
+        codec = self._video.codec
+        if self._turned is None:
+            # Only MP4 can say that a picture is to be turned; the first keyframe knows.
+            frames = [*self._video.decode(first.packets[0]), *self._video.decode(None)]
+            self._turned = bool(frames) and orientation(frames[0]) != (0, False)
+        if not first.timed and codec in RAW_FORMATS:
+            return RAW_FORMATS[codec]
+        if codec in TS_CODECS and not self._turned:
+            return "mpegts"
+        if codec in MP4_CODECS:
+            return "mp4"
+        if codec in MOV_CODECS:
+            return "mov"
+        raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
+
+    def _mux(self, packets: list[av.Packet], container: str) -> bytes:
+        source = self._video.stream
+        times = _times(packets, round(1 / (self._video.fps * self._video.time_base)))
+        if self._shift is None:
+            self._shift = max(0, -min(dts for _, dts in times))
+        headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
+        buffer = io.BytesIO()
+        with av.open(buffer, "w", format=container, options=MUXER_OPTIONS.get(container, {})) as out:
+            target = out.add_stream_from_template(source, opaque=True)
+            repeat = BitStreamFilterContext(headers, source, target) if headers else None
+            for packet, (pts, dts) in zip(packets, times, strict=True):
+                packet.pts, packet.dts = pts + self._shift, dts + self._shift
+                for ready in _filtered(repeat, packet):
+                    ready.time_base = self._video.time_base
+                    ready.stream = target
+                    out.mux_one(ready)
+        data = buffer.getvalue()
+        if container == "mpegts":
+            data += TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
+        return data
+
+
+def _filtered(headers: BitStreamFilterContext | None, packet: av.Packet) -> list[av.Packet]:
+    """The packet with its decoder's headers; nothing for a packet too damaged to be taken apart."""
+    if headers is None:
+        return [packet]
+    try:
+        return cast(list[av.Packet], headers.filter(packet))
+    except av.error.InvalidDataError:
+        return []
+
+
+def _times(packets: list[av.Packet], nominal: int) -> list[tuple[int, int]]:
+    """(pts, dts) of every packet in ticks: the source's own where it has them, decoding times rising."""
+    shown: list[int] = []
+    for packet in packets:
+        pts = packet.pts if packet.pts is not None else packet.dts
+        shown.append(pts if pts is not None else (shown[-1] + nominal if shown else 0))
+    if any(packet.dts is None for packet in packets):
+        # In order of presentation, early enough that no picture is shown before it is decoded.
+        ordered = sorted(shown)
+        delay = max(o - s for o, s in zip(ordered, shown, strict=True))
+        decoded = [o - delay for o in ordered]
+    else:
+        decoded = [cast(int, packet.dts) for packet in packets]
+    for i in range(1, len(decoded)):
+        decoded[i] = max(decoded[i], decoded[i - 1] + 1)
+    return [(max(pts, dts), dts) for pts, dts in zip(shown, decoded, strict=True)]

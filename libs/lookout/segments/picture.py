@@ -1,0 +1,71 @@
+"""Decoded frames -> model-input pixels and luma planes."""
+
+from __future__ import annotations
+
+import math
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from lookout.motion.geometry import Fit, Geometry
+from lookout.motion.side_data import side_data
+
+U8 = npt.NDArray[np.uint8]
+
+
+def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
+    """(degrees clockwise, mirrored first) that turn the frame upright, from its
+    display matrix; rounded to 90."""
+    side = side_data(frame, "DISPLAYMATRIX")
+    if side is None:
+        return 0, False
+    a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)
+    mirrored = bool(a * d - b * c < 0)
+    if mirrored:
+        a, b = -a, -b
+    return round(math.degrees(math.atan2(b, a)) / 90) * 90 % 360, mirrored
+
+
+def frame_geometry(frame: av.VideoFrame, width: int, height: int, fit: Fit) -> Geometry:
+    """The geometry that brings this frame to a model input of width x height."""
+    rotation, mirror = orientation(frame)
+    return Geometry.fitted(
+        (frame.width, frame.height), (width, height), fit, rotation=rotation, mirror=mirror
+    )
+
+
+class Painter:
+    """Converts frames to RGB at model-input size. Keeps FFmpeg's scaler between frames; one per thread."""
+
+    def __init__(self) -> None:
+        self._reformatter = VideoReformatter()
+
+    def paint(self, frame: av.VideoFrame, geometry: Geometry) -> U8:
+        """uint8 [out_height, out_width, 3]: area-averaged, then turned, then placed."""
+        x, y, w, h = geometry.place
+        across, down = (h, w) if geometry.rotation in (90, 270) else (w, h)
+        scaled = self._reformatter.reformat(
+            frame, width=across, height=down, format="rgb24", interpolation=Interpolation.AREA, threads=1
+        ).to_ndarray()
+        if geometry.mirror:
+            scaled = scaled[:, ::-1]
+        upright = np.rot90(scaled, -geometry.rotation // 90)
+        size = (geometry.out_height, geometry.out_width)
+        if (y, x, h, w) == (0, 0, *size):
+            return np.ascontiguousarray(upright)
+        out = np.zeros((*size, 3), np.uint8)
+        top, left = max(0, y), max(0, x)
+        seen = upright[top - y : size[0] - y, left - x : size[1] - x]
+        out[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        return out
+
+    def luma(self, frame: av.VideoFrame) -> U8:
+        """uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
+        if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
+            plane = frame.planes[0]
+            rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+            return rows[: frame.height, : frame.width]
+        grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()
+        return np.asarray(grey, np.uint8)

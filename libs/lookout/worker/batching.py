@@ -1,0 +1,160 @@
+"""Requests of several lanes that wait at the same time are computed as one batch, on one thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from lookout.errors import TransientError
+from lookout.worker.supervision import Supervisor
+
+R = TypeVar("R")
+A = TypeVar("A")
+
+CLOSE_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[R, A]):
+    request: R
+    answer: Future[A] = field(default_factory=Future)
+
+
+class BatchingThread(Generic[R, A]):
+    """Owns the thread that computes. `ask` may be called from any thread; nothing waits for a batch to fill.
+
+    An exception of `compute` is the answer to the requests of its batch. Anything else that ends the thread
+    is a fault of the service: the supervisor ends the process, and whoever waits gets a TransientError.
+
+    Args:
+        name: Of the thread.
+        compute: The answers of a batch, in its order.
+        choose: Indices of the waiting requests (in order of arrival) that make the next batch, at least one;
+            the others wait. None: all.
+        halve: Whether a batch whose computation fails runs again as two halves: what does not fit the
+            device's memory may fit then, and one request's fault stays its own.
+        supervisor: Told when the thread dies. None: nobody is.
+        busy: Told the seconds of each computation.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        compute: Callable[[list[R]], Sequence[A]],
+        *,
+        choose: Callable[[Sequence[R]], Sequence[int]] | None = None,
+        halve: bool = False,
+        supervisor: Supervisor | None = None,
+        busy: Callable[[float], object] | None = None,
+    ) -> None:
+        self.name = name
+        self.batches = 0
+        """Batches computed since the start."""
+        self.requests = 0
+        """Requests in them."""
+        self._compute = compute
+        self._choose = choose or (lambda requests: range(len(requests)))
+        self._halve = halve
+        self._busy = busy or (lambda _: None)
+        self._queue: SimpleQueue[_Waiting[R, A] | Callable[[], object] | None] = SimpleQueue()
+        self._waiting: list[_Waiting[R, A]] = []
+        self._ended = threading.Event()
+        self._thread = (supervisor or Supervisor()).start(name, self._run)
+
+    def ask(self, request: R) -> A:
+        """The answer to one request.
+
+        Raises:
+            TransientError: The thread has ended; so does the process.
+            Exception: What `compute` raised.
+        """
+        waiting: _Waiting[R, A] = _Waiting(request)
+        self._queue.put(waiting)
+        if self._ended.is_set():
+            self._refuse_queued()  # the thread may have looked for the last time already
+        return waiting.answer.result()
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Run `action` on the thread before its next batch. Returns at once."""
+        self._queue.put(action)
+
+    def waiting(self) -> int:
+        """Requests and calls that the thread has not looked at yet."""
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        """Finish the running batch and refuse what waits."""
+        self._queue.put(None)
+        self._thread.join(timeout=CLOSE_S)
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        batch: list[_Waiting[R, A]] = []
+        try:
+            while self._gather():
+                chosen = set(self._choose([each.request for each in self._waiting]))
+                batch = [each for index, each in enumerate(self._waiting) if index in chosen]
+                self._waiting = [each for index, each in enumerate(self._waiting) if index not in chosen]
+                if not batch:
+                    raise ValueError(f"{self.name}: {len(self._waiting)} requests wait and none was chosen")
+                self._answer(batch)
+        finally:
+            self._ended.set()
+            for each in (*batch, *self._waiting):
+                self._refuse(each)
+            self._refuse_queued()
+
+    def _gather(self) -> bool:
+        """Take everything that waits; wait where that is nothing. False at the end."""
+        while not self._waiting or not self._queue.empty():
+            taken = self._queue.get()
+            if taken is None:
+                return False
+            if isinstance(taken, _Waiting):
+                self._waiting.append(taken)
+            else:
+                taken()
+        return True
+
+    def _answer(self, batch: list[_Waiting[R, A]]) -> None:
+        try:
+            answers = self._timed([each.request for each in batch])
+        except Exception as error:
+            if self._halve and len(batch) > 1:
+                middle = len(batch) // 2
+                self._answer(batch[:middle])
+                self._answer(batch[middle:])
+                return
+            for each in batch:
+                each.answer.set_exception(error)
+            return
+        self.batches += 1
+        self.requests += len(batch)
+        for each, answer in zip(batch, answers, strict=True):
+            each.answer.set_result(answer)
+
+    def _timed(self, requests: list[R]) -> Sequence[A]:
+        begin = time.perf_counter()
+        try:
+            return self._compute(requests)
+        finally:
+            self._busy(time.perf_counter() - begin)
+
+    def _refuse_queued(self) -> None:
+        while True:
+            try:
+                taken = self._queue.get_nowait()
+            except Empty:
+                return
+            if isinstance(taken, _Waiting):
+                self._refuse(taken)
+
+    def _refuse(self, waiting: _Waiting[R, A]) -> None:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(TransientError(f"the thread {self.name!r} is closed"))

@@ -1,0 +1,55 @@
+"""Which failures of a handler are worth another try, and which are the device's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaException
+
+from lookout.errors import DeviceFailedError, TransientError
+
+_GRPC_TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
+_NETWORK_ERRORS = frozenset({"ConnectionError", "TimeoutError", "BusyLoadingError"})
+#: exceptions of torch that name the device; older calls raise a RuntimeError that begins with these words
+_DEVICE_ERRORS = frozenset({"OutOfMemoryError", "AcceleratorError", "CudaError"})
+_DEVICE_WORDS = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUBLAS error", "NCCL error")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help: TransientError, and what networks, stores and
+    peers raise when they are away.
+    """
+    if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
+        return True
+    if isinstance(error, KafkaException):
+        return bool(error.args[0].retriable())
+    code = getattr(error, "code", None)
+    if type(error).__module__.startswith("grpc") and callable(code):
+        return getattr(code(), "name", "") in _GRPC_TRANSIENT
+    return any(each.__name__ in _NETWORK_ERRORS for each in type(error).__mro__)
+
+
+def is_device_failure(error: BaseException) -> bool:
+    """Whether the device failed, or an error of the device caused this one.
+
+    torch is not imported for it: its exceptions are known by their module and name.
+    """
+    return any(_names_device(each) for each in _causes(error))
+
+
+def _names_device(error: BaseException) -> bool:
+    if isinstance(error, DeviceFailedError):
+        return True
+    for kind in type(error).__mro__:
+        if kind.__name__ in _DEVICE_ERRORS and kind.__module__.split(".")[0] in ("torch", "cupy", "vllm"):
+            return True
+    return isinstance(error, RuntimeError) and str(error).startswith(_DEVICE_WORDS)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__

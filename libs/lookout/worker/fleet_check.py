@@ -1,0 +1,105 @@
+"""What all instances of a stage must share: written into the client id, checked before joining the group."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from lookout.errors import StartupError
+from lookout.observe import logs
+from lookout.worker.retry import CALL_S
+from lookout.worker.settings import ServiceSettings, digest
+
+_SAFE = re.compile(r"[^A-Za-z0-9.]+")
+PAUSE_S = 0.5
+
+
+def client_id(stage: str, shared: Mapping[str, str]) -> str:
+    """`decode_fps-2_grid-16x16`: the stage and what it shares; letters, digits, `.`, `-` and `_` only."""
+    return "_".join([stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(shared.items()))])
+
+
+def differences(ours: str, theirs: str) -> list[str]:
+    """What two client ids of one stage do not share, in words; nothing where `theirs` is of another kind."""
+    if ours == theirs or ours.partition("_")[0] != theirs.partition("_")[0]:
+        return []
+    here, there = _facts(ours), _facts(theirs)
+    if not there:
+        return []
+    return [
+        f"{name} is {there.get(name, 'not set')}, here {here.get(name, 'not set')}"
+        for name in sorted({*here, *there})
+        if here.get(name) != there.get(name)
+    ]
+
+
+def mark(shared: Mapping[str, str], config_digest: str) -> str:
+    """What checkpoints are marked with: what the fleet shares, then what one instance computes with."""
+    return f"{digest(dict(shared))}.{config_digest}"
+
+
+def is_compatible(marked: str, shared: Mapping[str, str]) -> bool:
+    """Whether a checkpoint with this mark was written under the same shared settings."""
+    head, dot, _ = marked.partition(".")
+    return not dot or head == digest(dict(shared))
+
+
+def check_group(
+    settings: ServiceSettings,
+    group: str,
+    own: str,
+    *,
+    members: Callable[[], Iterable[str]] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Raise StartupError if a live member of the group works with other shared settings.
+
+    A member that was killed stays in the group until its session is over, so it is asked again until then.
+
+    Args:
+        settings: how Kafka is reached, and how long a session lasts.
+        group: the consumer group.
+        own: this process's client id.
+        members: client ids of the group's members; asked of Kafka if not given.
+        clock: monotonic seconds.
+        sleep: waits.
+    """
+    ask = members or _asker(settings, group)
+    deadline = clock() + settings.session_timeout_s + 1.0
+    while True:
+        found = sorted({each for theirs in ask() for each in differences(own, theirs)})
+        if not found:
+            return
+        if clock() >= deadline:
+            raise StartupError(
+                f"the running instances of group {group!r} have other settings: {'; '.join(found)}. "
+                "Give this one the same, or stop them all first"
+            )
+        sleep(PAUSE_S)
+
+
+def _asker(settings: ServiceSettings, group: str) -> Callable[[], list[str]]:
+    admin = AdminClient(settings.kafka(), logger=logs.client_logger("group"))
+
+    def ask() -> list[str]:
+        try:
+            found = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
+        except KafkaException as error:
+            logs.get("group").warning("cannot list the members of the consumer group", why=str(error.args[0]))
+            return []
+        return [str(each.client_id) for each in found.members]
+
+    return ask
+
+
+def _safe(text: str) -> str:
+    return _SAFE.sub("", text)
+
+
+def _facts(identity: str) -> dict[str, str]:
+    return dict(each.split("-", 1) for each in identity.split("_")[1:] if "-" in each)

@@ -1,0 +1,194 @@
+"""The life of assigned partitions: taken over, worked on, read again after an abort, given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING
+
+from lookout.errors import LookoutRuntimeError
+from lookout.observe import logs
+from lookout.observe.health import Health
+from lookout.observe.metrics import Metrics
+from lookout.worker.committing import discard
+from lookout.worker.partitions import Partition
+from lookout.worker.records import Handler, Record, Slot
+from lookout.worker.refusals import Refusals
+from lookout.worker.takeover import Takeover
+
+
+class RequestsTakeovers(Protocol):
+    """What reads a partition's state (`Takeovers`)."""
+
+    def request(self, partition: Partition) -> None: ...
+
+
+class Ownership:
+    """All partitions that are this worker's. Only the polling thread calls it.
+
+    Args:
+        handler: is called with the cameras and partitions that it loses.
+        takeovers: reads offsets and checkpoints.
+        refusals: forgotten with their partition.
+        metrics: gauges of partitions, cameras and lag.
+        health: not ready while a partition waits; the message names it.
+        check: raises where checkpoints do not fit this configuration.
+        limit_s: a takeover that has to wait for longer ends the process.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        handler: Handler[Any],
+        takeovers: RequestsTakeovers,
+        *,
+        refusals: Refusals,
+        metrics: Metrics,
+        health: Health,
+        check: Callable[[Takeover], None] = lambda takeover: None,
+        limit_s: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handler = handler
+        self._takeovers = takeovers
+        self._refusals = refusals
+        self._metrics = metrics
+        self._health = health
+        self._check = check
+        self._limit_s = limit_s
+        self._clock = clock
+        self._log = logs.get("partitions")
+        self._joined = False
+        self.current: dict[int, Partition] = {}
+
+    def assigned(self, numbers: Collection[int]) -> None:
+        """These are ours from now on; each is taken over before anything of it is computed."""
+        self._joined = True
+        if numbers:
+            self._log.info("partitions assigned", partitions=sorted(numbers))
+        for number in numbers:
+            self._take(Partition(number))
+        self.update_ready()
+
+    def loaded(self, partition: Partition, takeover: Takeover) -> None:
+        """The state of `partition` was read.
+
+        Raises:
+            StartupError: It does not fit.
+        """
+        if partition.dead:
+            return
+        self._check(takeover)
+        partition.loaded = True
+        partition.committed = takeover.offset
+        partition.seek_to = OFFSET_BEGINNING if takeover.offset is None else takeover.offset
+        partition.checkpoints = dict(takeover.checkpoints)
+        partition.active_ms = {
+            camera: each.record_ms for camera, each in takeover.checkpoints.items() if each.record_ms
+        }
+        for camera in takeover.unreadable:
+            self._metrics.unreadable.labels(self._metrics.stage).inc()
+            self._log.error(
+                "a checkpoint cannot be read: its camera starts without one",
+                camera=camera,
+                partition=partition.number,
+            )
+        self._metrics.takeovers.labels(self._metrics.stage).inc()
+        self._log.info(
+            "partition taken over",
+            partition=partition.number,
+            offset=partition.committed,
+            cameras=len(partition.checkpoints),
+        )
+        self.update_ready()
+
+    def waits(self, partition: Partition, why: str) -> None:
+        """`partition` cannot be taken over yet.
+
+        Raises:
+            LookoutRuntimeError: That lasts too long.
+        """
+        if partition.dead:
+            return
+        partition.waits_for = why
+        if partition.waits_since is None:
+            partition.waits_since = self._clock()
+        elif self._clock() - partition.waits_since > self._limit_s:
+            raise LookoutRuntimeError(
+                f"partition {partition.number} could not be taken over in {self._limit_s:g} s: {why}. "
+                "A transaction that no producer ends is found by kafka-transactions.sh find-hanging"
+            )
+        self.update_ready()
+
+    def kafka_is_back(self) -> None:
+        """What waited for Kafka itself has its time anew."""
+        for partition in self.current.values():
+            partition.waits_since = None
+
+    def again(self, partition: Partition, slots: list[Slot], unknown: bool) -> None:
+        """`slots` were not committed (`unknown`: Kafka has to be asked): go back to what was."""
+        if self.current.get(partition.number) is not partition:
+            return
+        records = [slot.record for slot in (*slots, *partition.slots) if slot.record is not None]
+        back = partition.committed if partition.committed is not None else _first(records)
+        self._drop(partition)
+        if unknown:
+            self._take(Partition(partition.number))
+            self.update_ready()
+            return
+        fresh = partition.fresh()
+        self.current[partition.number] = fresh
+        if back is not None and records:
+            fresh.seek_to = back
+
+    def gone(self, numbers: Collection[int], what: str) -> None:
+        """These are another worker's now."""
+        self._log.info(what, partitions=sorted(numbers))
+        for number in numbers:
+            partition = self.current.pop(number, None)
+            if partition is not None:
+                self._drop(partition)
+                self._refusals.forget(number)
+                self._metrics.partition_gone(number)
+                self._handler.revoked(number)
+        self.update_ready()
+
+    def close(self) -> None:
+        """Nothing counts any more."""
+        for partition in self.current.values():
+            partition.dead = True
+
+    def update_ready(self) -> None:
+        """Say what the worker waits for."""
+        waiting = [each for each in self.current.values() if not each.loaded]
+        self._metrics.partitions.labels(self._metrics.stage).set(len(self.current))
+        self._metrics.taking_over.labels(self._metrics.stage).set(len(waiting))
+        if not self._joined:
+            self._health.block("worker", "joining the group")
+        elif waiting:
+            self._health.block("worker", f"taking over partitions: {_named(waiting)}")
+        else:
+            self._health.clear("worker")
+
+    def _take(self, partition: Partition) -> None:
+        self.current[partition.number] = partition
+        self._takeovers.request(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        partition.dead = True
+        discard(self._handler, partition.slots)
+        for lane in partition.lanes.values():
+            if lane.camera:
+                self._handler.released(lane.camera, partition.number)
+
+
+def _first(records: list[Record]) -> int | None:
+    return min((record.offset for record in records), default=None)
+
+
+def _named(waiting: list[Partition]) -> str:
+    """`3 (its last owner's transaction is open), 5`."""
+    ordered = sorted(waiting, key=lambda each: each.number)
+    return ", ".join(f"{each.number}{f' ({each.waits_for})' if each.waits_for else ''}" for each in ordered)

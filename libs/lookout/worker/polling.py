@@ -1,0 +1,213 @@
+"""The group's consumer: records, ends of partitions, rebalances and what the client says of Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lookout.errors import FencedError, LookoutRuntimeError
+from lookout.observe import logs
+from lookout.worker.record_reader import record_of
+from lookout.worker.records import Record
+from lookout.worker.settings import ServiceSettings
+
+MESSAGES_A_TURN = 256
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
+#: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
+_FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
+_UNREADABLE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+
+
+class Listener(Protocol):
+    """Receives what is read (`Worker`), always on the polling thread."""
+
+    def on_assigned(self, numbers: Collection[int]) -> None: ...
+    def on_revoked(self, numbers: Collection[int]) -> None: ...
+    def on_lost(self, numbers: Collection[int]) -> None: ...
+    def on_record(self, record: Record) -> None: ...
+    def on_end(self, number: int) -> None: ...
+    def on_unreadable(self, why: str) -> None: ...
+    def on_kafka(self, up: bool) -> None: ...
+    def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None: ...
+
+
+class Source:
+    """One topic, read as a member of a group. Only the polling thread calls it.
+
+    Args:
+        topic: the input topic.
+        identity: names this process in messages about fencing.
+        listener: receives what is read.
+        consumer: the client; made by `open_consumer`.
+    """
+
+    def __init__(self, topic: str, identity: str, listener: Listener) -> None:
+        self._topic = topic
+        self._identity = identity
+        self._listener = listener
+        self._log = logs.get("polling")
+        self._fatal: KafkaError | None = None
+        self._closing = False
+        self._consumer: Any = None
+        self._reading: set[int] = set()
+
+    def open(self, settings: ServiceSettings, group: str, client_id: str) -> None:
+        """Join the group."""
+        options: dict[str, Any] = {
+            "group.id": group,
+            "client.id": client_id,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": int(settings.session_timeout_s * 1000),
+            "heartbeat.interval.ms": max(200, int(settings.session_timeout_s * 1000 / 5)),
+            "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
+            "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
+            "statistics.interval.ms": 1000,
+            "stats_cb": self.on_statistics,
+            "error_cb": self.on_error,
+        }
+        if settings.static_member:
+            options["group.instance.id"] = self._identity
+        self.use(Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")))
+
+    def use(self, consumer: Any) -> None:
+        """Read with `consumer`."""
+        self._consumer = consumer
+        consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closing = True
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def metadata(self) -> object:
+        """The group's metadata, for transactions."""
+        return self._consumer.consumer_group_metadata()
+
+    def read(self, wait_s: float) -> None:
+        """Give the listener what is there, waiting `wait_s` for the first. Rebalances happen in here.
+
+        Raises:
+            FencedError: Another process has taken over its identity.
+            LookoutRuntimeError: The client cannot go on.
+        """
+        if self._fatal is not None:
+            self._raise(self._fatal)
+        for turn in range(MESSAGES_A_TURN):
+            message = self._consumer.poll(wait_s if turn == 0 else 0)
+            if message is None:
+                return
+            self._accept(message)
+
+    def pause(self, numbers: Iterable[int]) -> None:
+        """Read these partitions no more for now."""
+        self._consumer.pause(self._places(numbers))
+
+    def resume(self, numbers: Iterable[int]) -> None:
+        """Read them on."""
+        self._consumer.resume(self._places(numbers))
+
+    def reads(self, number: int) -> bool:
+        """Whether the partition is read at all."""
+        return number in self._reading
+
+    def place(self, number: int, offset: int) -> bool:
+        """Read the partition from `offset` on; False: the client is busy with it, try again later."""
+        where = TopicPartition(self._topic, number, offset)
+        try:
+            if number in self._reading:
+                # A seek in the middle of a rebalance was seen to be forgotten; a new start is not.
+                self._consumer.incremental_unassign([where])
+                self._reading.discard(number)
+            self._consumer.incremental_assign([where])
+            self._consumer.resume([where])
+        except KafkaException as error:
+            self._log.warning(
+                "cannot seek yet, trying again", partition=number, offset=offset, why=str(error.args[0])
+            )
+            return False
+        self._reading.add(number)
+        return True
+
+    def _places(self, numbers: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+
+    # -- what the client says
+
+    def _accept(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._listener.on_record(record_of(message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._listener.on_end(message.partition() or 0)
+        else:
+            self._raise(error)
+
+    def _raise(self, error: KafkaError) -> None:
+        """Raise what the client cannot get over; log the rest."""
+        fatal = error.fatal() or error.code() == KafkaError._FATAL
+        if error.code() in _FENCED or (fatal and any(each in error.str() for each in _FENCED_TEXT)):
+            raise FencedError(
+                f"another process runs as {self._identity!r} ({error.str()}): this one ends. "
+                "LOOKOUT_INSTANCE must be unique in its stage"
+            )
+        if fatal:
+            raise LookoutRuntimeError(f"the consumer of {self._topic} cannot continue: {error.str()}")
+        if error.code() in _UNREADABLE:
+            self._listener.on_unreadable(f"{self._topic} cannot be read: {error.str()}")
+        self._log.warning("Kafka reports an error", error=error.str())
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        if error.fatal() or error.code() in (*_FENCED, KafkaError._FATAL):
+            self._fatal = error
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._listener.on_kafka(False)
+
+    def on_statistics(self, text: str) -> None:
+        """The client's statistics callback: which brokers answer, and where partitions begin and end."""
+        facts = json.loads(text)
+        states = [each["state"] for each in facts.get("brokers", {}).values()]
+        self._listener.on_kafka("UP" in states)
+        partitions = facts.get("topics", {}).get(self._topic, {}).get("partitions", {})
+        ends = {
+            int(number): (max(0, each.get("lo_offset", 0)), each["ls_offset"])
+            for number, each in partitions.items()
+            if each.get("ls_offset", -1) >= 0
+        }
+        self._listener.on_watermarks(ends)
+
+    # -- rebalances
+
+    def _assigned(self, consumer: Any, given: list[TopicPartition]) -> None:
+        # Each is read from its own offset once it is taken over (`place`). Left to itself the client asks for
+        # the committed offsets of all in one request, and one open transaction would hold them all.
+        consumer.incremental_assign([])
+        self._listener.on_assigned([each.partition for each in given])
+
+    def _revoked(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        self._listener.on_revoked([each.partition for each in taken])
+        self._stop_reading(consumer, taken)
+
+    def _lost(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        if self._closing:
+            return
+        self._listener.on_lost([each.partition for each in taken])
+        self._stop_reading(consumer, taken)
+
+    def _stop_reading(self, consumer: Any, taken: list[TopicPartition]) -> None:
+        consumer.incremental_unassign([each for each in taken if each.partition in self._reading])
+        self._reading -= {each.partition for each in taken}

@@ -1,0 +1,132 @@
+"""Reading named records again: the open window's, after a takeover."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaException, Message
+
+from lookout.errors import RecordsGoneError, TransientError
+from lookout.wire.headers import Headers
+from lookout.worker.records import Record
+from lookout.worker.settings import ServiceSettings
+from lookout.worker.topic_reader import End, TopicReader
+
+#: records of other cameras between two wanted ones that are read past rather than sought over
+NEAR = 64
+
+
+class RecordReader:
+    """Reads given offsets of a topic, read committed. Safe from any thread; one call at a time."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._lock = threading.Lock()
+        self._reader = TopicReader(settings, "record-reader")
+
+    def read(
+        self, topic: str, partition: int, offsets: Iterable[int], timeout_s: float = 30.0
+    ) -> list[Record]:
+        """The records at `offsets`, in their order.
+
+        Raises:
+            RecordsGoneError: Retention has removed one.
+            TransientError: Kafka does not answer in time.
+        """
+        wanted = sorted(set(offsets))
+        if not wanted:
+            return []
+        with self._lock:
+            try:
+                return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
+            except (TransientError, KafkaException):
+                self._reader.close()
+                raise
+
+    def close(self) -> None:
+        """Leave."""
+        with self._lock:
+            self._reader.close()
+
+    def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
+        found: dict[int, Record] = {}
+        try:
+            position = -1
+            for offset in wanted:
+                if offset in found:
+                    continue
+                if position < 0 or offset - position > NEAR:
+                    self._reader.read_from(topic, {partition: offset})
+                while offset not in found:
+                    message = self._next(topic, partition, offset, deadline)
+                    position = message.offset() or 0
+                    if position in wanted:
+                        found[position] = record_of(message)
+                    if position > offset and offset not in found:
+                        raise RecordsGoneError(_gone(topic, partition, offset, f"next: {position}"))
+        finally:
+            self._reader.stop_reading()
+        return [found[offset] for offset in wanted]
+
+    def _next(self, topic: str, partition: int, offset: int, deadline: float) -> Message:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TransientError(f"Kafka did not give {topic} [{partition}] offset {offset} in time")
+            try:
+                found = self._reader.next(min(left, 0.5))
+            except RecordsGoneError as error:
+                raise RecordsGoneError(_gone(topic, partition, offset, str(error))) from error
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+                continue  # the client goes on by itself
+            if isinstance(found, End):
+                raise RecordsGoneError(
+                    f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
+                )
+            if found is not None:
+                return found
+
+
+def _gone(topic: str, partition: int, offset: int, why: str) -> str:
+    return (
+        f"{topic} [{partition}] no longer holds offset {offset} ({why}): "
+        "its retention.ms is shorter than the outage"
+    )
+
+
+def record_of(message: Message) -> Record:
+    """A consumed message as a Record; the key must be a camera id."""
+    headers, damage = _headers(message)
+    return Record(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        camera=(message.key() or b"").decode("utf-8", "replace"),
+        value=message.value() or b"",
+        headers=headers,
+        timestamp_ms=message.timestamp()[1],
+        damage=damage,
+    )
+
+
+def _headers(message: Message) -> tuple[Headers, str]:
+    """The headers of a message, and what is wrong with them.
+
+    Where the name of a header is not UTF-8 the client (confluent-kafka 2.16) returns with an exception set,
+    so it is raised by this call or by one of the next.
+    """
+    try:
+        return _decoded(message.headers() or ()), ""
+    except (SystemError, UnicodeDecodeError) as error:
+        return (), f"the name of a header is not UTF-8: {error.__cause__ or error}"
+
+
+def _decoded(headers: Iterable[tuple[str, object]]) -> Headers:
+    return tuple(
+        (name, value if isinstance(value, bytes) else str(value).encode())
+        for name, value in headers
+        if value is not None
+    )

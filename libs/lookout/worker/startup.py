@@ -1,0 +1,130 @@
+"""Checks before a service starts: what it depends on answers, and the topics are as the wire says."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable
+
+import redis
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
+
+from lookout.errors import StartupError
+from lookout.net.connections import public_url
+from lookout.observe import logs
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
+from lookout.worker.retry import CALL_S, NotReadyError, retry_until
+from lookout.worker.settings import ServiceSettings
+
+OPEN_FILES = 512
+"""Files and connections that a process needs: with 128 a service's Kafka clients cannot connect."""
+MOST_FILES = 65536
+"""What the soft limit is raised to. Kafka clients of many partitions and the JVM want more than 1024."""
+
+#: topics that takeovers read again, so they must outlive the longest outage
+REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
+
+
+def check_open_files(least: int = OPEN_FILES) -> None:
+    """Raise the limit of open files to what this process may have, and refuse to start where that is too
+    little: later, connections fail with messages that blame Kafka.
+
+    Raises:
+        StartupError: The limit is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    limit = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if hard != unlimited and hard < least:
+        raise StartupError(
+            f"this process may open {hard} files (ulimit -n); it needs {least}: raise the limit, "
+            f"ulimit -n {least}"
+        )
+
+
+def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
+    """The pipeline's partition count.
+
+    Raises:
+        StartupError: The message names the topic or setting that is wrong.
+    """
+    admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
+    wanted = {topic.name: topic for topic in topics}
+
+    def ask() -> dict[str, TopicMetadata]:
+        found = admin.list_topics(timeout=CALL_S).topics
+        missing = sorted(set(wanted) - set(found))
+        if missing:
+            raise NotReadyError(f"no topic {', '.join(missing)}: create the topics that docs/wire.md names")
+        return dict(found)
+
+    unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
+    found = retry_until(ask, settings, unusable)
+    counts = {name: len(found[name].partitions) for name, topic in wanted.items() if topic.pipeline}
+    if len(set(counts.values())) > 1:
+        raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
+    problems = _wrong(settings, wanted, retry_until(lambda: _configs(admin, wanted), settings, unusable))
+    if problems:
+        raise StartupError("wrong topic configuration: " + "; ".join(problems))
+    return next(iter(counts.values()), 0)
+
+
+def check_redis(settings: ServiceSettings) -> None:
+    """Redis answers.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
+
+    def ask() -> None:
+        try:
+            with settings.redis_client(
+                settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
+            ) as client:
+                client.ping()
+        except redis.RedisError as error:
+            raise NotReadyError(str(error)) from error
+
+    where = public_url(settings.redis_url)
+    retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
+
+
+def check_digest(settings: ServiceSettings, actual: str) -> None:
+    """The model in `model_dir` is the one that was asked for.
+
+    Raises:
+        StartupError: What the service needs is missing or wrong; the message names it.
+    """
+    if settings.model_digest is not None and settings.model_digest != actual:
+        raise StartupError(
+            f"LOOKOUT_MODEL_DIGEST={settings.model_digest} but LOOKOUT_MODEL_DIR={settings.model_dir} "
+            f"has {actual}: "
+            "give the right folder, or the digest of the model you mean"
+        )
+
+
+def _configs(admin: AdminClient, wanted: Iterable[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+    futures = admin.describe_configs(resources, request_timeout=CALL_S)
+    return {
+        resource.name: {name: entry.value for name, entry in future.result().items()}
+        for resource, future in futures.items()
+    }
+
+
+def _wrong(
+    settings: ServiceSettings, wanted: dict[str, Topic], configs: dict[str, dict[str, str]]
+) -> list[str]:
+    problems = []
+    for name, topic in wanted.items():
+        have = configs[name]
+        problems += topic.complaints(have)
+        retention = int(have.get("retention.ms", -1))
+        needed = int(settings.retention_needed_s * 1000)
+        if name in REREAD and 0 <= retention < needed:
+            problems.append(
+                f"{name} retention.ms={retention} is less than a window, the longest outage and a margin "
+                f"(LOOKOUT_WINDOW_S + LOOKOUT_OUTAGE_S + LOOKOUT_RETENTION_MARGIN_S = {needed} ms)"
+            )
+    return problems

@@ -1,0 +1,244 @@
+"""A compacted topic as a table in memory, the same for every partition of a stage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+
+from confluent_kafka import KafkaException, Message
+
+from lookout.errors import StartupError, TransientError
+from lookout.observe import logs
+from lookout.observe.health import Health
+from lookout.observe.metrics import Metrics
+from lookout.wire import key_text
+from lookout.wire.outside_text import clean
+from lookout.worker.retry import CALL_S, NotReadyError, retry_until
+from lookout.worker.settings import ServiceSettings
+from lookout.worker.supervision import Supervisor
+from lookout.worker.topic_reader import BEGINNING, End, TopicReader
+
+#: newest values of a key that are kept
+KEPT = 16
+#: deleted keys whose values are kept
+PAST_KEYS = 10_000
+#: rows that were left out and are known by name; of more there is only the number
+NAMED = 100
+
+#: why a row (key, value) cannot be used; None where it can
+Check = Callable[[str, bytes], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows whose newest value cannot be used: how many, and of some the reason by key."""
+
+    rows: int = 0
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """A value and the offset at which it stands, or stood, in the topic."""
+
+    offset: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A moment of a table.
+
+    `history`: of every key the values that stand in the topic, oldest first, back to its last deletion.
+    `offset`: everything below it was read (of a one-partition topic; the sum of several).
+    """
+
+    history: Mapping[str, tuple[bytes, ...]]
+    offset: int
+
+    def newest(self, key: str) -> bytes | None:
+        """The row as a table has it."""
+        values = self.history.get(key)
+        return values[-1] if values else None
+
+
+class Table:
+    """Follows a compacted topic on a thread of its own, read committed; a null value deletes the row.
+
+    `start` returns once everything that stood in the topic at the call was read. A value that cannot be used
+    is left out and named by `left_out`; the values before it stay.
+
+    Args:
+        settings: How Kafka is reached.
+        topic: The topic.
+        check: Why a value cannot be used. None: every value can.
+        limit: Most keys; further ones are left out. None: any number.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        topic: str,
+        *,
+        check: Check | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self._check = check
+        self._limit = limit
+        self._left_out: dict[str, str] = {}
+        self._past: dict[str, tuple[PastRow, ...]] = {}  # deleted rows stay
+        self._settings = settings
+        self._log = logs.get("table").bind(table=topic)
+        self._history: dict[str, tuple[bytes, ...]] = {}
+        self._view: View | None = None  # made when asked for
+        self._next: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._reader = TopicReader(settings, "table", options={"auto.offset.reset": "earliest"})
+        self._thread: threading.Thread | None = None
+
+    def start(self, timeout_s: float = 60.0, supervisor: Supervisor | None = None) -> None:
+        """Read the whole table, then follow it.
+
+        Raises:
+            StartupError: What the service needs is missing or wrong; the message names it.
+        """
+        ends = self._ends()
+        self._next = dict.fromkeys(ends, 0)
+        self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while any(self._next[partition] < end for partition, end in ends.items()):
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise StartupError(f"{self.topic} could not be read within {timeout_s:g} s: check Kafka")
+
+    def view(self) -> View:
+        """The table now; never changes once given. Copied only when it is asked for after a change."""
+        with self._changed:
+            if self._view is None:
+                self._view = View(MappingProxyType(dict(self._history)), self._offset())
+            return self._view
+
+    def newest(self, key: str) -> bytes | None:
+        """The row of a key now."""
+        with self._changed:
+            values = self._history.get(key)
+            return values[-1] if values else None
+
+    def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
+        """The table once it was read up to `offset` (from a checkpoint).
+
+        Raises:
+            TransientError: It does not get there.
+        """
+        self.reach(offset, timeout_s)
+        return self.view()
+
+    def reach(self, offset: int, timeout_s: float = 10.0) -> None:
+        """Return once the table was read up to `offset`.
+
+        Raises:
+            TransientError: It does not get there.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._offset() < offset:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise TransientError(f"{self.topic} is read to {self._offset()}, a record needs {offset}")
+
+    def past(self, key: str) -> tuple[PastRow, ...]:
+        """The newest values that a key had, oldest first, also where it is deleted by now."""
+        with self._changed:
+            return self._past.get(key, ())
+
+    def left_out(self) -> LeftOut:
+        """The rows whose newest value cannot be used."""
+        with self._changed:
+            named = dict(islice(self._left_out.items(), NAMED))
+            return LeftOut(len(self._left_out), MappingProxyType(named))
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _offset(self) -> int:
+        return sum(self._next.values())
+
+    def _ends(self) -> dict[int, int]:
+        def ask() -> dict[int, int]:
+            try:
+                partitions = self._reader.partitions(self.topic, CALL_S)
+            except KafkaException as error:
+                raise NotReadyError(f"{error.args[0].str()}; create it as docs/wire.md says") from error
+            return self._reader.ends(self.topic, partitions, CALL_S)
+
+        return retry_until(ask, self._settings, f"topic {self.topic}")
+
+    def _follow(self) -> None:
+        try:
+            self._reader.read_from(self.topic, dict.fromkeys(self._next, BEGINNING))
+            while not self._stop.is_set():
+                try:
+                    message = self._reader.next(0.5)
+                except KafkaException as error:
+                    if error.args[0].fatal():
+                        raise
+                    self._log.warning("cannot read new records of the table", error=str(error.args[0]))
+                    continue
+                if message is not None:
+                    self._take(message)
+        finally:
+            self._reader.close()
+
+    def _take(self, message: Message | End) -> None:
+        with self._changed:
+            if isinstance(message, End):
+                self._next[message.partition] = max(self._next[message.partition], message.offset)
+            else:
+                self._put(message)
+                self._next[message.partition() or 0] = (message.offset() or 0) + 1
+            self._view = None
+            self._changed.notify_all()
+
+    def _put(self, message: Message) -> None:
+        key, value = key_text(message.key()), message.value()
+        self._left_out.pop(key, None)
+        if value is None:
+            self._history.pop(key, None)
+            return
+        if (why := self._fault(key, value)) is not None:
+            self._left_out[key] = why
+            if len(self._left_out) <= NAMED:
+                self._log.error("a row cannot be used and is left out", key=clean(key), reason=clean(why))
+            return
+        self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
+        row = PastRow(message.offset() or 0, value)
+        self._past[key] = (*self._past.get(key, ()), row)[-KEPT:]
+        if len(self._past) > len(self._history) + PAST_KEYS:
+            del self._past[next(key for key in self._past if key not in self._history)]
+
+    def _fault(self, key: str, value: bytes) -> str | None:
+        if self._limit is not None and key not in self._history and len(self._history) >= self._limit:
+            return f"the topic has more than {self._limit} rows"
+        return None if self._check is None else self._check(key, value)
+
+
+def tell_left_out(table: Table, health: Health, metrics: Metrics) -> None:
+    """Name the rows that a table leaves out in /readyz, and count them in `lookout_left_out_rows`."""
+
+    def row_reasons() -> dict[str, object] | None:
+        left_out = table.left_out()
+        if not left_out.rows:
+            return None
+        named = {clean(key, 200): clean(why, 300) for key, why in left_out.reasons.items()}
+        return {"rows": left_out.rows, "reasons": named}
+
+    health.note(f"left_out {table.topic}", row_reasons)
+    metrics.left_out.labels(metrics.stage, table.topic).set_function(lambda: table.left_out().rows)

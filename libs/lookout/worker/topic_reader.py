@@ -1,0 +1,165 @@
+"""A consumer that belongs to no group's assignment: it reads partitions from a place of one's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from lookout.errors import RecordsGoneError
+from lookout.observe import logs
+from lookout.worker.settings import ServiceSettings
+
+BEGINNING = OFFSET_BEGINNING
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Everything of `partition` below `offset` that is committed was read."""
+
+    partition: int
+    offset: int
+
+
+class TopicReader:
+    """Reads committed records. Clients are made on first use; not safe for several threads at a time.
+
+    Args:
+        settings: how Kafka is reached.
+        name: of the clients, in logs.
+        group: whose committed offsets `committed` tells; it is never joined.
+        options: more librdkafka options.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        name: str,
+        *,
+        group: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._group = group or f"{name}-{settings.instance}"
+        self._options = dict(options or {})
+        self._consumer: Consumer | None = None
+        self._admin: AdminClient | None = None
+
+    def partitions(self, topic: str, timeout_s: float) -> list[int]:
+        """The topic's partitions.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        found = self._open().list_topics(topic, timeout=timeout_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return sorted(found.partitions)
+
+    def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        """The group's offsets; a partition that was never committed is absent.
+
+        Kafka tells them once no transaction over them is open. Asked by a consumer, because the admin
+        client's call dereferences a missing group when the broker answers NOT_COORDINATOR (librdkafka 2.16,
+        seen as a segmentation fault while a broker settles).
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        asked = [TopicPartition(topic, each) for each in partitions]
+        found = self._open().committed(asked, timeout=timeout_s)
+        for each in found:
+            if each.error:
+                raise KafkaException(each.error)
+        return {each.partition: int(each.offset) for each in found if each.offset >= 0}
+
+    def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        """High watermarks, open transactions included.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        if self._admin is None:
+            self._admin = AdminClient(
+                self._settings.kafka(), logger=logs.client_logger(f"{self._name}-admin")
+            )
+        where = {TopicPartition(topic, each): OffsetSpec.latest() for each in partitions}
+        futures = self._admin.list_offsets(
+            where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
+        )
+        return {each.partition: int(future.result().offset) for each, future in futures.items()}
+
+    def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
+        """Offsets of the first records with this time stamp (Unix milliseconds) or a later one; where there
+        is none, of the end.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        asked = [TopicPartition(topic, each, time_ms) for each in partitions]
+        found = self._open().offsets_for_times(asked, timeout=timeout_s)
+        for each in found:
+            if each.error:
+                raise KafkaException(each.error)
+        return {each.partition: int(each.offset) for each in found}
+
+    def read_from(self, topic: str, starts: Mapping[int, int]) -> None:
+        """Read these partitions from now on, each from its offset (or BEGINNING)."""
+        self._open().assign([TopicPartition(topic, each, offset) for each, offset in starts.items()])
+
+    def stop_reading(self) -> None:
+        """Read nothing."""
+        if self._consumer is not None:
+            self._consumer.unassign()
+
+    def next(self, timeout_s: float) -> Message | End | None:
+        """The next record or end of a partition; None: nothing in time.
+
+        Raises:
+            RecordsGoneError: An offset is no longer in the topic.
+            KafkaException: For what the client cannot get over by itself.
+        """
+        message = self._open().poll(timeout_s)
+        if message is None:
+            return None
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == KafkaError._PARTITION_EOF:
+            return End(message.partition() or 0, message.offset() or 0)
+        if error.code() in _GONE:
+            raise RecordsGoneError(f"{message.topic()} [{message.partition()}]: {error.str()}")
+        raise KafkaException(error)
+
+    def close(self) -> None:
+        """Drop the clients and what they knew of a broker that was away; the next call makes new ones."""
+        self._admin = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            options = {
+                "group.id": self._group,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                **self._options,
+            }
+            self._consumer = Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name))
+        return self._consumer

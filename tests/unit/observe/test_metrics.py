@@ -1,0 +1,56 @@
+"""Probes and metrics over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+
+from lookout.observe import Health, Metrics, Probes
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_follow_health_and_metrics_are_served() -> None:
+    health, metrics = Health(), Metrics("decode")
+    metrics.records.labels("decode").inc(3)
+    probes = Probes(metrics, health, 0, "127.0.0.1")
+    probes.start()
+    try:
+        assert get(probes.port, "/livez")[0] == 200
+        code, text = get(probes.port, "/readyz")
+        assert (code, json.loads(text)["waiting_for"]) == (503, {"worker": "starting"})
+        health.clear("worker")
+        assert get(probes.port, "/readyz")[0] == 200
+        text = get(probes.port, "/metrics")[1]
+        assert 'lookout_records_total{stage="decode"} 3.0' in text
+        assert 'lookout_ready{stage="decode"} 1.0' in text
+        assert get(probes.port, "/other")[0] == 404
+    finally:
+        probes.stop()
+
+
+def test_a_last_number_is_read_before_the_end_where_somebody_reads() -> None:
+    """A process that was fenced waits for one more read of /metrics; without a reader it does not wait."""
+    metrics = Metrics("decode")
+    metrics.begin(["frames"])
+    probes = Probes(metrics, Health(), 0, "127.0.0.1")
+    probes.start()
+    waiting = threading.Thread(target=probes.wait_for_scrape, args=(600.0,), daemon=True)
+    try:
+        probes.wait_for_scrape(600.0)
+        assert 'lookout_events_total{event="frames",stage="decode"} 0.0' in get(probes.port, "/metrics")[1]
+        metrics.fenced.labels("decode").inc()
+        waiting.start()
+        assert waiting.is_alive()
+        while waiting.is_alive():
+            assert 'lookout_fenced_total{stage="decode"} 1.0' in get(probes.port, "/metrics")[1]
+    finally:
+        probes.stop()

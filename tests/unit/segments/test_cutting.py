@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import io
+import os
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason, Segment, SoftwareDecoder, cut
+from lookout.segments.nal import nal_units, recovery_frames
+from tests.unit.segments.clips import encode
+
+EVERY = tuple(range(1000))
+CASES = [
+    ("mp4", "libx264", "mpegts"),
+    ("mkv", "libx264", "mpegts"),
+    ("ts", "libx264", "mpegts"),
+    ("h264", "libx264", "h264"),
+    ("mp4", "libx265", "mpegts"),
+    ("avi", "mpeg4", "mpegts"),
+    ("mkv", "mpeg2video", "mpegts"),
+    ("webm", "libvpx-vp9", "mp4"),
+    ("mkv", "libsvtav1", "mp4"),
+    ("avi", "mjpeg", "mov"),
+]
+QUIET = {"libx265": {"x265-params": "log-level=none:open-gop=0"}, "libsvtav1": {"preset": "12"}}
+
+
+def decode(data: bytes) -> DecodedSegment:
+    return SoftwareDecoder().decode(data, DecodeRequest(32, 24, frames=EVERY, vectors=False))
+
+
+def clip(container: str, codec: str, **more: object) -> bytes:
+    fps = 25 if codec == "mpeg2video" else 10
+    fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    options = QUIET.get(codec, {})
+    return encode(container, codec, fps=fps, frames=5 * fps, gop=fps, speed=1, pix_fmt=fmt, options=options)
+
+
+@pytest.mark.parametrize(("container", "codec", "into"), CASES)
+def test_pieces_decode_alone_to_the_same_pictures(container: str, codec: str, into: str) -> None:
+    whole = clip(container, codec)
+    pieces = list(cut(io.BytesIO(whole), target_s=2))
+    assert {piece.container for piece in pieces} == {into}
+    assert len(pieces) == 3
+    parts = [decode(piece.data) for piece in pieces]
+    assert (np.concatenate([part.pixels for part in parts]) == decode(whole).pixels).all()
+    assert [piece.index for piece in pieces] == [0, 1, 2]
+    assert [piece.frames for piece in pieces] == [part.facts.frames for part in parts]
+    assert [round(piece.start_us / 1e6, 2) for piece in pieces] == [0, 2, 4]
+    assert [round(piece.duration_us / 1e6, 2) for piece in pieces] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("container", "codec", "into"), [case for case in CASES if case[2] != "h264"])
+def test_time_stamps_stay_the_source_s(container: str, codec: str, into: str) -> None:
+    pieces = list(cut(io.BytesIO(clip(container, codec)), target_s=1))
+    firsts = [decode(piece.data).facts.first_us for piece in pieces]
+    for piece, first in zip(pieces, firsts, strict=True):
+        assert abs((first - firsts[0]) - piece.start_us) < 2000
+
+
+def test_pieces_continue_each_other() -> None:
+    expected = None
+    for piece in cut(io.BytesIO(clip("mp4", "libx264")), target_s=1):
+        decoded = SoftwareDecoder().decode(piece.data, DecodeRequest(28, 28, expected=expected))
+        assert decoded.continued is (piece.index > 0)
+        expected = decoded.following()
+
+
+def test_a_number_of_keyframes_and_b_frames() -> None:
+    data = encode("mp4", frames=50, gop=10, bframes=2, speed=1)
+    pieces = list(cut(io.BytesIO(data), keyframes=2))
+    assert [piece.frames for piece in pieces] == [20, 20, 10]
+    parts = [decode(piece.data) for piece in pieces]
+    assert (np.concatenate([part.pixels for part in parts]) == decode(data).pixels).all()
+
+
+def test_bytes_are_bounded() -> None:
+    data = encode("ts", frames=50, gop=10, options={"crf": "10"})
+    limit = max(len(piece.data) for piece in cut(io.BytesIO(data), target_s=1)) + 4000
+    assert all(len(piece.data) <= limit for piece in cut(io.BytesIO(data), target_s=60, max_bytes=limit))
+    with pytest.raises(CodecError) as caught:
+        list(cut(io.BytesIO(data), max_bytes=3000))
+    assert caught.value.reason is Reason.BYTES
+
+
+def test_a_pipe_is_cut_as_it_comes() -> None:
+    data = clip("ts", "libx264")
+    read, write = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(write, "wb") as sink:
+            sink.write(data)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    with os.fdopen(read, "rb") as source:
+        pieces = list(cut(source, target_s=1))
+    thread.join()
+    assert sum(piece.frames for piece in pieces) == 50
+
+
+def test_a_clock_that_jumps_ends_a_piece() -> None:
+    def late(offset: int) -> bytes:
+        return encode("mkv", frames=20, gop=10, pts=[offset + 100 * i for i in range(20)])
+
+    # Transport streams can be joined as a recorder would.
+    sources = [io.BytesIO(late(at)) for at in (500_000, 3_000)]
+    joined = b"".join(piece.data for source in sources for piece in cut(source, target_s=60))
+    pieces = list(cut(io.BytesIO(joined), target_s=60))
+    assert [(piece.frames, piece.jump) for piece in pieces] == [(20, False), (20, True)]
+    assert pieces[1].start_us == 2_000_000
+
+
+def test_what_precedes_the_first_keyframe_is_dropped() -> None:
+    whole = encode("h264", frames=20, gop=10)
+    tail = whole[whole.index(b"\0\0\1\x41", 200) - 1 :]
+    pieces = list(cut(io.BytesIO(tail)))
+    assert sum(piece.frames for piece in pieces) == 10
+    assert decode(pieces[0].data).facts.frames == 10
+
+
+def test_a_turned_picture_stays_turned(footage: Path) -> None:
+    for name, turn in (("decord_rot90.mov", 90), ("decord_rot180.mov", 180), ("decord_rot270.mov", 270)):
+        (piece,) = cut(footage / "odd" / name)
+        assert decode(piece.data).geometry.rotation == turn
+        assert (decode(piece.data).pixels == decode((footage / "odd" / name).read_bytes()).pixels).all()
+
+
+def test_gradual_refresh_is_not_cut_where_the_picture_is_half_there(footage: Path) -> None:
+    pieces = list(cut(footage / "derived" / "intra_refresh_no_idr.h264"))
+    assert sum(decode(piece.data).facts.frames for piece in pieces) == 150
+
+
+def test_errors() -> None:
+    with pytest.raises(CodecError, match="positive"):
+        list(cut(io.BytesIO(b""), target_s=0))
+    with pytest.raises(CodecError) as caught:
+        list(cut(io.BytesIO(b"")))
+    assert caught.value.reason is Reason.EMPTY
+
+
+def test_recovery_points_are_read() -> None:
+    assert recovery_frames(bytes([6, 1, 0b1_0000000, 0x80])) == 0
+    assert recovery_frames(bytes([5, 2, 0xAA, 0xBB, 6, 2, 0b00100_000, 0x80])) == 3
+    assert recovery_frames(b"") == 0
+    assert list(nal_units(b"\0\0\0\1\x67\x01\0\0\1\x65\x02")) == [b"\x67\x01", b"\x65\x02"]
+    assert list(nal_units(b"\0\0\0\2\x67\x01\0\0\0\1\x65")) == [b"\x67\x01", b"\x65"]
+
+
+def test_segments_are_plain_records() -> None:
+    pieces: list[Segment] = list(cut(io.BytesIO(clip("mp4", "libx264")), target_s=1))
+    assert all(a.start_us + a.duration_us == b.start_us for a, b in pairwise(pieces))

@@ -1,0 +1,70 @@
+"""A dead letter holds as much of its record as fits, and every refusal leaves less."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookout.wire import headers
+from lookout.worker.records import DeadLetter, Record
+from lookout.worker.refusals import Kept, Refusals, dead_letter, size_of
+
+BAD = DeadLetter("bad", "as asked")
+
+
+def record(value: int = 10, header: int = 10, key: int = 3) -> Record:
+    return Record("in", 2, 7, "k" * key, bytes(value), (("long", bytes(header)),))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 5000), st.integers(0, 5000), st.integers(0, 5000), st.integers(0, 6000))
+def test_a_dead_letter_fits_and_loses_no_more_than_it_must(
+    value: int, header: int, key: int, limit: int
+) -> None:
+    given_record = record(value, header, key)
+    output, kept = dead_letter(given_record, BAD, stage="toy", topic="dlq", limit=limit)
+    if output is not None:
+        assert size_of(output) <= limit
+        assert headers.text(output.headers, headers.REASON) == "bad"
+        assert (headers.text(output.headers, headers.DROPPED) or "") == kept.dropped
+    if kept is not Kept.ALL:
+        larger, _ = dead_letter(given_record, BAD, Kept(kept - 1), stage="toy", topic="dlq", limit=1 << 30)
+        assert larger is not None
+        assert size_of(larger) > limit
+
+
+def test_every_refusal_of_a_dead_letter_leaves_one_part_less() -> None:
+    refusals, one = Refusals(), record()
+    for expected in (Kept.WITHOUT_HEADERS, Kept.WITHOUT_VALUE, Kept.WITHOUT_KEY, Kept.NOTHING, Kept.NOTHING):
+        known = refusals.of(one)
+        refusals.dead_letter_refused(one, known.kept if known else Kept.ALL)
+        after = refusals.of(one)
+        assert after is not None
+        assert after.kept is expected
+    refusals.committed(one)
+    assert refusals.of(one) is None
+
+
+def test_an_output_that_is_refused_twice_leaves_the_dead_letter_alone() -> None:
+    refusals, one = Refusals(), record()
+    refusals.output_refused(one, "out", "too large")
+    first = refusals.of(one)
+    assert first is not None
+    assert first.reason is not None
+    assert (first.reason.reason, first.bare) == ("output-refused", False)
+    refusals.output_refused(one, "out", "too large")
+    second = refusals.of(one)
+    assert second is not None
+    assert second.bare
+
+
+def test_what_is_refused_is_forgotten_with_its_partition() -> None:
+    refusals, one = Refusals(), record()
+    refusals.output_refused(one, "out", "too large")
+    refusals.tick_refused(2, "cam")
+    assert not refusals.may_tick(2, "cam")
+    refusals.forget(3)
+    assert refusals.of(one) is not None
+    refusals.forget(2)
+    assert refusals.of(one) is None
+    assert refusals.may_tick(2, "cam")

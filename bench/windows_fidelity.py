@@ -46,7 +46,7 @@ from lookout.models import find_model
 from lookout.models.digest import folder_digest
 from lookout.pruning import Accumulation, Change, PrunePolicy
 from lookout.segments import CodecError
-from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
+from lookout.streams import ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import Tower
 from lookout.windows import (
     DEFAULT_PRESET,
@@ -212,7 +212,7 @@ def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Set
             samples=cut.frames, stride_s=cut.frames * 0.5,
         ),
     )  # fmt: skip
-    out: list[AnsweredWindow] = []
+    out: list[ClipWindow] = []
     since: list[int] = []
     for blocks in made:
         # The key window is the first whole one: the chain starts with its oldest block.

@@ -12,13 +12,13 @@ from lookout.models.digest import folder_digest
 from lookout.observe import traced
 from lookout.rules import watch_fault
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.chain import ChainRunner
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.metrics import Numbers, audit_histogram
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
 from lookout.store import Node, StoreNumbers
+from lookout.streams import ChainRule, ChainRunner
 from lookout.v1.lineage_pb2 import STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
@@ -49,12 +49,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
     watches = Watches(table.view)
     context.health.note("crowded_cameras", watches.crowded)
-    runner = ChainRunner(
-        Planner(engine.layout, settings.windows),
-        batcher,
-        reuse=settings.reuse,
-        audit_limit=settings.audit_limit,
-    )
+    planner = Planner(engine.layout, settings.windows)
+    runner = ChainRunner(ChainRule(planner, settings.reuse, settings.audit_limit), batcher)
     cache = BlockCache(settings.block_bytes)
     audits = audit_histogram(context.metrics.registry)
     handler = PrefillHandler(

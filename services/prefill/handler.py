@@ -8,22 +8,30 @@ from typing import Protocol
 
 import structlog
 
+from lookout.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
 from lookout.engines import EngineError, Question
 from lookout.errors import BadRecordError, RecordsGoneError
-from lookout.services.prefill.blocks import check_block, stream_name
-from lookout.services.prefill.chain import AnsweredWindow, ChainRunner, WindowChain
 from lookout.services.prefill.idle import Answered
-from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord, block_facts
+from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
 from lookout.services.prefill.overload import OverloadPolicy
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.verdicts import WindowTime, answered, cause_of, output, unanswered
+from lookout.services.prefill.verdicts import WindowTime, answered, output, unanswered
 from lookout.services.prefill.watches import Active, Watches
-from lookout.streams import BlockFacts, Cause, NoAnswer, NoAnswerKind, WindowRule
+from lookout.streams import (
+    AnsweredWindow,
+    BlockFacts,
+    Cause,
+    ChainRunner,
+    NoAnswer,
+    NoAnswerKind,
+    WindowChain,
+    WindowRule,
+)
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
 from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
-from lookout.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint, digest, sampling_text
+from lookout.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint, digest
 
 __all__ = ["EVENTS", "CameraState", "PrefillHandler"]
 
@@ -110,6 +118,7 @@ class PrefillHandler(Handler[CameraState]):
         self._watches = watches
         self._loader = loader
         self._runner = runner
+        self._plan_digest = plan_digest(runner.rule.planner, reuse=runner.rule.reuse)
         self._records = log
         self._model_digest = model_digest
         self._wait_for_watches = wait_for_watches
@@ -133,7 +142,7 @@ class PrefillHandler(Handler[CameraState]):
             self._leave(state)
 
     def _loaded(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
-        chain = WindowChain(self._runner.longest)
+        chain = self._runner.rule.begin()
         if stored is None:
             return CameraState(camera, chain)
         kept = stored.checkpoint.prefill
@@ -222,7 +231,7 @@ class PrefillHandler(Handler[CameraState]):
 
     def _held(self, offset: int, message: Tokens) -> WindowRecord:
         """A record of the window. Of another model or sampling it counts as lost: no window mixes them."""
-        foreign = self._foreign(message)
+        foreign = foreign_reason(message, self._model_digest, self._settings.sampling)
         return WindowRecord(
             offset, message, lost=foreign is not None, degraded=foreign is not None, foreign=foreign
         )
@@ -298,21 +307,7 @@ class PrefillHandler(Handler[CameraState]):
         return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
     def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:
-        return [block_facts(held, self._settings.block_samples) for held in window]
-
-    def _foreign(self, message: Tokens) -> NoAnswer | None:
-        """Why the block may not stand beside blocks of this configuration; None where it may."""
-        ours, sampling = self._model_digest, self._settings.sampling
-        if message.block.model_digest and ours and message.block.model_digest != ours:
-            theirs = message.block.model_digest
-            return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, this is {ours}")
-        if message.HasField("sampling") and message.sampling != sampling:
-            theirs = sampling_text(message.sampling)
-            return NoAnswer(
-                Cause.OTHER_SAMPLING,
-                f"sampled at {theirs}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say {sampling_text(sampling)}",
-            )
-        return None
+        return [held.facts(self._settings.block_samples) for held in window]
 
     def _answer(
         self,
@@ -350,7 +345,7 @@ class PrefillHandler(Handler[CameraState]):
             verdict = answered(span, watch, asked, one, blocks=blocks)
             verdict.degraded = any(held.degraded for held in window)
             verdict.key_every = state.chain.key_every
-            verdict.plan_digest = self._runner.digest
+            verdict.plan_digest = self._plan_digest
             verdicts.append(verdict)
         if asked.audit is not None:
             self._on_audit(asked.audit.difference)
@@ -429,7 +424,7 @@ class PrefillHandler(Handler[CameraState]):
                 watches_offset=state.watches_offset,
                 watermark_us=state.watermark_us,
                 since_key=0 if plan is None else plan.since_key,
-                key_every=0 if every == self._runner.longest else every,
+                key_every=0 if every == self._runner.rule.longest else every,
             )
         )
 

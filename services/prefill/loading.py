@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from lookout.chains import block_facts, empty_block, load_block, stream_name
 from lookout.errors import TransientError
-from lookout.services.prefill.blocks import empty_block, load_block, stream_name
-from lookout.services.prefill.verdicts import cause_of
 from lookout.store import LineageBrokenError, StoreError, TensorClient
-from lookout.streams import BlockFacts, Cause, NoAnswer
+from lookout.streams import BlockFacts, NoAnswer
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import StrideBlock
 
-__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord", "block_facts"]
+__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord"]
 
 _log = structlog.get_logger(__name__)
 
@@ -39,26 +38,9 @@ class WindowRecord:
     degraded: bool = False
     foreign: NoAnswer | None = None
 
-
-def block_facts(held: WindowRecord, samples: int) -> BlockFacts:
-    """What decides whether a window with this block is asked.
-
-    Args:
-        held: The block's record.
-        samples: Grid points of a block.
-    """
-    block = held.record.block
-    missing = NoAnswer(cause_of(block.missing_cause) or Cause.NO_FRAMES, block.missing or "no frames")
-    return BlockFacts(
-        index=block.index,
-        samples=samples,
-        frames=len(block.frames) if block.patches else 0,
-        damaged=sum(frame.corrupt for frame in block.frames),
-        grid=(block.group_rows, block.group_cols) if block.patches else None,
-        missing=missing,
-        foreign=held.foreign,
-        lost=held.lost,
-    )
+    def facts(self, samples: int) -> BlockFacts:
+        """What decides whether a window with this block of `samples` grid points is asked."""
+        return block_facts(self.record, samples, foreign=self.foreign, lost=self.lost)
 
 
 class BlockCache:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lookout import engines
+from lookout.chains import WIRE_CAUSES, keep_mask
 from lookout.motion import pack_mask
-from lookout.services.prefill.blocks import keep_mask
-from lookout.services.prefill.chain import AnsweredWindow
-from lookout.streams import Cause, NoAnswer, NoAnswerKind
-from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
+from lookout.streams import AnsweredWindow, NoAnswer, NoAnswerKind
+from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
@@ -21,7 +20,6 @@ from lookout.worker import Output
 __all__ = [
     "WindowTime",
     "answered",
-    "cause_of",
     "cost_of",
     "evidence_of",
     "outcome",
@@ -31,9 +29,6 @@ __all__ = [
 ]
 
 EVIDENCE = 3  # frames
-_CAUSES: dict[Cause, lineage_pb2.Cause] = {
-    cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
-}
 _OUTCOMES = {
     NoAnswerKind.GAP: verdicts_pb2.Verdict.OUTCOME_GAP,
     NoAnswerKind.SKIPPED: verdicts_pb2.Verdict.OUTCOME_SKIPPED,
@@ -105,13 +100,8 @@ def unanswered(
 ) -> verdicts_pb2.Verdict:
     """The outcome of a window without an answer."""
     verdict = outcome(span, watch, _OUTCOMES[refusal.kind], refusal.reason, newest=newest)
-    verdict.cause = _CAUSES[refusal.cause]
+    verdict.cause = WIRE_CAUSES[refusal.cause]
     return verdict
-
-
-def cause_of(value: lineage_pb2.Cause) -> Cause | None:
-    """A cause on the wire; None where it says nothing, or is of a later release."""
-    return next((cause for cause, known in _CAUSES.items() if known == value), None)
 
 
 def _numbers_of(rule: Rule) -> Rule:

@@ -11,16 +11,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lookout.chains import PastScope
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import Scope
 from lookout.wire import TOKENS, VERDICTS, to_json
 from lookout.worker import load_settings
 
 pytestmark = pytest.mark.fleet
 
-module = importlib.import_module("lookout.verification.verify")
+module = importlib.import_module("lookout.chains.epochs")
+verify = importlib.import_module("lookout.verification.verify")
 
 HOURS, STRIDES_AN_HOUR = 4, 6
 KEY_EVERY = 3
@@ -68,8 +69,8 @@ def read(kafka: str, since_ms: int, monkeypatch: pytest.MonkeyPatch, window_s: f
     settings = load_settings(
         PrefillSettings, {}, mode="local", bootstrap=kafka, window_s=window_s, key_every=KEY_EVERY
     )
-    verdicts, records = module._read(settings, Scope(since_ms=since_ms))
-    return len(verdicts.get(("cam", 1), {})), len(records.get(("cam", 1), {})), seen["verdicts"]
+    (epoch,) = verify._epochs(settings, PastScope(since_ms=since_ms))
+    return len(epoch.verdicts), len(epoch.blocks), seen["verdicts"]
 
 
 def test_old_records_are_not_read(kafka: str, begun_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:

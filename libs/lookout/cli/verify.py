@@ -41,11 +41,12 @@ def verify(
     --set. Verdicts whose records are past their retention count as expired. Exit code 1 if a verdict differs.
     """
     from lookout import verification
+    from lookout.chains import PastScope
 
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
     common, own = parse_settings(setting or [], preset)
-    scope = verification.Scope(camera, parse_since(since).at_ms or 0)
+    scope = PastScope(camera, parse_since(since).at_ms or 0)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)
         tally = verification.verify(

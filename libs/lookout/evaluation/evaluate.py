@@ -16,7 +16,7 @@ from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import MaskPolicy, keeping_everything
-from lookout.streams import AnsweredWindow, StreamBlock, answered_windows, read_clip, stream_blocks
+from lookout.streams import ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import FrameInput, Tower
 from lookout.windows import Planner, Policy, WindowSettings
 
@@ -187,7 +187,7 @@ def _blocks(
 
 def _answered(
     engine: Engine, settings: WindowSettings, blocks: Sequence[StreamBlock], questions: Sequence[Question]
-) -> list[AnsweredWindow]:
+) -> list[ClipWindow]:
     if not blocks:
         return []
     stream, planner = blocks[0].block.stream, Planner(engine.layout, settings)
@@ -205,7 +205,7 @@ def _count_vision(way: Way, blocks: Sequence[StreamBlock], tower: Tower) -> None
 
 
 def _count_windows(
-    way: Way, clip: LabelledClip, windows: Sequence[AnsweredWindow], dense: Sequence[AnsweredWindow]
+    way: Way, clip: LabelledClip, windows: Sequence[ClipWindow], dense: Sequence[ClipWindow]
 ) -> None:
     """Add the answers of one clip."""
     for window, whole in zip(windows, dense, strict=True):

@@ -7,7 +7,7 @@ for holes, as they do there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -137,6 +137,11 @@ class StreamBlock:
 
     block: StrideBlock
     facts: BlockFacts
+
+    @property
+    def seen(self) -> StrideBlock:
+        """The block as windows see it: without frames where none of them is usable."""
+        return self.block if self.facts.usable else replace(self.block, frames=())
 
     @classmethod
     def of(cls, block: StrideBlock, samples: int) -> StreamBlock:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lookout.engines import Engine, Question, StreamLostError, WindowAnswer, WindowRequest
+from lookout.engines import Engine, Question, WindowAnswer
 from lookout.streams.blocks import StreamBlock
+from lookout.streams.chain import ChainRule, WindowChain, run_batch
 from lookout.streams.window import NoAnswer, WindowRule
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
-__all__ = ["AnsweredWindow", "PlayedWindow", "Player", "answered_windows", "basis_of"]
-
-
-def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
-    """How a window was computed.
-
-    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
-    was computed; `incremental`: KV of frames of the window before was reused.
-    """
-    if plan.parent is None:
-        return "key"
-    prefix = plan.parts[0].stop
-    return "full" if answer.cost.tokens_reused <= prefix else "incremental"
+__all__ = ["ClipWindow", "PlayedWindow", "Player", "answered_windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +32,8 @@ class PlayedWindow:
 
 @dataclass(slots=True)
 class _Stream:
+    chain: WindowChain
     window: list[StreamBlock] = field(default_factory=list)
-    plan: WindowPlan | None = None
 
 
 class Player:
@@ -62,7 +51,7 @@ class Player:
     def __init__(
         self, engine: Engine, planner: Planner, rule: WindowRule | None = None, *, key: bool | None = None
     ) -> None:
-        self._engine, self._planner, self._key = engine, planner, key
+        self._engine, self._chains, self._key = engine, ChainRule(planner), key
         self._rule = rule or WindowRule(planner.settings.blocks)
         self._streams: dict[str, _Stream] = {}
 
@@ -93,48 +82,33 @@ class Player:
 
     def _opened(self, block: StreamBlock) -> PlayedWindow:
         """The window that a block closes, before it is asked."""
-        state = self._streams.setdefault(block.block.stream, _Stream())
+        state = self._streams.setdefault(block.block.stream, _Stream(self._chains.begin()))
         window = [*state.window, block]
         state.window = window[-self._rule.length([member.block.index for member in window]) :]
         facts = [member.facts for member in state.window]
         return PlayedWindow(
-            [member.block for member in state.window],
+            [member.seen for member in state.window],
             self._rule.coverage(facts),
             refusal=self._rule.refusal(facts),
         )
 
     def _asked(self, windows: Sequence[PlayedWindow], questions: Sequence[Question]) -> list[PlayedWindow]:
-        plans = [self._plan(window.blocks) for window in windows]
-        answers = self._run(plans, windows, questions)
-        # KV that the engine lost is computed again, from the blocks at hand.
-        lost = [place for place, answer in enumerate(answers) if isinstance(answer.error, StreamLostError)]
-        for place in lost:
-            plans[place] = self._planner.plan(windows[place].blocks, key=True)
-        again = self._run([plans[place] for place in lost], [windows[place] for place in lost], questions)
-        for place, answer in zip(lost, again, strict=True):
-            answers[place] = answer
-        played = []
-        for window, plan, answer in zip(windows, plans, answers, strict=True):
-            self._streams[plan.stream].plan = None if answer.error is not None else plan
-            played.append(PlayedWindow(window.blocks, window.coverage, plan, answer.unwrap()))
-        return played
-
-    def _plan(self, blocks: Sequence[StrideBlock]) -> WindowPlan:
-        previous = self._streams[blocks[0].stream].plan
-        return self._planner.plan(blocks, previous, key=None if previous is None else self._key)
-
-    def _run(
-        self, plans: Sequence[WindowPlan], windows: Sequence[PlayedWindow], questions: Sequence[Question]
-    ) -> list[WindowAnswer]:
-        requests = [
-            WindowRequest(plan, window.blocks, questions) for plan, window in zip(plans, windows, strict=True)
+        steps = [
+            self._chains.steps(self._chain_of(window), window.blocks, questions, key=self._key)
+            for window in windows
         ]
-        return self._engine.run(requests) if requests else []
+        return [
+            replace(window, plan=answered.plan, answer=answered.answer)
+            for window, answered in zip(windows, run_batch(self._engine, steps), strict=True)
+        ]
+
+    def _chain_of(self, window: PlayedWindow) -> WindowChain:
+        return self._streams[window.blocks[0].stream].chain
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredWindow:
-    """An answered window: its plan, the answer, and the times of its first and last frame in seconds."""
+class ClipWindow:
+    """An answered window of a whole stream, and the times of its first and last frame in seconds."""
 
     plan: WindowPlan
     answer: WindowAnswer
@@ -150,7 +124,7 @@ def answered_windows(
     *,
     batch: int = 8,
     key: bool | None = None,
-) -> dict[str, list[AnsweredWindow]]:
+) -> dict[str, list[ClipWindow]]:
     """The answered windows of whole streams, in the order of time, several streams at once.
 
     Args:
@@ -164,7 +138,7 @@ def answered_windows(
     Raises:
         EngineError: A window cannot be computed.
     """
-    windows: dict[str, list[AnsweredWindow]] = {name: [] for name in streams}
+    windows: dict[str, list[ClipWindow]] = {name: [] for name in streams}
     names = list(streams)
     for first in range(0, len(names), batch):
         player = Player(engine, planner, key=key)
@@ -173,7 +147,7 @@ def answered_windows(
             for played in player.step(blocks, questions):
                 if played.plan is not None and played.answer is not None:
                     times = [frame.time_us / 1e6 for block in played.blocks for frame in block.frames]
-                    answered = AnsweredWindow(played.plan, played.answer, times[0], times[-1])
+                    answered = ClipWindow(played.plan, played.answer, times[0], times[-1])
                     windows[played.plan.stream].append(answered)
         player.close()
     return windows

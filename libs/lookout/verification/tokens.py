@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import torch
 
+from lookout.chains import load_block
 from lookout.families import load_tower
 from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.services.decode.handler import DecodeHandler
 from lookout.services.decode.settings import DecodeSettings
-from lookout.services.prefill.blocks import load_block
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
 from lookout.services.prune_encode.settings import PruneEncodeSettings

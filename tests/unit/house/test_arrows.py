@@ -55,9 +55,10 @@ ALLOWED: dict[str, set[str]] = {
         "files", "sandbox", "pruning", "vision", "windows", "families", "presets", "streams", "memory",
         "engines", "models",
     },
+    "chains": {"v1", "wire", "motion", "windows", "engines", "streams", "worker", "store"},
     "verification": {
         "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
-        "streams", "families",
+        "streams", "families", "chains",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
@@ -70,13 +71,13 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench",
+        "verification", "watchbench", "chains",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
-        "recordings", "memory", "families", "presets", "engines", "streams", "rules", "store", "net",
-        "observe", "worker", "models",
+        "recordings", "memory", "families", "presets", "engines", "streams", "chains", "rules", "store",
+        "net", "observe", "worker", "models",
     },
 }  # fmt: skip
 

@@ -8,10 +8,9 @@ from types import MappingProxyType
 
 from google.protobuf.message import Message
 
+from lookout.chains import load_block
 from lookout.engines import Engine, Question, WindowRequest
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.blocks import load_block
-from lookout.services.prefill.chain import Answers, ChainRunner
 from lookout.services.prefill.handler import CameraState, PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.settings import PrefillSettings
@@ -23,6 +22,7 @@ from lookout.store import (
     TensorClient,
     TensorStore,
 )
+from lookout.streams import Answers, ChainRule, ChainRunner
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
@@ -79,12 +79,9 @@ class World:
         client = TensorClient(Peers(StoreSettings()), None, self.store)
         self.cache = BlockCache(1 << 24)
         self.audits: list[float] = []
-        runner = ChainRunner(
-            Planner(engine_of(self.batcher).layout, self.settings.windows),
-            answers or self.batcher,
-            reuse=self.settings.reuse,
-            audit_limit=self.settings.audit_limit,
-        )
+        planner = Planner(engine_of(self.batcher).layout, self.settings.windows)
+        rule = ChainRule(planner, self.settings.reuse, self.settings.audit_limit)
+        runner = ChainRunner(rule, answers or self.batcher)
         return PrefillHandler(
             self.settings,
             Watches(lambda: self.view),

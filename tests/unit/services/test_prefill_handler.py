@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lookout.chains import load_block
 from lookout.engines import Cost, Question, WindowAnswer, WindowRequest
 from lookout.errors import BadRecordError
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.blocks import load_block
-from lookout.services.prefill.chain import AnsweredWindow
 from lookout.store import (
     Peers,
     StoreSettings,
     TensorClient,
 )
+from lookout.streams import AnsweredWindow
 from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_QUOTA, Sampling, StreamEvent
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch

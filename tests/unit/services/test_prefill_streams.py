@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from lookout.chains import block_facts, empty_block
 from lookout.engines import Question
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.blocks import empty_block
-from lookout.services.prefill.loading import WindowRecord, block_facts
 from lookout.streams import Player, StreamBlock, WindowRule
 from lookout.v1.lineage_pb2 import CAUSE_LATE
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -64,7 +63,7 @@ def test_a_stream_has_the_windows_of_the_fleet(batcher: Batcher, name: str) -> N
         if index == lost:
             engine.close_stream("cam/0")
         block = loaded("cam", index) if message.block.patches else empty_block(message)
-        facts = block_facts(WindowRecord(0, message), world.settings.block_samples)
+        facts = block_facts(message, world.settings.block_samples)
         (played,) = player.step([StreamBlock(block, facts)], [Question("fall", FALL.question)])
         if played.refusal is not None:
             alone[index] = f"OUTCOME_{played.refusal.kind.name}"

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from lookout.chains import EpochRecords, load_block, plan_digest
 from lookout.engines import load_engine
 from lookout.services.prefill.batcher import Batcher
-from lookout.services.prefill.blocks import load_block
-from lookout.services.prefill.chain import plan_digest
 from lookout.store import Peers, StoreSettings, TensorClient
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -59,12 +58,13 @@ def replay(
         planner,
         load_engine(checkpoint("internvl")),
         lambda record: load_block(record, client, 500_000).block,
-        **{"model_digest": "m1", "plan_digest": plan_digest(planner, True), **settings},  # type: ignore[arg-type]
+        **{"model_digest": "m1", "plan_digest": plan_digest(planner, reuse=True), **settings},  # type: ignore[arg-type]
     )
     by_window: dict[int, list[Verdict]] = defaultdict(list)
     for verdict in committed:
         by_window[verdict.window].append(verdict)
-    found = replayer.replay({each.block.index: each for each in records}, by_window)
+    epoch = EpochRecords("cam", 0, {record.block.index: record for record in records}, by_window)
+    found = replayer.replay(epoch)
     return [(each.verdict.window, each.kind, each.reason) for each in found]
 
 

@@ -1,6 +1,9 @@
 """Token records as the blocks of a window: keep masks unpacked, embeddings fetched and cut into frames."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -9,15 +12,33 @@ from google.protobuf.message import Message
 from lookout.errors import BadRecordError
 from lookout.motion import unpack_mask
 from lookout.store import Array, TensorClient
-from lookout.v1 import tokens_pb2
-from lookout.v1.lineage_pb2 import TensorRef
+from lookout.streams import BlockFacts, Cause, NoAnswer
+from lookout.v1 import lineage_pb2, tokens_pb2
+from lookout.v1.lineage_pb2 import Sampling, TensorRef
 from lookout.windows import EncodedFrame, StrideBlock
+from lookout.worker import sampling_text
 
-__all__ = ["Loaded", "check_block", "empty_block", "keep_mask", "load_block", "stream_name"]
+__all__ = [
+    "WIRE_CAUSES",
+    "LoadedBlock",
+    "block_facts",
+    "cause_of",
+    "check_block",
+    "empty_block",
+    "foreign_reason",
+    "keep_mask",
+    "load_block",
+    "stream_name",
+]
+
+WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
+    cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
+}
+"""The causes as they are on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedBlock:
     """A block with its tokens. `degraded`: some were made again by lineage, because
     the directory did not answer."""
 
@@ -25,9 +46,60 @@ class Loaded:
     degraded: bool = False
 
 
+def cause_of(value: lineage_pb2.Cause) -> Cause | None:
+    """A cause on the wire; None where it says nothing, or is of a later release."""
+    return next((cause for cause, known in WIRE_CAUSES.items() if known == value), None)
+
+
 def stream_name(record: tokens_pb2.TokensRecord) -> str:
     """The engine's name of one epoch of one camera."""
     return f"{record.camera}/{record.epoch}"
+
+
+def block_facts(
+    record: tokens_pb2.TokensRecord, samples: int, *, foreign: NoAnswer | None = None, lost: bool = False
+) -> BlockFacts:
+    """What decides whether a window with this block is asked.
+
+    Args:
+        record: The block's record.
+        samples: Grid points of a block.
+        foreign: Why it may stand in no window of this configuration (`foreign_reason`).
+        lost: Whether its tokens can no longer be had.
+    """
+    block = record.block
+    return BlockFacts(
+        index=block.index,
+        samples=samples,
+        frames=len(block.frames) if block.patches else 0,
+        damaged=sum(frame.corrupt for frame in block.frames),
+        grid=(block.group_rows, block.group_cols) if block.patches else None,
+        missing=NoAnswer(cause_of(block.missing_cause) or Cause.NO_FRAMES, block.missing or "no frames"),
+        foreign=foreign,
+        lost=lost,
+    )
+
+
+def foreign_reason(
+    record: tokens_pb2.TokensRecord, model_digest: str, sampling: Sampling | None = None
+) -> NoAnswer | None:
+    """Why a block may not stand beside blocks of this configuration; None where it may.
+
+    Args:
+        record: The block's record.
+        model_digest: Of the engine's model; empty: not compared.
+        sampling: Of the windows; None: not compared.
+    """
+    theirs = record.block.model_digest
+    if theirs and model_digest and theirs != model_digest:
+        return NoAnswer(Cause.OTHER_MODEL, f"encoded by model {theirs}, this is {model_digest}")
+    if sampling is not None and record.HasField("sampling") and record.sampling != sampling:
+        return NoAnswer(
+            Cause.OTHER_SAMPLING,
+            f"sampled at {sampling_text(record.sampling)}; LOOKOUT_FPS, _STRIDE_S and _WINDOW_S say "
+            f"{sampling_text(sampling)}",
+        )
+    return None
 
 
 def check_block(block: tokens_pb2.StrideBlock) -> None:
@@ -71,7 +143,7 @@ def empty_block(record: tokens_pb2.TokensRecord) -> StrideBlock:
     return StrideBlock(stream_name(record), record.block.index, ())
 
 
-def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> Loaded:
+def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: int) -> LoadedBlock:
     """The block with its tokens. Raises the store's errors.
 
     Args:
@@ -81,7 +153,7 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: i
     """
     block = record.block
     if not block.patches:
-        return Loaded(empty_block(record))
+        return LoadedBlock(empty_block(record))
     tokens, degraded = _fetch(client, block.embeddings, record)
     deep: torch.Tensor | None = None
     if len(block.deepstack.shape):
@@ -92,19 +164,19 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: i
     for patch in block.patches:
         rows = slice(start, start + patch.kept)
         start += patch.kept
-        seen = [block.frames[number] for number in patch.frames]
+        shown = [block.frames[number] for number in patch.frames]
         frames.append(
             EncodedFrame(
-                time_us=seen[0].time_us,
+                time_us=shown[0].time_us,
                 anchor=patch.anchor,
                 keep=keep_mask(block, patch),
                 tokens=tokens[rows],
                 deepstack=None if deep is None else deep[:, rows],
-                slot_us=seen[0].sample * step_us,
-                label_us=sum(frame.time_us for frame in seen) // len(seen),
+                slot_us=shown[0].sample * step_us,
+                label_us=sum(frame.time_us for frame in shown) // len(shown),
             )
         )
-    return Loaded(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)
+    return LoadedBlock(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)
 
 
 def _fetch(client: TensorClient, ref: TensorRef, record: Message) -> tuple[torch.Tensor, bool]:

@@ -1,0 +1,17 @@
+"""Names of the settings that windows are planned with."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from lookout.windows import Planner
+from lookout.worker import digest
+
+__all__ = ["plan_digest"]
+
+
+def plan_digest(planner: Planner, *, reuse: bool) -> str:
+    """Names the settings that windows are planned with, as verdicts carry it: an answer is computed again
+    under the same."""
+    settings = planner.settings
+    return digest(*(getattr(settings, field.name) for field in fields(settings)), reuse)

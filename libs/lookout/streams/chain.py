@@ -1,0 +1,296 @@
+"""One stream's windows as a chain: plan, run, retry as a key window, audit, forget.
+
+What a window needs of an engine is written as a generator (`ChainRule.steps`): it gives requests and takes
+answers. A service sends them one by one to a batcher that other cameras share (`ChainRunner`); a player sends
+those of many streams as one batch (`run_batch`). Both plan the same windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from lookout.engines import (
+    Engine,
+    Question,
+    StreamFailedError,
+    StreamLostError,
+    WindowAnswer,
+    WindowRequest,
+)
+from lookout.windows import Planner, StrideBlock, WindowPlan
+
+__all__ = [
+    "AnsweredWindow",
+    "Answers",
+    "Audit",
+    "ChainRule",
+    "ChainRunner",
+    "EngineAnswers",
+    "WindowChain",
+    "WindowSteps",
+    "basis_of",
+    "run_batch",
+]
+
+#: of a window: as planned, then as a key window
+TRIES: Final = 2
+
+
+class Answers(Protocol):
+    """What answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
+
+    def answer(self, request: WindowRequest) -> WindowAnswer:
+        """The answer to one window, its error inside."""
+        ...
+
+    def forget(self, stream: str) -> None:
+        """Free a stream's KV."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswers:
+    """An engine that answers one window at a time."""
+
+    engine: Engine
+
+    def answer(self, request: WindowRequest) -> WindowAnswer:
+        """The answer to one window, its error inside."""
+        return self.engine.run([request])[0]
+
+    def forget(self, stream: str) -> None:
+        """Free a stream's KV."""
+        self.engine.close_stream(stream)
+
+
+@dataclass(slots=True)
+class WindowChain:
+    """The chain of one stream.
+
+    Attributes:
+        key_every: Strides between key windows; at most those of the settings.
+        plan: The newest window, whose KV the engine should hold. None: the next one is a key window.
+    """
+
+    key_every: int
+    plan: WindowPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A key stride answered incrementally as well.
+
+    Attributes:
+        difference: Largest |p(yes) incremental - p(yes) in full| over the questions.
+        flops: What the incremental answer cost.
+    """
+
+    difference: float
+    flops: int
+
+
+def basis_of(plan: WindowPlan, answer: WindowAnswer) -> str:
+    """How a window was computed.
+
+    `key`: whole, and a chain begins with it; `full`: it continues a chain, but every row behind the prefix
+    was computed; `incremental`: KV of frames of the window before was reused.
+    """
+    if plan.parent is None:
+        return "key"
+    prefix = plan.parts[0].stop
+    return "full" if answer.cost.tokens_reused <= prefix else "incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredWindow:
+    """An answered window: how it was planned, what the engine said, and its audit if there was one."""
+
+    plan: WindowPlan
+    answer: WindowAnswer
+    audit: Audit | None = None
+
+    @property
+    def basis(self) -> str:
+        """How the window was computed: `key`, `full` or `incremental`."""
+        return basis_of(self.plan, self.answer)
+
+
+#: requests of one window, in the order in which their answers are needed; its result is the answered window
+WindowSteps = Generator[WindowRequest, WindowAnswer, AnsweredWindow]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRule:
+    """How the windows of a chain are planned, tried again and audited.
+
+    Attributes:
+        planner: Plans windows.
+        reuse: Keep KV between windows; otherwise every window is a key window and nothing is kept.
+        audit_limit: A difference above it halves a stream's interval between key windows; one below a
+            quarter of it doubles the interval again. None: no audits.
+    """
+
+    planner: Planner
+    reuse: bool = True
+    audit_limit: float | None = None
+
+    @property
+    def longest(self) -> int:
+        """Strides between key windows of a stream whose audits are within the limit."""
+        return self.planner.settings.key_every
+
+    def begin(self) -> WindowChain:
+        """The chain of a stream of which the engine holds nothing."""
+        return WindowChain(self.longest)
+
+    def steps(
+        self,
+        chain: WindowChain,
+        blocks: Sequence[StrideBlock],
+        questions: Sequence[Question],
+        *,
+        key: bool | None = None,
+        audited: bool = True,
+    ) -> WindowSteps:
+        """Answer the window of `blocks`, and move the chain to it.
+
+        Args:
+            chain: Of the blocks' stream.
+            blocks: Of the window, oldest first.
+            questions: Asked at the window's end.
+            key: True: compute it whole; False: continue the window before, where there is one; None: as the
+                stream's phase says.
+            audited: Whether a key window may be audited.
+
+        Raises:
+            EngineError: The window cannot be answered; the next one is a key window.
+            WindowError: The blocks make no window.
+        """
+        # A window that fails, or that the caller abandons, leaves the chain without a plan.
+        previous, chain.plan = chain.plan, None
+        if not self.reuse:
+            plan = self.planner.plan(blocks)
+            return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
+        due = key
+        if due is None:
+            due = self.planner.is_key(blocks[0].stream, blocks[-1].index, chain.key_every)
+        trial = None
+        if due and previous is not None and audited and self.audit_limit is not None:
+            # Before the key window: that one overwrites the KV which the trial continues.
+            trial = yield from self._trial(previous, blocks, questions)
+        window = yield from self._answered(self.planner.plan(blocks, previous, key=due), blocks, questions)
+        chain.plan = window.plan
+        if trial is None:
+            return window
+        audit = _audit(trial, window.answer)
+        chain.key_every = self._interval(chain.key_every, audit)
+        return replace(window, audit=audit)
+
+    def _answered(
+        self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
+    ) -> WindowSteps:
+        """The window as planned; where its stream is lost or fails, as a key window."""
+        for remaining in reversed(range(TRIES)):
+            answer = yield self._request(plan, blocks, questions)
+            if not remaining or not isinstance(answer.error, (StreamLostError, StreamFailedError)):
+                return AnsweredWindow(plan, answer.unwrap())
+            plan = self.planner.plan(blocks, key=True)
+        raise AssertionError("unreachable")
+
+    def _trial(
+        self, previous: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
+    ) -> Generator[WindowRequest, WindowAnswer, WindowAnswer | None]:
+        """The incremental answer of a key stride; None where the engine no longer has its KV."""
+        plan = self.planner.plan(blocks, previous, key=False)
+        if plan.parent is None:
+            return None
+        plain = [replace(question, describe=0) for question in questions]
+        answer = yield self._request(plan, blocks, plain)
+        return answer if answer.error is None else None
+
+    def _request(
+        self, plan: WindowPlan, blocks: Sequence[StrideBlock], questions: Sequence[Question]
+    ) -> WindowRequest:
+        return WindowRequest(plan, blocks, questions, keep=self.reuse)
+
+    def _interval(self, every: int, audit: Audit) -> int:
+        if self.audit_limit is None:
+            return every
+        if audit.difference > self.audit_limit:
+            return max(1, every // 2)
+        if audit.difference < self.audit_limit / 4:
+            return min(self.longest, every * 2)
+        return every
+
+
+class ChainRunner:
+    """Answers windows of chains one at a time; any thread may ask.
+
+    A window continues the one before it only while the state that asks and the engine agree on the plan whose
+    KV is held. The engine compares digests, so KV that ran ahead of what is committed never answers: after an
+    abort or a takeover the state starts without a plan, and the window is a key window.
+
+    Args:
+        rule: Plans windows, tries them again and audits them.
+        answers: Answers them.
+    """
+
+    def __init__(self, rule: ChainRule, answers: Answers) -> None:
+        self.rule, self._answers = rule, answers
+
+    def ask(
+        self,
+        chain: WindowChain,
+        blocks: Sequence[StrideBlock],
+        questions: Sequence[Question],
+        *,
+        key: bool | None = None,
+        audited: bool = True,
+    ) -> AnsweredWindow:
+        """Answer the window of `blocks`, and move the chain to it; see `ChainRule.steps`.
+
+        Raises:
+            EngineError: The window cannot be answered; the next one is a key window.
+            WindowError: The blocks make no window.
+        """
+        steps = self.rule.steps(chain, blocks, questions, key=key, audited=audited)
+        request = next(steps)
+        while True:
+            try:
+                request = steps.send(self._answers.answer(request))
+            except StopIteration as end:
+                window: AnsweredWindow = end.value
+                return window
+
+    def forget(self, stream: str) -> None:
+        """Let go of a stream's KV."""
+        if self.rule.reuse:
+            self._answers.forget(stream)
+
+
+def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWindow]:
+    """The windows of several streams, in their order; each round of their requests is one batch.
+
+    Raises:
+        EngineError: A window cannot be computed.
+    """
+    answered: dict[int, AnsweredWindow] = {}
+    requests = {place: next(steps) for place, steps in enumerate(windows)}
+    while requests:
+        answers = engine.run(list(requests.values()))
+        following: dict[int, WindowRequest] = {}
+        for place, answer in zip(requests, answers, strict=True):
+            try:
+                following[place] = windows[place].send(answer)
+            except StopIteration as end:
+                answered[place] = end.value
+        requests = following
+    return [answered[place] for place in range(len(windows))]
+
+
+def _audit(trial: WindowAnswer, full: WindowAnswer) -> Audit:
+    pairs = zip(trial.answers, full.answers, strict=True)
+    difference = max((abs(one.p_yes - other.p_yes) for one, other in pairs), default=0.0)
+    return Audit(difference, trial.cost.total_flops)

@@ -1,0 +1,179 @@
+"""A chain played again: windows of the past, with any questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lookout.engines import DeviceError, Engine, EngineError, Question
+from lookout.errors import LookoutError
+from lookout.streams.blocks import StreamBlock
+from lookout.streams.chain import AnsweredWindow, ChainRule, ChainRunner, EngineAnswers
+from lookout.streams.window import NoAnswer, WindowRule
+from lookout.windows import Planner, StrideBlock, WindowError
+
+__all__ = ["BlockGoneError", "ChainWindow", "ReplayError", "ReplayedWindow", "replay_chain"]
+
+
+class BlockGoneError(LookoutError):
+    """A block is no longer kept, and its tokens cannot be computed again."""
+
+
+class ReplayError(LookoutError):
+    """A window cannot be computed as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainWindow:
+    """A window to play again.
+
+    Attributes:
+        index: Of its newest block.
+        questions: Asked at its end.
+        first: Index of its oldest block; None: as many blocks as the rule says.
+        since_key: Strides since the key window of its chain, as it was computed; None: the planner decides.
+    """
+
+    index: int
+    questions: Sequence[Question] = ()
+    first: int | None = None
+    since_key: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedWindow:
+    """What became of a window: an answer, why it is not asked, or why it cannot be computed again.
+
+    Attributes:
+        window: What was asked for.
+        blocks: Of the window, oldest first; empty where some are gone.
+        coverage: Share of its samples that were seen undamaged.
+        answered: Its plan and answers. Until the next window is taken from the iterator, the engine holds
+            its KV.
+        refusal: Why it is not asked.
+        error: Why it cannot be computed again.
+    """
+
+    window: ChainWindow
+    blocks: Sequence[StrideBlock] = ()
+    coverage: float = 0.0
+    answered: AnsweredWindow | None = None
+    refusal: NoAnswer | None = None
+    error: LookoutError | None = None
+
+
+def replay_chain(
+    engine: Engine,
+    planner: Planner,
+    blocks: Callable[[int], StreamBlock],
+    windows: Sequence[ChainWindow],
+    *,
+    rule: WindowRule | None = None,
+) -> Iterator[ReplayedWindow]:
+    """Play windows of one stream again.
+
+    A window whose `since_key` is known is computed by that chain: where the engine is not there yet, the
+    windows from its key window on are computed first, without questions.
+
+    Args:
+        engine: Computes the windows; the stream's KV is freed at the end.
+        planner: Plans them, with the settings that they were planned with.
+        blocks: The block of an index. Raises BlockGoneError where it is not to be had.
+        windows: Rising.
+        rule: Decides which windows are asked; None: all are.
+
+    Yields:
+        The outcome of every window, in their order.
+
+    Raises:
+        DeviceError: The device failed for good.
+    """
+    replay = _Replay(engine, planner, blocks, windows, rule)
+    try:
+        for window in windows:
+            yield replay.outcome(window)
+    finally:
+        replay.close()
+
+
+class _Replay:
+    def __init__(
+        self,
+        engine: Engine,
+        planner: Planner,
+        source: Callable[[int], StreamBlock],
+        windows: Sequence[ChainWindow],
+        rule: WindowRule | None,
+    ) -> None:
+        self._runner = ChainRunner(ChainRule(planner), EngineAnswers(engine))
+        self._chain = self._runner.rule.begin()
+        self._source, self._rule = source, rule
+        self._size = planner.settings.blocks
+        self._windows = {window.index: window for window in windows}
+        self._blocks: dict[int, StreamBlock] = {}
+        self._stream = ""
+
+    def outcome(self, window: ChainWindow) -> ReplayedWindow:
+        """What became of a window."""
+        try:
+            members = self._members(window)
+            facts = [member.facts for member in members]
+            blocks = [member.seen for member in members]
+            coverage = (self._rule or WindowRule(self._size)).coverage(facts)
+            refusal = self._rule.refusal(facts) if self._rule is not None else None
+            if refusal is not None:
+                return ReplayedWindow(window, blocks, coverage, refusal=refusal)
+            self._catch_up(window)
+            answered = self._computed(blocks, window)
+        except DeviceError:
+            raise
+        except (BlockGoneError, ReplayError, EngineError, WindowError) as error:
+            return ReplayedWindow(window, error=error)
+        return ReplayedWindow(window, blocks, coverage, answered)
+
+    def close(self) -> None:
+        """Free the stream's KV."""
+        if self._stream:
+            self._runner.forget(self._stream)
+
+    def _catch_up(self, window: ChainWindow) -> None:
+        """Compute the windows of a chain up to the one before `window`, unless the engine holds that one."""
+        since, plan = window.since_key, self._chain.plan
+        if not since or (plan and plan.window == window.index - 1 and plan.since_key == since - 1):
+            return
+        for step in range(since):
+            index = window.index - since + step
+            known = self._windows.get(index)
+            first = known.first if known is not None else max(0, index - self._size + 1)
+            member = ChainWindow(index, first=first, since_key=step)
+            self._computed([block.seen for block in self._members(member)], member)
+
+    def _computed(self, blocks: Sequence[StrideBlock], window: ChainWindow) -> AnsweredWindow:
+        self._stream, since = blocks[0].stream, window.since_key
+        key = None if since is None else since == 0
+        answered = self._runner.ask(self._chain, blocks, window.questions, key=key)
+        if since is not None and answered.plan.since_key != since:
+            raise ReplayError(f"window {window.index} does not continue the one before it")
+        return answered
+
+    def _members(self, window: ChainWindow) -> list[StreamBlock]:
+        """The blocks of a window, oldest first."""
+        last = window.index
+        oldest = max(0, last - self._size + 1)
+        # What this window and those that a chain may have to compute before it do not need is dropped.
+        since = window.since_key or 0
+        self._blocks = {i: block for i, block in self._blocks.items() if i >= oldest - since}
+        if window.first is not None:
+            return [self._block(index) for index in range(window.first, last + 1)]
+        members = [self._block(last)]
+        for index in range(last - 1, oldest - 1, -1):
+            try:
+                members.insert(0, self._block(index))
+            except BlockGoneError:  # the stream, or what is kept of it, begins behind it
+                break
+        return members
+
+    def _block(self, index: int) -> StreamBlock:
+        if index not in self._blocks:
+            self._blocks[index] = self._source(index)
+        return self._blocks[index]

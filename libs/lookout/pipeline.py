@@ -115,14 +115,14 @@ class Pipeline:
         except models.SamplingError as error:
             raise PipelineError(str(error)) from error
         try:
-            chosen = preset_of(preset)
+            rules = preset_of(preset)
         except PresetError as error:
             raise PipelineError(str(error)) from error
         self._tower = load_tower(folder, device=device)
         self._grid = self._tower.grid
         self._engine: Engine = load_engine(folder, device)
-        self._policy = policy or chosen.masks
-        self._planner = Planner(self._engine.layout, chosen.windows.sampled(self._sampling))
+        self._policy = policy or rules.masks
+        self._planner = Planner(self._engine.layout, rules.windows.sampled(self._sampling))
         self._folder = folder
         for text in questions:
             models.check_question(folder, text)
@@ -161,9 +161,9 @@ class Pipeline:
         """A name for a source's streams: its stem, numbered where another source or memory has that name."""
         if source not in self._cameras:
             stem = PurePath(source).stem or "camera"
-            taken = {*self._cameras.values(), *self._remembered()}
+            names_in_use = {*self._cameras.values(), *self._remembered()}
             names = (stem if i == 1 else f"{stem}-{i}" for i in count(1))
-            self._cameras[source] = next(name for name in names if name not in taken)
+            self._cameras[source] = next(name for name in names if name not in names_in_use)
         return self._cameras[source]
 
     def _remembered(self) -> list[str]:

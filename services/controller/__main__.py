@@ -91,8 +91,8 @@ class Controller:
         try:
             if credential is not None and time.monotonic() >= self._look_at_credential:
                 self._look_at_credential = time.monotonic() + self._settings.resync_s
-                if done := credential.ensure():
-                    self._log.info("the fleet's certificate", done=done)
+                if change := credential.ensure():
+                    self._log.info("the fleet's certificate", done=change)
             reconciler.reconcile()
             self._health.clear("reconcile")
         except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:

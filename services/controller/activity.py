@@ -45,14 +45,14 @@ class WatchActivity:
 
     def status(self) -> dict[str, Any]:
         """Return the part of a Watch's status that tells what happened."""
-        found: dict[str, Any] = {"openIncidents": len(self.incidents)}
+        status: dict[str, Any] = {"openIncidents": len(self.incidents)}
         newest = next(reversed(self.incidents.items()), None)
-        found["incident"] = f"{newest[0]} ({newest[1]})" if newest else ""
+        status["incident"] = f"{newest[0]} ({newest[1]})" if newest else ""
         if self.answered:
-            found["coverage"] = f"{100 * sum(self.answered) / len(self.answered):.0f} %"
+            status["coverage"] = f"{100 * sum(self.answered) / len(self.answered):.0f} %"
         if self.last is not None:
-            found["lastVerdict"] = _verdict(self.last)
-        return found
+            status["lastVerdict"] = _verdict(self.last)
+        return status
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class AgentReports:
         """Return the parts of a Camera's status that its agent knows."""
         report: dict[str, str] = {}
         with contextlib.suppress(redis.RedisError):
-            found = self._client.hgetall(REPORT.format(camera=camera))
-            report = {str(name): str(value) for name, value in found.items()}
+            entries = self._client.hgetall(REPORT.format(camera=camera))
+            report = {str(name): str(value) for name, value in entries.items()}
         if not report:
             return {"agent": ""}
         status: dict[str, Any] = {

@@ -49,10 +49,10 @@ class Resources:
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
         """Return every resource of a kind."""
-        found = self._api.list_namespaced_custom_object(
+        listing = self._api.list_namespaced_custom_object(
             GROUP, VERSION, self._namespace, kind.plural, _request_timeout=_CALL_S
         )
-        return list(found["items"])
+        return list(listing["items"])
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> None:
         """Replace a resource's finalizers, unless it changed meanwhile."""

@@ -110,11 +110,11 @@ def versioned(desired: Watch, existing: Watch | None, created: datetime, now_ms:
     if existing is None:
         record.version = int(created.timestamp())
         return record
-    same = Watch()
-    same.CopyFrom(existing)
-    same.ClearField("version")
-    same.ClearField("active_from")
-    if same == desired:
+    unversioned = Watch()
+    unversioned.CopyFrom(existing)
+    unversioned.ClearField("version")
+    unversioned.ClearField("active_from")
+    if unversioned == desired:
         return None
     record.version = next_version(existing)
     record.active_from.FromMilliseconds(now_ms)

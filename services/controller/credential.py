@@ -74,12 +74,12 @@ def make_certificate(authority: Pair, dns_name: str, life: timedelta, now: datet
 def is_due(certificate: bytes, dns_name: str, now: datetime) -> bool:
     """Return whether a certificate must be replaced: a third of its life is left, or it has another name."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        parsed = x509.load_pem_x509_certificate(certificate)
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return True
-    life = found.not_valid_after_utc - found.not_valid_before_utc
-    return now >= found.not_valid_after_utc - life / 3 or dns_name not in names.get_values_for_type(
+    life = parsed.not_valid_after_utc - parsed.not_valid_before_utc
+    return now >= parsed.not_valid_after_utc - life / 3 or dns_name not in names.get_values_for_type(
         x509.DNSName
     )
 
@@ -122,14 +122,18 @@ class Credential:
             self._write(self._authority, None, {"tls.crt": authority.certificate, "tls.key": authority.key})
         else:
             authority = Pair(_bytes(kept, "tls.crt"), _bytes(kept, "tls.key"))
-        found = self._read(self._secret)
-        current = found is not None and _bytes(found, "ca.crt") == authority.certificate
-        if found is not None and current and not is_due(_bytes(found, "tls.crt"), self._dns_name, now):
+        secret = self._read(self._secret)
+        current = secret is not None and _bytes(secret, "ca.crt") == authority.certificate
+        if secret is not None and current and not is_due(_bytes(secret, "tls.crt"), self._dns_name, now):
             return ""
-        made = make_certificate(authority, self._dns_name, self._life, now)
-        files = {"ca.crt": authority.certificate, "tls.crt": made.certificate, "tls.key": made.key}
-        self._write(self._secret, found, files)
-        return "made" if found is None else "renewed"
+        certificate = make_certificate(authority, self._dns_name, self._life, now)
+        files = {
+            "ca.crt": authority.certificate,
+            "tls.crt": certificate.certificate,
+            "tls.key": certificate.key,
+        }
+        self._write(self._secret, secret, files)
+        return "made" if secret is None else "renewed"
 
     def _read(self, name: str) -> client.V1Secret | None:
         try:
@@ -199,10 +203,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--secret", required=True)
     parser.add_argument("--dns-name", required=True)
     parser.add_argument("--days", type=float, required=True)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     config.load_incluster_config()
-    done = Credential(given.namespace, given.secret, given.dns_name, given.days).ensure()
-    print(f"secret {given.secret}: {done or 'nothing to do'}")
+    change = Credential(options.namespace, options.secret, options.dns_name, options.days).ensure()
+    print(f"secret {options.secret}: {change or 'nothing to do'}")
     return 0
 
 

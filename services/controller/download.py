@@ -36,18 +36,18 @@ def fetch(url: str, sha256: str, folder: Path) -> None:
     Raises:
         DownloadError: The address, the digest or the archive is wrong.
     """
-    done = folder / _DONE
-    if done.exists() and done.read_text() == sha256:
+    marker = folder / _DONE
+    if marker.exists() and marker.read_text() == sha256:
         return
     if not url.startswith("https://"):
         raise DownloadError("LOOKOUT_MODEL_URL is not an https address")
     with tempfile.TemporaryFile(dir=folder) as archive:
-        found = _download(url, archive)
-        if found != sha256:
-            raise DownloadError(f"the file has SHA-256 {found}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
+        actual = _download(url, archive)
+        if actual != sha256:
+            raise DownloadError(f"the file has SHA-256 {actual}, LOOKOUT_MODEL_SHA256 is {sha256}: not used")
         archive.seek(0)
         unpack(archive, folder)
-    done.write_text(sha256)
+    marker.write_text(sha256)
 
 
 def unpack(archive: IO[bytes], folder: Path) -> None:
@@ -97,10 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch what the environment names; returns the exit code."""
     parser = argparse.ArgumentParser(description="Fetch a model's checkpoint and check its digest.")
     parser.add_argument("--folder", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         fetch(
-            os.environ.get("LOOKOUT_MODEL_URL", ""), os.environ.get("LOOKOUT_MODEL_SHA256", ""), given.folder
+            os.environ.get("LOOKOUT_MODEL_URL", ""),
+            os.environ.get("LOOKOUT_MODEL_SHA256", ""),
+            options.folder,
         )
     except DownloadError as error:
         sys.stderr.write(f"lookout download: {error}\n")

@@ -98,10 +98,10 @@ class Reconciler:
         work += [(WATCH, WATCHES.name, resource, self._watch) for resource in self._api.all(WATCH)]
         first = self._first % len(work) if work else 0
         failures: list[str] = []
-        for done, (kind, topic, resource, update) in enumerate(work[first:] + work[:first]):
+        for count, (kind, topic, resource, update) in enumerate(work[first:] + work[:first]):
             if self._clock() >= deadline:
-                self._first = first + done
-                failures.append(f"{len(work) - done} of {len(work)} resources wait for the next round")
+                self._first = first + count
+                failures.append(f"{len(work) - count} of {len(work)} resources wait for the next round")
                 break
             if (why := self._isolated(kind, topic, resource, update)) is not None:
                 failures.append(f"{kind.name} {clean(resource['metadata'].get('name', '?'), 100)}: {why}")
@@ -152,13 +152,13 @@ class Reconciler:
         if desired != self._existing(CAMERAS.name, desired.id, Camera):
             self._publish(CAMERAS.name, desired.id, to_json(desired))
             self._log.info("published", kind="Camera", name=desired.id)
-        found = self._camera_status(desired.id)
-        streaming = found.pop("streaming", None) or Condition(
+        status = self._camera_status(desired.id)
+        streaming = status.pop("streaming", None) or Condition(
             "Streaming", False, "NoAgent", "no agent has it"
         )
         if desired.paused:
             streaming = Condition("Streaming", False, "Paused", "spec.paused is set")
-        return {**found, "conditions": [Condition("Accepted", True, "Published"), streaming]}
+        return {**status, "conditions": [Condition("Accepted", True, "Published"), streaming]}
 
     def _watch(self, resource: Resource) -> dict[str, Any]:
         name = resource["metadata"]["name"]
@@ -193,12 +193,12 @@ class Reconciler:
         generation = int(resource["metadata"]["generation"])
         before = resource.get("status", {})
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        wanted = convert.conditions(before.get("conditions", ()), found["conditions"], generation, now)
-        status = {**found, "observedGeneration": generation, "conditions": wanted}
+        conditions = convert.conditions(before.get("conditions", ()), found["conditions"], generation, now)
+        status = {**found, "observedGeneration": generation, "conditions": conditions}
         if all(before.get(name) == value for name, value in status.items()):
             return
         key = (kind.name, resource["metadata"]["name"])
-        urgent = before.get("conditions") != wanted or before.get("observedGeneration") != generation
+        urgent = before.get("conditions") != conditions or before.get("observedGeneration") != generation
         if urgent or time.monotonic() - self._written.get(key, -1e9) >= self._status_s:
             self._api.set_status(kind, resource, status)
             self._written[key] = time.monotonic()

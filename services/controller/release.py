@@ -26,21 +26,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--deployment", required=True)
     parser.add_argument("--lease", default="lookout-controller")
     parser.add_argument("--secret", action="append", default=[], help="a secret that a job made")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     config.load_incluster_config()
-    if not _stop(given.namespace, given.deployment):
-        sys.stderr.write(f"lookout release: {given.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
+    if not _stop(options.namespace, options.deployment):
+        sys.stderr.write(f"lookout release: {options.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
         return 1
-    resources = Resources(given.namespace)
+    resources = Resources(options.namespace)
     for kind in (CAMERA, WATCH):
         for resource in resources.all(kind):
             finalizers = resource["metadata"].get("finalizers", [])
             if FINALIZER in finalizers:
-                left = [each for each in finalizers if each != FINALIZER]
-                resources.set_finalizers(kind, resource, left)
-    _delete(client.CoordinationV1Api().delete_namespaced_lease, given.lease, given.namespace)
-    for secret in given.secret:
-        _delete(client.CoreV1Api().delete_namespaced_secret, secret, given.namespace)
+                remaining = [name for name in finalizers if name != FINALIZER]
+                resources.set_finalizers(kind, resource, remaining)
+    _delete(client.CoordinationV1Api().delete_namespaced_lease, options.lease, options.namespace)
+    for secret in options.secret:
+        _delete(client.CoreV1Api().delete_namespaced_secret, secret, options.namespace)
     return 0
 
 

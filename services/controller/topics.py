@@ -34,18 +34,18 @@ class NoAnswerError(StartupError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        retention = dict(given.retention_hours)
+        retention = dict(options.retention_hours)
         if unknown := sorted(set(retention) - {topic.name for topic in all_topics()}):
             raise StartupError(f"--retention-hours: no topic {', '.join(unknown)}")
         refused: list[str] = []
         admin = AdminClient(load_settings(ControllerSettings).kafka(error_cb=partial(_note, refused)))
-        existing = _wait_for_brokers(admin, given.wait_s, refused)
-        if given.check:
+        existing = _wait_for_brokers(admin, options.wait_s, refused)
+        if options.check:
             _refuse_missing(existing)
-        created = _create(admin, existing, given.partitions, given.replication, retention)
-        problems = _problems(admin, existing, given.partitions)
+        created = _create(admin, existing, options.partitions, options.replication, retention)
+        problems = _problems(admin, existing, options.partitions)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
     except StartupError as error:
@@ -117,7 +117,7 @@ def _create(
     replication: int,
     retention_hours: Mapping[str, float],
 ) -> list[str]:
-    wanted = [
+    new_topics = [
         NewTopic(
             topic.name,
             num_partitions=partitions if topic.pipeline else 1,
@@ -127,12 +127,12 @@ def _create(
         for topic in all_topics()
         if topic.name not in existing
     ]
-    if not wanted:
+    if not new_topics:
         return []
     created = []
-    for name, done in admin.create_topics(wanted, operation_timeout=60.0, request_timeout=60.0).items():
+    for name, future in admin.create_topics(new_topics, operation_timeout=60.0, request_timeout=60.0).items():
         try:
-            done.result()
+            future.result()
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -166,20 +166,20 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], partiti
     topics = [topic for topic in all_topics() if topic.name in existing]
     if not topics:
         return []
-    found = []
+    complaints = []
     for topic in topics:
         count = len(existing[topic.name].partitions)
         if topic.pipeline and count != partitions:
-            found.append(f"{topic.name} has {count} partitions, topics.partitions is {partitions}")
-    asked = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
+            complaints.append(f"{topic.name} has {count} partitions, topics.partitions is {partitions}")
+    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
     by_name = {topic.name: topic for topic in topics}
-    for resource, done in admin.describe_configs(asked, request_timeout=_CALL_S).items():
+    for resource, future in admin.describe_configs(resources, request_timeout=_CALL_S).items():
         try:
-            actual = {name: entry.value for name, entry in done.result().items()}
+            actual = {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
             raise _failure(f"cannot read the settings of {resource.name}", error) from error
-        found += by_name[resource.name].complaints(actual)
-    return found
+        complaints += by_name[resource.name].complaints(actual)
+    return complaints
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class KvBudget:
     @property
     def total(self) -> int:
         """Bytes of all streams."""
-        return sum(kept.size for kept in self._kept.values())
+        return sum(entry.size for entry in self._kept.values())
 
     def admit(self, stream: str, size: int, running: Collection[str] = ()) -> list[str] | None:
         """Count `size` bytes for a stream about to run.
@@ -83,10 +83,10 @@ class KvBudget:
     def _order(self, newcomer: str, running: Collection[str]) -> Iterator[str]:
         """The streams that may make room, in the order in which they do."""
         since = self._requests.get(newcomer, (0, 0))[0]
-        others = [name for name in self._kept if name != newcomer and name not in running]
-        idle = [name for name in others if self._kept[name].used < since]
+        candidates = [name for name in self._kept if name != newcomer and name not in running]
+        idle = [name for name in candidates if self._kept[name].used < since]
         yield from sorted(idle, key=lambda name: self._kept[name].used)
-        active = [name for name in others if self._kept[name].used >= since]
+        active = [name for name in candidates if self._kept[name].used >= since]
         yield from sorted(active, key=lambda name: -self._kept[name].arrived)
 
     def _remember(self, stream: str) -> None:

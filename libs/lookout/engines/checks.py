@@ -76,13 +76,13 @@ def check_positions(request: WindowRequest, longest: int, family: str, limit: in
 def check_blocks(request: WindowRequest, hidden: int, deepstack: int) -> None:
     """Every visual row to compute comes with an embedding of the model's shape."""
     plan, rows = request.plan, rows_in(request.plan.compute)
-    held = {block.index: block for block in request.blocks}
+    blocks = {block.index: block for block in request.blocks}
     for part in plan.parts[1:]:
         low, high = np.searchsorted(rows, (part.visual_start, part.visual_stop))
         if low == high:
             continue
         where = f"{plan.stream}: window {plan.window}, block {part.block}, frame {part.frame}"
-        block = held.get(part.block)
+        block = blocks.get(part.block)
         if block is None or part.frame >= len(block.frames):
             raise PlanError(f"{where}: has rows to compute, but its embeddings are missing")
         frame = block.frames[part.frame]

@@ -38,30 +38,30 @@ def window_cost(
         late_rows = fresh + plan.select.rows
         late_seen = float(np.sum(rows[~old] + 1)) + plan.select.rows * mean
         token_layers = early * len(rows) + late * late_rows
-        seen = early * float(np.sum(rows + 1)) + late * late_seen
+        pairs = early * float(np.sum(rows + 1)) + late * late_seen
         refreshed = plan.select.rows
         select = products(len(rows), shape.hidden * 2 * kv_width)
     else:
         per_layer = [rows_in(plan.runs(layer)) for layer in range(layers)] if plan.layers else [rows] * layers
         token_layers = sum(len(part) for part in per_layer)
-        seen = float(sum(np.sum(part + 1) for part in per_layer))
+        pairs = float(sum(np.sum(part + 1) for part in per_layer))
         refreshed, select = int(np.count_nonzero(old)), 0
-    asked = sum(questions)
+    tokens = sum(questions)
     asked_pairs = sum(causal_pairs(count, plan.rows) for count in questions)
     place = layers * 3 * kv_width
     flops = {
         "linear": products(token_layers, shape.linear),
-        "attention": int(shape.pair_flops * seen),
+        "attention": int(shape.pair_flops * pairs),
         "place": place * plan.rows,
         "select": select,
-        "questions": shape.flops(asked, asked_pairs) + products(len(questions), 2 * shape.hidden),
+        "questions": shape.flops(tokens, asked_pairs) + products(len(questions), 2 * shape.hidden),
     }
     return Cost(
         tokens_kept=plan.rows,
         tokens_reused=plan.rows - fresh - refreshed,
         tokens_refreshed=refreshed,
         tokens_new=fresh,
-        question_tokens=asked,
+        question_tokens=tokens,
         token_layers=token_layers,
         kv_bytes=kv_bytes,
         flops={stage: count for stage, count in flops.items() if count},

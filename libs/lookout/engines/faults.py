@@ -48,19 +48,19 @@ def fault_of(error: BaseException) -> Fault:
     A CUDA context that has seen an error refuses all further work, so `Fault.DEVICE` is final. vLLM's workers
     hand errors on as text, hence the words.
     """
-    kinds = [_kind(each) for each in _chain(error)]
+    kinds = [_kind(cause) for cause in _chain(error)]
     if Fault.MEMORY in kinds:
         return Fault.MEMORY
     return Fault.DEVICE if Fault.DEVICE in kinds else Fault.WORK
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    chain: list[BaseException] = []
     step: BaseException | None = error
-    while step is not None and step not in found:
-        found.append(step)
+    while step is not None and step not in chain:
+        chain.append(step)
         step = step.__cause__ or step.__context__
-    return found
+    return chain
 
 
 def _kind(error: BaseException) -> Fault:

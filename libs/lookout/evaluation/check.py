@@ -94,7 +94,7 @@ class ModelReport:
     @property
     def same(self) -> bool:
         """Whether no comparison differs."""
-        return all(one.same is not False for one in self.comparisons)
+        return all(comparison.same is not False for comparison in self.comparisons)
 
     def as_json(self) -> dict[str, Any]:
         """For the last line of the command."""
@@ -147,16 +147,18 @@ def check_model(
     own = window_defaults(Path(folder))
     window_s, fps = window_s or own.window_s, fps or own.fps
     loaded = _load(Path(folder), device, dtype)
-    found = read_clip(clip, loaded.tower.grid, fps)
-    if len(found.frames) < frames:
-        raise CheckError(f"{clip}: {len(found.frames)} samples at {fps:g} a second, {frames} are compared")
-    seen = ClipFrames(found.frames[:frames], found.step_us)
-    made = encode_strides([seen.frames], loaded.tower, PrunePolicy(everything=True), seen.step_us)
-    blocks = [StrideBlock("check/0", 0, made.strides[0])]
+    clip_frames = read_clip(clip, loaded.tower.grid, fps)
+    if len(clip_frames.frames) < frames:
+        raise CheckError(
+            f"{clip}: {len(clip_frames.frames)} samples at {fps:g} a second, {frames} are compared"
+        )
+    shown = ClipFrames(clip_frames.frames[:frames], clip_frames.step_us)
+    encoding = encode_strides([shown.frames], loaded.tower, PrunePolicy(everything=True), shown.step_us)
+    blocks = [StrideBlock("check/0", 0, encoding.strides[0])]
     plan = Planner(loaded.layout, WindowSettings(1, samples=frames, stride_s=frames / fps)).plan(blocks)
-    stock = _stock_inputs(loaded, seen)
+    stock = _stock_inputs(loaded, shown)
     comparisons = [
-        _pixels(loaded, seen, stock),
+        _pixels(loaded, shown, stock),
         _prompt(loaded, plan, stock),
         _positions(loaded, plan, stock),
         _answers(loaded, plan, blocks, stock),
@@ -194,13 +196,13 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
     try:
         read_config(folder)
         layout = load_layout(folder)
-        whole = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype))
-        whole = whole.to(device).eval().requires_grad_(False)
+        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype))
+        full_model = full_model.to(device).eval().requires_grad_(False)
         processor = AutoProcessor.from_pretrained(folder)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))
     except (WindowError, VisionError, OSError, ValueError, KeyError) as error:
         raise CheckError(f"{folder}: {error}") from error
-    return _Loaded(whole, processor, tower, layout, dtype, (folder / LAYOUT_FILE).is_file())
+    return _Loaded(full_model, processor, tower, layout, dtype, (folder / LAYOUT_FILE).is_file())
 
 
 @torch.inference_mode()
@@ -223,7 +225,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
         duration=len(video) * seen.step_us / 1e6,
         frames_indices=times if own_times else list(range(len(video))),
     )
-    made = loaded.processor(
+    inputs = loaded.processor(
         text=[text],
         videos=[torch.from_numpy(video).permute(0, 3, 1, 2)],
         video_metadata=[metadata],
@@ -231,7 +233,7 @@ def _stock_inputs(loaded: _Loaded, seen: ClipFrames) -> dict[str, Any]:
         do_resize=False,
         return_tensors="pt",
     )
-    return {name: made[name] for name in made}
+    return {name: inputs[name] for name in inputs}
 
 
 def _pixels(loaded: _Loaded, seen: ClipFrames, stock: dict[str, Any]) -> Comparison:
@@ -322,26 +324,28 @@ def _answers(
     loaded: _Loaded, plan: WindowPlan, blocks: Sequence[StrideBlock], stock: dict[str, Any]
 ) -> Comparison:
     """The logits of Yes and No of the engine against the stock model's own forward on our prompt."""
-    whole, layout = loaded.whole, loaded.layout
-    ids = _ids(loaded, plan, _suffix(loaded)).to(whole.device)
-    given = {
-        name: value.to(whole.device) if isinstance(value, torch.Tensor) else value
+    full_model, layout = loaded.whole, loaded.layout
+    ids = _ids(loaded, plan, _suffix(loaded)).to(full_model.device)
+    inputs = {
+        name: value.to(full_model.device) if isinstance(value, torch.Tensor) else value
         for name, value in stock.items()
         if name in {"pixel_values", "pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
     }
     for name in ("pixel_values", "pixel_values_videos"):
-        if name in given:
-            given[name] = given[name].to(whole.dtype)
-    given = loaded.family.stock_inputs(given, ids == _placeholder(loaded))
-    logits = whole(input_ids=ids, attention_mask=torch.ones_like(ids), **given).logits[0, -1].float().cpu()
+        if name in inputs:
+            inputs[name] = inputs[name].to(full_model.dtype)
+    inputs = loaded.family.stock_inputs(inputs, ids == _placeholder(loaded))
+    logits = (
+        full_model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).logits[0, -1].float().cpu()
+    )
     want = logits[[layout.yes, layout.no]]
     engine = _engine(loaded)
     try:
         answer = engine.run([WindowRequest(plan, blocks, [Question("q", QUESTION)])])[0].unwrap().answers[0]
     except EngineError as error:
         return Comparison("answers", False, str(error))
-    got = torch.tensor([answer.yes_logit, answer.no_logit])
-    apart = float((got - want).abs().max() / want.abs().max().clamp(min=1))
+    actual = torch.tensor([answer.yes_logit, answer.no_logit])
+    apart = float((actual - want).abs().max() / want.abs().max().clamp(min=1))
     p = float(want.softmax(0)[0])
     return Comparison(
         "answers",

@@ -46,15 +46,15 @@ class Way:
 
     def as_json(self, dense: Way) -> dict[str, Any]:
         """The way's line, its cost as shares of the dense way's."""
-        f1 = {name: one.f1() for name, one in self.answers.items()}
-        known = [value for value in f1.values() if value is not None]
-        spent, whole = (way.prefill_flops + way.vision_flops for way in (self, dense))
+        f1 = {name: scores.f1() for name, scores in self.answers.items()}
+        defined = [value for value in f1.values() if value is not None]
+        spent, total = (way.prefill_flops + way.vision_flops for way in (self, dense))
         return {
             "f1": {name: None if value is None else round(value, 4) for name, value in f1.items()},
-            "mean_f1": round(float(np.mean(known)), 4) if known else None,
+            "mean_f1": round(float(np.mean(defined)), 4) if defined else None,
             "tokens_kept": round(self.kept / max(1, self.total), 4),
             "flops": spent,
-            "flops_share": round(spent / max(1, whole), 4),
+            "flops_share": round(spent / max(1, total), 4),
             "dp": round(float(np.mean(self.apart)), 5) if self.apart else 0.0,
         }
 
@@ -120,25 +120,26 @@ def evaluate(
     """
     import torch
 
-    chosen = preset_of(preset)
+    rules = preset_of(preset)
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
-    base, masks = chosen.windows.sampled(sampling), policy or chosen.masks
+    base, masks = rules.windows.sampled(sampling), policy or rules.masks
     questions = [Question(text, text) for text in questions_of(clips)]
-    ways = {name: Way({one.id: Answers() for one in questions}) for name in (DENSE, PRUNED, REUSED)}
+    ways = {name: Way({question.id: Answers() for question in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0
     for clip in progress(clips, "clips"):
-        asked = [one for one in questions if one.id in clip.spans]
-        made = _blocks(clip, tower, masks, sampling)
+        clip_questions = [question for question in questions if question.id in clip.spans]
+        encodings = _blocks(clip, tower, masks, sampling)
         plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
-        found = {
-            name: _answered(engine, settings, made[place], asked) for name, (place, settings) in plans.items()
+        answered = {
+            name: _answered(engine, settings, encodings[place], clip_questions)
+            for name, (place, settings) in plans.items()
         }
         for name, (place, _) in plans.items():
-            _count_vision(ways[name], made[place], tower)
-            _count_windows(ways[name], clip, found[name], found[DENSE])
-        windows += len(found[DENSE])
+            _count_vision(ways[name], encodings[place], tower)
+            _count_windows(ways[name], clip, answered[name], answered[DENSE])
+        windows += len(answered[DENSE])
     engine.close()
     return Evaluation(ways, len(clips), windows)
 
@@ -150,12 +151,12 @@ def calibrate(answers: dict[str, Answers], precision: float) -> dict[str, Any]:
         answers: Per question, p(yes) and truth.
         precision: Wanted share of true ones among the windows above the threshold.
     """
-    every = pooled(list(answers.values()))
+    all_answers = pooled(list(answers.values()))
     return {
         "precision": precision,
-        "thresholds": {name: one.threshold_for(precision) for name, one in answers.items()},
-        "calibration_error": round(every.calibration_error, 4),
-        "reliability": [[round(p, 4), round(true, 4), count] for p, true, count in every.reliability()],
+        "thresholds": {name: scores.threshold_for(precision) for name, scores in answers.items()},
+        "calibration_error": round(all_answers.calibration_error, 4),
+        "reliability": [[round(p, 4), round(true, 4), count] for p, true, count in all_answers.reliability()],
     }
 
 
@@ -168,21 +169,21 @@ def _blocks(
 ) -> tuple[list[StreamBlock], list[StreamBlock]]:
     """The clip's blocks with everything kept, and pruned."""
     frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.gathers)
-    every, pruned = (
+    unpruned, pruned = (
         list(
             stream_blocks(
                 f"{clip.path.name}/0",
                 frames.frames,
                 tower,
-                one,
+                rule,
                 samples=sampling.block_samples,
                 step_us=frames.step_us,
                 window_blocks=sampling.window_blocks,
             )
         )
-        for one in (keeping_everything(policy), policy)
+        for rule in (keeping_everything(policy), policy)
     )
-    return every, pruned
+    return unpruned, pruned
 
 
 def _answered(
@@ -198,24 +199,24 @@ def _count_vision(way: Way, blocks: Sequence[StreamBlock], tower: Tower) -> None
     """Add the tokens of one clip."""
     grid = tower.grid
     shape = (grid.temporal, grid.height, grid.width, 3)
-    seen = [frame for block in blocks for frame in block.block.frames]
-    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in seen])
-    way.kept += sum(int(frame.keep.sum()) for frame in seen)
-    way.total += sum(frame.keep.size for frame in seen)
+    frames = [frame for block in blocks for frame in block.block.frames]
+    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in frames])
+    way.kept += sum(int(frame.keep.sum()) for frame in frames)
+    way.total += sum(frame.keep.size for frame in frames)
 
 
 def _count_windows(
     way: Way, clip: LabelledClip, windows: Sequence[ClipWindow], dense: Sequence[ClipWindow]
 ) -> None:
     """Add the answers of one clip."""
-    for window, whole in zip(windows, dense, strict=True):
+    for window, reference in zip(windows, dense, strict=True):
         flops = window.answer.cost.flops
         way.prefill_flops += sum(count for stage, count in flops.items() if stage != "questions")
-        for one, other in zip(window.answer.answers, whole.answer.answers, strict=True):
-            way.apart.append(abs(one.p_yes - other.p_yes))
-            true = clip.truth(one.question, window.start_s, window.end_s)
+        for answer, exact in zip(window.answer.answers, reference.answer.answers, strict=True):
+            way.apart.append(abs(answer.p_yes - exact.p_yes))
+            true = clip.truth(answer.question, window.start_s, window.end_s)
             if true is not None:
-                way.answers[one.question].add(one.p_yes, true)
+                way.answers[answer.question].add(answer.p_yes, true)
 
 
 __all__ = ["DENSE", "PRUNED", "REUSED", "Evaluation", "Way", "calibrate", "evaluate"]

@@ -27,11 +27,11 @@ class Answers:
 
     def f1(self, threshold: float = 0.5) -> float | None:
         """F1 of p(yes) above a threshold; None where nothing was true."""
-        said, true = np.array(self.p) > threshold, np.array(self.true, dtype=bool)
+        positive, true = np.array(self.p) > threshold, np.array(self.true, dtype=bool)
         if not true.any():
             return None
-        hit = int((said & true).sum())
-        return 2 * hit / (int(said.sum()) + int(true.sum()))
+        hit = int((positive & true).sum())
+        return 2 * hit / (int(positive.sum()) + int(true.sum()))
 
     def threshold_for(self, precision: float) -> float | None:
         """The smallest threshold whose answers are right at least this often when they say yes.
@@ -77,9 +77,9 @@ class Answers:
 def pooled(answers: Sequence[Answers]) -> Answers:
     """All questions together."""
     out = Answers()
-    for one in answers:
-        out.p += one.p
-        out.true += one.true
+    for part in answers:
+        out.p += part.p
+        out.true += part.true
     return out
 
 

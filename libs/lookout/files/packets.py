@@ -98,10 +98,10 @@ class PacketReader:
         self._video.seek(int(self._table.pts[number]))
         self._stream = self._video.packets()
         for packet in self._stream:
-            found = self._number(packet, number)
-            if found is None or found > number:
+            place = self._number(packet, number)
+            if place is None or place > number:
                 break
-            if found == number:
+            if place == number:
                 self.seeks += 1
                 self._held.append((number, packet))
                 self._next = number + 1
@@ -122,8 +122,8 @@ class PacketReader:
             return None
         if self._is(packet, expected):
             return expected
-        found = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
-        return int(found[0]) if len(found) == 1 else None
+        matches = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
+        return int(matches[0]) if len(matches) == 1 else None
 
 
 class Kept:

@@ -99,15 +99,15 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
     with ExitStack() as opened:
         video = opened.enter_context(open_video(source, limits, probe=False))
         with source.open() as file:
-            found = indexed_table(video, file)
-        if found is not None:
-            yield video, Scan(found[0], first=found[1])
+            indexed = indexed_table(video, file)
+        if indexed is not None:
+            yield video, Scan(indexed[0], first=indexed[1])
             return
         opened.pop_all().close()
         video = opened.enter_context(open_video(source, limits))
-        kept = Kept()
-        table = FrameTable.scan(video, kept.add)
-        yield video, Scan(table, kept.packets, video.damage)
+        collector = Kept()
+        table = FrameTable.scan(video, collector.add)
+        yield video, Scan(table, collector.packets, video.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +117,17 @@ class _Interval:
 
 def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
     """Threads of each worker, so that intervals of these loads, taken in order, are done soonest."""
-    chosen, least = [1], float("inf")
+    best, least = [1], float("inf")
     for workers in range(min(threads, len(loads)), 0, -1):
         counts = [threads // workers + (i < threads % workers) for i in range(workers)]
         speeds = [1.0 if count == 1 else AT_ONCE * count for count in counts]
-        done = [0.0] * workers
+        busy = [0.0] * workers
         for load in loads:
-            first = done.index(min(done))
-            done[first] += load / speeds[first]
-        if max(done) < WORTH * least:
-            chosen, least = counts, max(done)
-    return chosen
+            first = busy.index(min(busy))
+            busy[first] += load / speeds[first]
+        if max(busy) < WORTH * least:
+            best, least = counts, max(busy)
+    return best
 
 
 class FileDecoder:
@@ -350,8 +350,8 @@ class FileDecoder:
                     if self._spoiled.is_set():
                         return
                     with self._busy():
-                        whole = self._run(video, painter, run, packets, frame_threads > 1)
-                    if whole:
+                        complete = self._run(video, painter, run, packets, frame_threads > 1)
+                    if complete:
                         continue
                     if not self._repair(painter, run):
                         return
@@ -369,8 +369,8 @@ class FileDecoder:
         a missing one counts as damage."""
         delivery = Delivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
-        for found in self._frames(video, run, packets):
-            for frame in found:
+        for batch in self._frames(video, run, packets):
+            for frame in batch:
                 frames += 1
                 damaged = damaged or bool(frame.is_corrupt)
                 if frame.pts in run.wanted:

@@ -187,13 +187,13 @@ class RecordingReader(_Closable):
             IndexError: There is no such frame.
             CodecError: A frame cannot be decoded.
         """
-        chosen = range(len(self))[index]
-        indices = chosen if isinstance(chosen, range) else [chosen]
-        found = self.read(indices=indices, threads=1 if len(indices) == 1 else None)
-        if len(found) < len(indices):
-            reason = found.gaps[0].reason if found.gaps else UNDECODABLE
+        rows = range(len(self))[index]
+        indices = rows if isinstance(rows, range) else [rows]
+        samples = self.read(indices=indices, threads=1 if len(indices) == 1 else None)
+        if len(samples) < len(indices):
+            reason = samples.gaps[0].reason if samples.gaps else UNDECODABLE
             raise CodecError(Reason.UNREADABLE, f"{self.facts.name}: frames are missing ({reason})")
-        return found.pixels if isinstance(chosen, range) else found.pixels[0]
+        return samples.pixels if isinstance(rows, range) else samples.pixels[0]
 
     def __iter__(self) -> Iterator[U8]:
         """Every frame that can be decoded, in order, uint8 [height, width, 3]."""
@@ -225,8 +225,8 @@ class RecordingReader(_Closable):
             CodecError: Not exactly one of `fps`, `times_us`, `times_s` and `indices`, or a frame outside the
                 recording.
         """
-        asked = self._asked(times_us, times_s, indices)
-        if (fps is None) == (asked is None):
+        request = self._asked(times_us, times_s, indices)
+        if (fps is None) == (request is None):
             raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
         if end_us is not None and end_us <= start_us:
             raise CodecError(Reason.REQUEST, f"the range ends ({end_us} us) before it begins ({start_us} us)")
@@ -234,10 +234,10 @@ class RecordingReader(_Closable):
             if not 0 < fps <= 1e6:
                 raise CodecError(Reason.REQUEST, f"{fps:g} frames a second make no sense")
             return self.table.picks(SamplingGrid(max(1, round(1e6 / fps))), start_us, end_us)
-        assert asked is not None
-        shown = sorted(set(asked.tolist()))
-        found = [self._pick(index, slot) for slot, index in enumerate(shown)]
-        return [p for p in found if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
+        assert request is not None
+        shown = sorted(set(request.tolist()))
+        picks = [self._pick(index, slot) for slot, index in enumerate(shown)]
+        return [p for p in picks if start_us <= p.time_us and (end_us is None or p.time_us < end_us)]
 
     def sample(
         self,
@@ -326,27 +326,27 @@ class RecordingReader(_Closable):
         Raises:
             CodecError: As `picks`.
         """
-        chosen = self.picks(
+        picks = self.picks(
             fps, times_us=times_us, times_s=times_s, indices=indices, start_us=start_us, end_us=end_us
         )
         shape = size or self.size
-        pixels = np.empty((len(chosen), *shape, 3), np.uint8)
+        pixels = np.empty((len(picks), *shape, 3), np.uint8)
         row_of: dict[int, int] = {}
-        with self.sample(picks=chosen, size=shape, fit=fit, threads=threads) as frames:
+        with self.sample(picks=picks, size=shape, fit=fit, threads=threads) as frames:
             for row, frame in enumerate(frames):
                 pixels[row] = frame.pixels
                 row_of[frame.index] = row
                 if progress is not None:
-                    progress(frame.position + 1, len(chosen))
+                    progress(frame.position + 1, len(picks))
             gaps = frames.gaps
-        order = [pick.index for pick in chosen]
-        asked = self._asked(times_us, times_s, indices)
-        if asked is not None:
+        order = [pick.index for pick in picks]
+        request = self._asked(times_us, times_s, indices)
+        if request is not None:
             inside = set(order)
-            order = [index for index in asked.tolist() if index in inside]
+            order = [index for index in request.tolist() if index in inside]
         rows = [row_of[index] for index in order if index in row_of]
         times = self.times_us[[index for index in order if index in row_of]]
-        if rows != list(range(len(chosen))):
+        if rows != list(range(len(picks))):
             pixels = pixels[rows]
         return Samples(pixels, times, gaps)
 
@@ -358,7 +358,7 @@ class RecordingReader(_Closable):
         self, times_us: Sequence[int] | None, times_s: Sequence[float] | None, indices: Sequence[int] | None
     ) -> np.ndarray | None:
         """Presentation index of every frame that is asked for by its time or index; None: by neither."""
-        if sum(given is not None for given in (times_us, times_s, indices)) > 1:
+        if sum(option is not None for option in (times_us, times_s, indices)) > 1:
             raise CodecError(Reason.REQUEST, "give either fps, times_us, times_s or indices")
         if times_us is not None:
             return self._shown(_whole_numbers(times_us, "times_us", "microseconds; times_s takes seconds"))
@@ -369,14 +369,14 @@ class RecordingReader(_Closable):
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:
             return None
-        chosen = _whole_numbers(indices, "indices", "numbers of frames")
-        outside = (chosen < -len(self)) | (chosen >= len(self))
+        numbers = _whole_numbers(indices, "indices", "numbers of frames")
+        outside = (numbers < -len(self)) | (numbers >= len(self))
         if outside.any():
-            wrong = int(chosen[outside][0])
+            wrong = int(numbers[outside][0])
             raise CodecError(
                 Reason.REQUEST, f"{self.facts.name} has {len(self)} frames, but no frame {wrong}"
             )
-        return np.where(chosen < 0, chosen + len(self), chosen)
+        return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _shown(self, asked: np.ndarray) -> np.ndarray:
         """Presentation index of the frame shown at each time."""
@@ -395,10 +395,10 @@ class RecordingReader(_Closable):
 
 
 def _whole_numbers(values: Sequence[int], name: str, unit: str) -> np.ndarray:
-    found = np.asarray(values)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise CodecError(Reason.REQUEST, f"{name} must be a list of whole {unit}")
-    return found.astype(np.int64)
+    return array.astype(np.int64)
 
 
 class Sampling(_Closable):

@@ -97,9 +97,9 @@ def _samples(file: ByteSource, track: int) -> tuple[I64, I64]:
     for kind, trak in _boxes(moov):
         if kind == b"trak" and _track_id(trak) == track:
             stbl = _inside(trak, b"mdia", b"minf", b"stbl")
-            found = dict(_boxes(stbl))
-            sizes = _sizes(found.get(b"stsz", b""))
-            return _offsets(found.get(b"ctts"), len(sizes)), sizes
+            boxes = dict(_boxes(stbl))
+            sizes = _sizes(boxes.get(b"stsz", b""))
+            return _offsets(boxes.get(b"ctts"), len(sizes)), sizes
     raise _UnfitError
 
 
@@ -126,13 +126,13 @@ def _box(file: ByteSource, wanted: bytes) -> bytes:
 
 
 def _exactly(file: ByteSource, size: int) -> bytes:
-    parts, left = [], size
-    while left:
-        part = file.read(left)
+    parts, remaining = [], size
+    while remaining:
+        part = file.read(remaining)
         if not part:
             raise _UnfitError
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 
@@ -152,11 +152,11 @@ def _boxes(body: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _inside(body: bytes, *path: bytes) -> bytes:
-    for wanted in path:
-        found = [inner for kind, inner in _boxes(body) if kind == wanted]
-        if len(found) != 1:
+    for step in path:
+        boxes = [inner for kind, inner in _boxes(body) if kind == step]
+        if len(boxes) != 1:
             raise _UnfitError
-        body = found[0]
+        body = boxes[0]
     return body
 
 
@@ -169,9 +169,9 @@ def _track_id(trak: bytes) -> int:
 def _sizes(stsz: bytes) -> I64:
     if len(stsz) < 12:
         raise _UnfitError
-    same, count = int.from_bytes(stsz[4:8], "big"), int.from_bytes(stsz[8:12], "big")
-    if same:
-        return np.full(count, same, np.int64)
+    common, count = int.from_bytes(stsz[4:8], "big"), int.from_bytes(stsz[8:12], "big")
+    if common:
+        return np.full(count, common, np.int64)
     return _numbers(stsz[12:], count, ">u4")
 
 

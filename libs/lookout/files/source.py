@@ -154,10 +154,10 @@ class _At(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        found = self._read(len(buffer), self._at)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        data = self._read(len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 class UrlSource:
@@ -400,10 +400,10 @@ class _UrlReader(io.RawIOBase):
         if self._at >= self._source.size:
             return 0
         number, offset = divmod(self._at, self._source.piece_bytes)
-        found = self._source.piece(number)[offset : offset + len(buffer)]
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        data = self._source.piece(number)[offset : offset + len(buffer)]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def source_of(given: Given) -> Source:

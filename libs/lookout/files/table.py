@@ -145,16 +145,16 @@ class FrameTable(FrameColumns):
         steps = np.diff(times)
         if (steps < 1).any() or (steps > MAX_GAP_US).any():
             return None
-        found: list[int] = (times - times[0]).tolist()
-        return found
+        offsets: list[int] = (times - times[0]).tolist()
+        return offsets
 
     def picks(self, grid: SamplingGrid, start_us: int = 0, end_us: int | None = None) -> list[Pick]:
         """The frames a grid samples between two times, chosen from time stamps alone."""
         order, times = self.times()
-        chosen = grid.pick(times, self.key[order].tolist() if self.ordered else None)
+        picks = grid.pick(times, self.key[order].tolist() if self.ordered else None)
         return [
             Pick(index, slot, times[index], int(self.pts[order[index]]))
-            for slot, index in chosen
+            for slot, index in picks
             if start_us <= times[index] and (end_us is None or times[index] < end_us)
         ]
 
@@ -263,10 +263,10 @@ def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRa
     without decoding that keyframe twice."""
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []
-    done = 0
+    packets = 0
     for run in runs:
-        interval = done * intervals // max(1, total)
-        done += run.last - run.first + 1
+        interval = packets * intervals // max(1, total)
+        packets += run.last - run.first + 1
         if not out or interval >= len(out):
             out.append([run])
             continue

@@ -240,10 +240,10 @@ def _stacked(index: LayerIndex, rows: Ints, span: Span) -> Representatives:
         # A mean that also speaks for frames outside would leak them.
         rows = rows[span.holds(table.frames[0, rows]) & span.holds(table.frames[2, rows])]
     rows = rows[np.lexsort((rows, table.frames[1, rows]))]
-    chosen = torch.from_numpy(rows)
+    picked = torch.from_numpy(rows)
     return Representatives(
-        keys=table.keys.index_select(0, chosen),
-        values=table.values.index_select(0, chosen),
+        keys=table.keys.index_select(0, picked),
+        values=table.values.index_select(0, picked),
         counts=torch.from_numpy(table.counts[rows]),
         frames=table.frames[1, rows],
         places=table.places[:, rows],
@@ -263,11 +263,11 @@ def _remainders(index: LayerIndex, shown: Ints, home: Ints, bound: int) -> Repre
     sums.index_add_(0, torch.from_numpy(where), means * -number)
     np.subtract.at(remaining, where, table.counts[shown])
     unshown = np.flatnonzero(remaining > 0)
-    left = torch.from_numpy(remaining[unshown])
-    keys, values = (sums[torch.from_numpy(unshown)] / left[:, None]).chunk(2, 1)
+    counts = torch.from_numpy(remaining[unshown])
+    keys, values = (sums[torch.from_numpy(unshown)] / counts[:, None]).chunk(2, 1)
     # Where all members of a run stand on average: the shown ones stand there too.
     middle = np.rint(np.stack([frame, *place])[:, unshown] / count[unshown]).astype(np.int64)
-    return Representatives(keys, values, left, middle[0], middle[1:])
+    return Representatives(keys, values, counts, middle[0], middle[1:])
 
 
 def _in_order(several: list[Representatives]) -> Representatives:

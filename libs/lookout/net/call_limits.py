@@ -93,8 +93,8 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
         """Cancel the calls whose callers took too long."""
         now = self._clock()
         with self._lock:
-            late = [each for each in self._calls.values() if each.deadline is not None]
-        over = [each for each in late if each.deadline is not None and now > each.deadline]
+            late = [active for active in self._calls.values() if active.deadline is not None]
+        over = [active for active in late if active.deadline is not None and now > active.deadline]
         for call in over:
             call.context.cancel()
 
@@ -130,7 +130,7 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
         limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
         call = _Call(context, self._clock() + limits.idle_s)
         with self._lock:
-            total = sum(held for (kind, _), held in self._held.items() if kind == health)
+            total = sum(count for (kind, _), count in self._held.items() if kind == health)
             free = total < limit and self._held[health, host] < limit_a_peer
             if free:
                 self._held[health, host] += 1

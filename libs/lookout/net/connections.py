@@ -273,15 +273,15 @@ def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any
 def explain(error: ValidationError) -> str:
     """What is wrong with settings, each by its name, without the values that may hold secrets."""
     lines = []
-    for each in error.errors():
-        where = "__".join(str(part) for part in each["loc"])
-        message = each["msg"].removeprefix("Value error, ")
+    for fault in error.errors():
+        where = "__".join(str(part) for part in fault["loc"])
+        message = fault["msg"].removeprefix("Value error, ")
         if not where:
             lines.append(message)
-        elif str(each["loc"][0]) in SECRET_SETTINGS:
+        elif str(fault["loc"][0]) in SECRET_SETTINGS:
             lines.append(f"{setting(where)}: {message}")
         else:
-            lines.append(f"{setting(where)}={each['input']!r}: {message}")
+            lines.append(f"{setting(where)}={fault['input']!r}: {message}")
     return "; ".join(lines)
 
 
@@ -319,9 +319,9 @@ def _readable(settings: BaseSettings, field: str) -> str | None:
 
 
 def _one_of(settings: BaseSettings, *fields: str) -> None:
-    found = [setting(field) for field in fields if getattr(settings, field) is not None]
-    if len(found) > 1:
-        raise ValueError(f"{' and '.join(found)} are both set: give one")
+    sources = [setting(field) for field in fields if getattr(settings, field) is not None]
+    if len(sources) > 1:
+        raise ValueError(f"{' and '.join(sources)} are both set: give one")
 
 
 def _together(settings: BaseSettings, *fields: str) -> None:

@@ -24,7 +24,7 @@ PORTS = {"http": 80, "https": 443}
 # IPv6 addresses that carry an IPv4 address, with the bits to its right: RFC 4291 (compatible, mapped), 6052
 # (NAT64), 3056 (6to4). Teredo and local NAT64 (RFC 8215) hide theirs and are never reached.
 _CARRIERS = (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
-_HIDING = tuple(ipaddress.ip_network(each) for each in ("2001::/32", "64:ff9b:1::/48"))
+_HIDING = tuple(ipaddress.ip_network(network) for network in ("2001::/32", "64:ff9b:1::/48"))
 
 
 def uri_of(value: bytes) -> str:
@@ -37,15 +37,15 @@ def uri_of(value: bytes) -> str:
         lines = [line.strip() for line in value.decode("ascii").splitlines()]
     except UnicodeDecodeError as error:
         raise BadRecordError("bad-uri", "a URI list must be ASCII; escape other characters") from error
-    found = [line for line in lines if line and not line.startswith("#")]
-    if len(found) != 1:
-        raise BadRecordError("bad-uri", f"a segment must be one URI, not {len(found)}")
-    return found[0]
+    uris = [line for line in lines if line and not line.startswith("#")]
+    if len(uris) != 1:
+        raise BadRecordError("bad-uri", f"a segment must be one URI, not {len(uris)}")
+    return uris[0]
 
 
 def resolve(host: str, port: int) -> list[str]:
     """All addresses of a host."""
-    return sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
+    return sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class UriFetcher:
             raise BadRecordError("uri-refused", f"status {answer.status}: redirects are not followed")
         if answer.status != 200:
             raise BadRecordError("uri-status", f"status {answer.status}")
-        found = {name.lower(): value for name, value in answer.headers}
-        length = found.get(b"content-length", b"")
+        headers = {name.lower(): value for name, value in answer.headers}
+        length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
             announced = length[:20].decode()
             raise BadRecordError("too-many-bytes", f"{announced} bytes exceed the limit of {self.limit}")
@@ -197,10 +197,10 @@ def carried(address: Address) -> Address | None:
 
 
 def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise httpcore.ReadTimeout("the fetch took too long")
-    return left
+    return remaining
 
 
 class _Pinned(httpcore.SyncBackend):

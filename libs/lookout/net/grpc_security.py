@@ -51,9 +51,9 @@ class Token:
             return self._fixed or ""
         try:
             facts = self._path.stat()
-            seen = (facts.st_mtime_ns, facts.st_ino)
-            if self._read is None or self._read[0] != seen:
-                self._read = (seen, read_secret(self._path, setting("grpc_token_file")))
+            version = (facts.st_mtime_ns, facts.st_ino)
+            if self._read is None or self._read[0] != version:
+                self._read = (version, read_secret(self._path, setting("grpc_token_file")))
         except (OSError, StartupError) as error:
             if self._read is None:
                 raise StartupError(f"{setting('grpc_token_file')}={self._path}: {error}") from None
@@ -89,8 +89,8 @@ class Certificates:
 
     def _load(self, *, first: bool) -> None:
         try:
-            seen = tuple((facts.st_mtime_ns, facts.st_ino) for facts in (p.stat() for p in self._paths))
-            if seen == self._seen:
+            versions = tuple((facts.st_mtime_ns, facts.st_ino) for facts in (p.stat() for p in self._paths))
+            if versions == self._seen:
                 return
             authorities, certificate, key = self._paths
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -109,7 +109,7 @@ class Certificates:
                 error=str(error),
             )
             return
-        self._seen, self._contents = seen, read
+        self._seen, self._contents = versions, read
         self._version += 1
         if not first:
             _log.info("new certificates are in use")

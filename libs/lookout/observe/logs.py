@@ -91,6 +91,6 @@ class Quiet(logging.Filter):
 def client_logger(name: str) -> logging.Logger:
     """The logger given to a Kafka client."""
     logger = logging.getLogger(f"kafka.{name}")
-    if not any(isinstance(each, Quiet) for each in logger.filters):
+    if not any(isinstance(installed, Quiet) for installed in logger.filters):
         logger.addFilter(Quiet())
     return logger

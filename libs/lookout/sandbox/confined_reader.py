@@ -67,13 +67,13 @@ class SandboxedReader(RecordingReader):
             self.workers, settings or SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0)
         )
         try:
-            found = self._pool.recording_table(str(self.path))
-            table = _table(found)
-            super().__init__(facts_of(os.path.abspath(self.path), _stream(found), table), table)
+            reply = self._pool.recording_table(str(self.path))
+            table = _table(reply)
+            super().__init__(facts_of(os.path.abspath(self.path), _stream(reply), table), table)
         except BaseException:
             self._pool.close()
             raise
-        self._size = found.size
+        self._size = reply.size
 
     @property
     def size(self) -> tuple[int, int]:
@@ -187,10 +187,10 @@ class SandboxedSampling(Sampling):
         why = UNDECODABLE
         frames: dict[int, FileFrame] = {}
         try:
-            found = result.result()
-            frames = {sample.pick: _frame(job[sample.pick], sample) for sample in found.frames}
+            reply = result.result()
+            frames = {sample.pick: _frame(job[sample.pick], sample) for sample in reply.frames}
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
-                setattr(self._work, name, getattr(self._work, name) + found.work[name])
+                setattr(self._work, name, getattr(self._work, name) + reply.work[name])
         except CodecError as error:
             if error.reason not in DEADLY:
                 raise

@@ -46,14 +46,14 @@ class Cuts:
             going = _begin(request, file)
         else:
             raise CodecError(Reason.REQUEST, f"no file was given for {request.path}")
-        found = _take(going, request.limit)
-        if going.error is not None and not found:
+        pieces = _take(going, request.limit)
+        if going.error is not None and not pieces:
             raise going.error
-        if found:
+        if pieces:
             self._open[key] = going
             if len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
-        return found
+        return pieces
 
 
 def _begin(request: CutRequest, file: BinaryIO) -> _Cut:
@@ -71,11 +71,11 @@ def _read(request: CutRequest, file: BinaryIO) -> Iterator[Segment]:
 
 
 def _take(going: _Cut, limit: int) -> tuple[Segment, ...]:
-    found: list[Segment] = []
+    pieces: list[Segment] = []
     try:
-        while sum(len(piece.data) for piece in found) < limit and (piece := next(going.pieces, None)):
-            found.append(piece)
+        while sum(len(piece.data) for piece in pieces) < limit and (piece := next(going.pieces, None)):
+            pieces.append(piece)
     except CodecError as error:
         going.error = error
-    going.position += len(found)
-    return tuple(found)
+    going.position += len(pieces)
+    return tuple(pieces)

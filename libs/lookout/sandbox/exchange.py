@@ -88,8 +88,8 @@ def _await(fd: int, event: int, deadline: float | None, watch: Watch | None = No
     poll = select.poll()
     poll.register(fd, event)
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        pause = left if watch is None else min(_WATCH_S, _WATCH_S if left is None else left)
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+        pause = remaining if watch is None else min(_WATCH_S, _WATCH_S if remaining is None else remaining)
         if poll.poll(None if pause is None else pause * 1000):
             return
         if watch is not None:
@@ -115,10 +115,10 @@ def read_all(fd: int, size: int, offset: int = 0) -> bytearray:
     if not 0 <= size <= os.fstat(fd).st_size - offset:
         raise EOFError(f"the other process announced {size} bytes but did not write them")
     out = bytearray(size)
-    view, done = memoryview(out), 0
-    while done < size:
-        count = os.preadv(fd, [view[done:]], offset + done)
+    view, position = memoryview(out), 0
+    while position < size:
+        count = os.preadv(fd, [view[position:]], offset + position)
         if count == 0:
-            raise EOFError(f"the other process removed {size - done} bytes")
-        done += count
+            raise EOFError(f"the other process removed {size - position} bytes")
+        position += count
     return out

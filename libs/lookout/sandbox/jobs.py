@@ -154,10 +154,10 @@ def _gather(wanted: pb.Gather) -> Gather:
     module = sys.modules.get(wanted.module)
     if module is None:
         raise LookupError(f"{wanted.module} is not among the modules of SandboxSettings")
-    made = getattr(module, wanted.name).from_json(wanted.settings)
-    if not isinstance(made, PortableGather):
+    gather = getattr(module, wanted.name).from_json(wanted.settings)
+    if not isinstance(gather, PortableGather):
         raise LookupError(f"{wanted.module}.{wanted.name} is no gather")
-    return made
+    return gather
 
 
 def cut_request(job: pb.CutJob) -> CutRequest:

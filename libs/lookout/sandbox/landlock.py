@@ -48,7 +48,7 @@ def allow_reading(folders: Iterable[str]) -> None:
     version, libc = landlock_version(), _libc()
     if version == 0:
         raise ConfinementError("this kernel has no Landlock")
-    rights = _FILE_RIGHTS[max(known for known in _FILE_RIGHTS if known <= version)]
+    rights = _FILE_RIGHTS[max(abi for abi in _FILE_RIGHTS if abi <= version)]
     words = [rights, *([_NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(words)}Q", *words)
     rules = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))

@@ -37,17 +37,17 @@ def open_recording(
     Raises:
         CodecError: It cannot be read.
     """
-    found = source_of(source)
+    origin = source_of(source)
     with ExitStack() as opened:
         if not sandbox:
-            yield opened.enter_context(VideoReader(found))
+            yield opened.enter_context(VideoReader(origin))
             return
-        if isinstance(found, UrlSource):
-            found = opened.enter_context(downloaded(found, progress))
-        if not isinstance(found, FileSource):
+        if isinstance(origin, UrlSource):
+            origin = opened.enter_context(downloaded(origin, progress))
+        if not isinstance(origin, FileSource):
             raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
-        reader = opened.enter_context(SandboxedReader(found.path, workers=workers))
-        reader.facts = dataclasses.replace(reader.facts, name=found.name)
+        reader = opened.enter_context(SandboxedReader(origin.path, workers=workers))
+        reader.facts = dataclasses.replace(reader.facts, name=origin.name)
         yield reader
 
 
@@ -97,8 +97,8 @@ def download(source: UrlSource, path: str, progress: Callable[[int, int], None] 
         raise _not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
     try:
         with open(path, "wb", buffering=0) as file:
-            while (done := file.tell()) < size:
-                write_all(file.fileno(), source.piece(done // source.piece_bytes))
+            while (position := file.tell()) < size:
+                write_all(file.fileno(), source.piece(position // source.piece_bytes))
                 if progress is not None:
                     progress(file.tell(), size)
     except OSError as error:

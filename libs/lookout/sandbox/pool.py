@@ -334,9 +334,9 @@ class SandboxPool:
         Raises:
             CodecError: With the reason POISON where they kill the decoder twice.
         """
-        wanted = replace(request, path=os.path.abspath(request.path))
-        with _opened(wanted.path) as file:
-            return cast(SamplesReply, self._run(_Job(wanted, file=file)))
+        absolute = replace(request, path=os.path.abspath(request.path))
+        with _opened(absolute.path) as file:
+            return cast(SamplesReply, self._run(_Job(absolute, file=file)))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""
@@ -466,9 +466,9 @@ def _cpu_seconds(pid: int) -> float | None:
 
 def _environment() -> dict[str, str]:
     """Only what Python needs to find the same modules; no credentials, no proxies."""
-    kept: dict[str, Any] = {
+    environment: dict[str, Any] = {
         k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")
     }
     path = os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**kept, **threads, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**environment, **threads, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -25,7 +25,9 @@ HEAD = (
 def markdown(inspections: Iterable[Inspection], root: Path) -> str:
     """The table; files that are no media at all (notes, licences) are left out."""
     rows = [
-        _row(seen, root) for seen in inspections if Path(seen.path).suffix not in (".txt", ".json", ".md")
+        _row(inspection, root)
+        for inspection in inspections
+        if Path(inspection.path).suffix not in (".txt", ".json", ".md")
     ]
     return "\n".join([HEAD, *(row for row in rows if row)])
 
@@ -71,8 +73,8 @@ def insert(document: str, table: str) -> str:
     """
     if BEGIN not in document or END not in document:
         raise ValueError(f"the document lacks the markers {BEGIN} and {END}")
-    before, rest = document.split(BEGIN, 1)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}"
+    before, tail = document.split(BEGIN, 1)
+    return f"{before}{BEGIN}\n{table}\n{END}{tail.split(END, 1)[1]}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -179,12 +179,12 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
     for call in allowed.values():
         if (number := call[which]) is not None:
             program += [step(EQUAL, number, 0, 1), step(RETURN, ALLOW)]
-    for each in _limited(pid):
-        number, count = each.call[which], len(each.values)
+    for condition in _limited(pid):
+        number, count = condition.call[which], len(condition.values)
         if number is None:
             continue
-        program += [step(EQUAL, number, 0, count + 3), step(LOAD, 16 + 8 * each.argument)]
-        program += [step(EQUAL, value & 0xFFFFFFFF, count - i, 0) for i, value in enumerate(each.values)]
+        program += [step(EQUAL, number, 0, count + 3), step(LOAD, 16 + 8 * condition.argument)]
+        program += [step(EQUAL, value & 0xFFFFFFFF, count - i, 0) for i, value in enumerate(condition.values)]
         program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, ALLOW)]
     # Threads are needed, processes are not. clone3 hides its flags, so libc is sent back to clone.
     program += [step(EQUAL, _CLONE3, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]

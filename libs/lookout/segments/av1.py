@@ -149,8 +149,8 @@ def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | 
     out = list(wanted)
     for number in reversed(range(len(packets))):
         if out[number]:
-            for other in rests[number]:
-                out[other] = True
+            for reference in rests[number]:
+                out[reference] = True
     return out
 
 
@@ -171,8 +171,8 @@ def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] 
                 return None
             header = FrameHeader.parse(body, sequence)
             reads = header.reads if header.shows is None else (header.shows,)
-            found = {slots[slot] for slot in reads}
-            mine |= {other for other in found if other is not None and other != number}
+            frames = {slots[slot] for slot in reads}
+            mine |= {frame for frame in frames if frame is not None and frame != number}
             writes = header.writes
             if header.shows is not None and slots[header.shows] in keys:
                 writes = tuple(range(SLOTS))  # a keyframe that is shown again is stored everywhere

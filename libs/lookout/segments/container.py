@@ -112,9 +112,9 @@ class Video:
             s for s in self._container.streams.video if not int(s.disposition) & 0x400
         ]  # attached picture
         if index >= len(streams):
-            others = ", ".join(sorted({s.type for s in self._container.streams})) or "nothing"
+            kinds = ", ".join(sorted({s.type for s in self._container.streams})) or "nothing"
             raise CodecError(
-                Reason.NO_VIDEO, f"the {self.container} container holds {others}, but no video stream"
+                Reason.NO_VIDEO, f"the {self.container} container holds {kinds}, but no video stream"
             )
         stream = streams[index]
         if stream.codec_context is None or stream.codec_context.name not in self._codecs:

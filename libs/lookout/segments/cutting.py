@@ -199,8 +199,8 @@ class _Writer:
                 f"{self._max_bytes}; "
                 "let the camera send keyframes more often, or raise the limit",
             )
-        whole = following is None or following.jump
-        end_us = groups[-1].end_us if whole or following is None else following.start_us
+        final = following is None or following.jump
+        end_us = groups[-1].end_us if final or following is None else following.start_us
         duration = max(groups[0].nominal_us, end_us - groups[0].start_us)
         piece = Segment(data, self._clock_us, duration, len(packets), self._index, container, self._jump)
         self._index += 1

@@ -274,8 +274,8 @@ class SinglePass:
 
     def _offer(self, item: _Item) -> None:
         if self.request.frames is not None:
-            chosen = item.info.index in self.wanted
-            self._settle([(item, self.request.grid.slot(item.stream_us) if chosen else None)])
+            sampled = item.info.index in self.wanted
+            self._settle([(item, self.request.grid.slot(item.stream_us) if sampled else None)])
             return
         intra = item.info.key or item.info.picture.intra
         self._settle(self.selector.offer(item, item.stream_us, intra, item.info.corrupt))
@@ -411,23 +411,23 @@ class PlannedPass(SinglePass):
         self._begin()
         end_us = self.epoch_offset + self.timeline.end_us
         request = self.request
-        wanted = self.timetable.picks(
+        slots = self.timetable.picks(
             request,
             self.epoch_offset,
             self.selector.first_slot,
             self._left_cell(end_us),
             self.trail.packets,
         )
-        if not wanted and self.timetable.packets:  # nothing to sample: one picture tells the geometry
-            wanted = {self.timetable.packets[0].pts or 0: -1}
+        if not slots and self.timetable.packets:  # nothing to sample: one picture tells the geometry
+            slots = {self.timetable.packets[0].pts or 0: -1}
         skip = request.gather is None or not request.gather.needs_all
-        every = [Run(0, len(self.timetable.packets) - 1, drain=False)]
-        runs = runs_of(self.timetable, self.video.codec, wanted) if skip else every
-        held: _Held | None = None
-        for frame in decode_runs(self.video, self.timetable, runs, wanted, skip=skip):
-            held = self._next(frame, wanted, held)
-        if held is not None:
-            self._settle_held(held)
+        single = [Run(0, len(self.timetable.packets) - 1, drain=False)]
+        runs = runs_of(self.timetable, self.video.codec, slots) if skip else single
+        pending: _Held | None = None
+        for frame in decode_runs(self.video, self.timetable, runs, slots, skip=skip):
+            pending = self._next(frame, slots, pending)
+        if pending is not None:
+            self._settle_held(pending)
         if self.geometry is None:
             why = f": {self.video.damage}" if self.video.damage else ""
             raise CodecError(Reason.NO_FRAMES, f"{self.counts.packets} packets gave no frame{why}")
@@ -444,8 +444,8 @@ class PlannedPass(SinglePass):
         damaged = self.trail.reaches(
             pts, key=bool(frame.key_frame), concealed=bool(frame.is_corrupt), refused=self.video.refused
         )
-        held = _Held(frame, place, wanted.get(pts), damaged)
-        self.counts.corrupt += held.corrupt
+        pending = _Held(frame, place, wanted.get(pts), damaged)
+        self.counts.corrupt += pending.corrupt
         self.counts.interlaced += bool(frame.interlaced_frame)
         self.counts.intra += bool(frame.key_frame)
         if self.geometry is None or (self.geometry.width, self.geometry.height) != (
@@ -455,10 +455,10 @@ class PlannedPass(SinglePass):
             self.counts.sizes.add((frame.width, frame.height))
             self.geometry = self._fitted((frame.width, frame.height), *orientation(frame))
         if before is not None:
-            if held.slot is not None and held.corrupt and self._serves(before, held.slot):
-                before.slot, held.slot = held.slot, None
+            if pending.slot is not None and pending.corrupt and self._serves(before, pending.slot):
+                before.slot, pending.slot = pending.slot, None
             self._settle_held(before)
-        return held
+        return pending
 
     def _serves(self, before: _Held, slot: int) -> bool:
         """Whether a frame can stand in for a damaged one."""

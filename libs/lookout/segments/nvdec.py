@@ -113,9 +113,9 @@ def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, heigh
         return grid
 
     a, b = raster(ours), raster(truth)
-    both = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
-    same = (np.abs(a - b).max(axis=-1) < 0.26) & both
-    return float(same.sum() / both.sum()) if both.any() else 0.0
+    defined = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
+    equal = (np.abs(a - b).max(axis=-1) < 0.26) & defined
+    return float(equal.sum() / defined.sum()) if defined.any() else 0.0
 
 
 def load_library() -> Any:
@@ -177,9 +177,9 @@ class NvdecDecoder:
             ours = _NvdecPass(video, request, segment, self._library, self.settings)
             for shot, frame in zip(ours.shots(), truth.frames(), strict=False):
                 expected = prediction_blocks(frame)
-                found = shot.blocks()
-                if frame.pict_type == Picture.P and expected is not None and found is not None:
-                    scores.append(agreement(found.blocks(), expected, frame.width, frame.height))
+                vectors = shot.blocks()
+                if frame.pict_type == Picture.P and expected is not None and vectors is not None:
+                    scores.append(agreement(vectors.blocks(), expected, frame.width, frame.height))
         return float(np.mean(scores)) if scores else 0.0
 
 

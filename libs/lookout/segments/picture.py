@@ -57,8 +57,8 @@ class Painter:
             return np.ascontiguousarray(upright)
         out = np.zeros((*size, 3), np.uint8)
         top, left = max(0, y), max(0, x)
-        seen = upright[top - y : size[0] - y, left - x : size[1] - x]
-        out[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        visible = upright[top - y : size[0] - y, left - x : size[1] - x]
+        out[top : top + visible.shape[0], left : left + visible.shape[1]] = visible
         return out
 
     def luma(self, frame: av.VideoFrame) -> U8:

@@ -90,12 +90,12 @@ class Timetable:
         pts = [self.packets[packet].pts or 0 for packet in self.order]
         times = [offset_us + time for time in self.timeline.times]
         if request.frames is not None:
-            wanted = (index for index in request.frames if index < len(pts))
-            return {pts[index]: request.grid.slot(times[index]) for index in wanted}
+            indices = (index for index in request.frames if index < len(pts))
+            return {pts[index]: request.grid.slot(times[index]) for index in indices}
         keys = [self.packets[packet].is_keyframe for packet in self.order]
         corrupt = [stamp in damaged for stamp in pts]
-        chosen = request.grid.pick(times, keys, corrupt, first_slot=first_slot, end_us=end_us)
-        return {pts[index]: slot for slot, index in chosen}
+        picks = request.grid.pick(times, keys, corrupt, first_slot=first_slot, end_us=end_us)
+        return {pts[index]: slot for slot, index in picks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ def runs_of(timetable: Timetable, codec: str, wanted: dict[int, int]) -> list[Ru
         if not len(mine):
             continue
         last = int(mine[-1])
-        whole = last == end - 1
+        complete = last == end - 1
         if runs and not runs[-1].drain:
-            runs[-1] = Run(runs[-1].first, last, not whole)
+            runs[-1] = Run(runs[-1].first, last, not complete)
         else:
-            runs.append(Run(first, last, not whole))
+            runs.append(Run(first, last, not complete))
     return runs
 
 

@@ -72,13 +72,13 @@ class SamplingGrid:
         over a damaged one, then an I-frame over others, then the nearest, then the earlier. With `end_us`
         the cell that holds it, and later ones, stay empty."""
         selector: Selector[int] = Selector(self, first_slot)
-        known: list[tuple[int, int | None]] = []
+        decisions: list[tuple[int, int | None]] = []
         for i, t in enumerate(times):
             intra = bool(keys[i]) if keys is not None else False
             bad = bool(corrupt[i]) if corrupt is not None else False
-            known += selector.offer(i, t, intra, bad)
-        known += selector.finish(end_us)
-        return [(slot, i) for i, slot in known if slot is not None]
+            decisions += selector.offer(i, t, intra, bad)
+        decisions += selector.finish(end_us)
+        return [(slot, i) for i, slot in decisions if slot is not None]
 
 
 @dataclass(slots=True)
@@ -104,16 +104,16 @@ class Selector(Generic[T]):
         slot = self.grid.slot(stream_us)
         if self._slot is not None and slot < self._slot:
             raise ValueError(f"stream time went back to {stream_us} us, before grid point {self._slot}")
-        known = self.finish(None) if slot != self._slot else []
+        decisions = self.finish(None) if slot != self._slot else []
         if slot < self.first_slot:
-            return [*known, (item, None)]
+            return [*decisions, (item, None)]
         rank = (corrupt, not intra, abs(stream_us - self.grid.time(slot)))
         if self._slot is None or rank < self._rank:
-            known += [(passed, None) for passed in self._cell]
+            decisions += [(passed, None) for passed in self._cell]
             self._slot, self._rank, self._cell = slot, rank, [item]
         else:
             self._cell.append(item)
-        return known
+        return decisions
 
     def finish(self, end_us: int | None) -> list[tuple[T, int | None]]:
         """Close the open cell; with `end_us` nothing is chosen if the stream ends inside that cell."""

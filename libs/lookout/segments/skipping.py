@@ -24,9 +24,9 @@ def decode_wanted(
         wanted: Time stamps of the wanted pictures.
     """
     if video.codec == "av1":
-        chosen = [packet.pts in wanted for packet in packets]
-        kept = needed([bytes(packet) for packet in packets], chosen, video.context.extradata)
-        for packet, keep in zip(packets, kept, strict=True):
+        targets = [packet.pts in wanted for packet in packets]
+        decoded = needed([bytes(packet) for packet in packets], targets, video.context.extradata)
+        for packet, keep in zip(packets, decoded, strict=True):
             if keep:
                 yield video.decode(packet)
         return

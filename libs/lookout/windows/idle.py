@@ -35,12 +35,12 @@ class IdleState:
     @classmethod
     def of(cls, changes: Iterable[BlockChange], tolerance: int) -> Self | None:
         """The state behind the blocks of one window; None where something changed in them."""
-        found: Self | None = None
+        quiet: Self | None = None
         for number, change in enumerate(changes):
             if number == 0:
-                found = cls(tolerance, change.index - 1, change.luma, change.luma)
-            found = found and found.after(change)
-        return found
+                quiet = cls(tolerance, change.index - 1, change.luma, change.luma)
+            quiet = quiet and quiet.after(change)
+        return quiet
 
     def after(self, change: BlockChange) -> Self | None:
         """The state behind the next block; None where that block ends it."""

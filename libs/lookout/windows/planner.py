@@ -138,7 +138,7 @@ class Planner:
             PositionRangeError: The model has no positions for it.
         """
         self._check(blocks)
-        chosen = policy or self.settings.policy
+        active = policy or self.settings.policy
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
@@ -151,12 +151,12 @@ class Planner:
         ]
         parts = self._parts(shown, base, origin)
         ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
-        whole = base is None or chosen in WHOLE
-        source = np.full(len(ids), -1, dtype=np.int64) if whole else _sources(parts, len(ids))
+        from_scratch = base is None or active in WHOLE
+        source = np.full(len(ids), -1, dtype=np.int64) if from_scratch else _sources(parts, len(ids))
         plan = WindowPlan(
             stream=stream,
             window=window,
-            policy=chosen,
+            policy=active,
             key=is_key,
             blocks=tuple(block.index for block in blocks),
             parts=parts,
@@ -168,10 +168,10 @@ class Planner:
             origin_us=origin,
             since_key=0 if base is None else base.since_key + 1,
             digest="",
-            parent=None if whole or base is None else base.digest,
+            parent=None if from_scratch or base is None else base.digest,
         )
         grid = max((frame.keep.size for _, _, frame in shown), default=0)
-        if whole or base is None:
+        if from_scratch or base is None:
             return with_digest(plan)
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
@@ -221,8 +221,8 @@ class Planner:
 
     def _shown(self, frames: Sequence[EncodedFrame]) -> list[tuple[int, EncodedFrame]]:
         """The frames of a block that stand in the prompt, with their numbers."""
-        every = self.settings.labels is LabelPolicy.FRAME
-        return [(number, frame) for number, frame in enumerate(frames) if every or len(frame.kept)]
+        unpruned = self.settings.labels is LabelPolicy.FRAME
+        return [(number, frame) for number, frame in enumerate(frames) if unpruned or len(frame.kept)]
 
     def _parts(
         self, shown: Sequence[tuple[int, int, EncodedFrame]], base: WindowPlan | None, origin: int
@@ -230,12 +230,12 @@ class Planner:
         style, one_label = self.label, self.settings.labels is LabelPolicy.BLOCK
         opening = (0 if style is None else style.tokens) + len(self.layout.frame_open)
         closing = len(self.layout.frame_close)
-        known = {} if base is None else {(s.block, s.frame): s for s in base.parts}
+        spans = {} if base is None else {(s.block, s.frame): s for s in base.parts}
         row = len(self.layout.prefix)
         out = [PromptPart(PREFIX, 0, 0, row, row, row, source=-1 if base is None else 0)]
         label = 0
         for place, (block, number, frame) in enumerate(shown):
-            old = known.get((block, number))
+            old = spans.get((block, number))
             first = not one_label or place == 0 or shown[place - 1][0] != block
             last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
             if style is not None and style.counts == "seconds":
@@ -311,8 +311,8 @@ class Planner:
             counts = falling_shares(budget, self.layout.layers, len(old))
             layers = tuple(_union(old[:count], fresh) for count in counts)
             return replace(plan, compute=layers[0], layers=layers)
-        rest = max(1, self.layout.layers - 1)
-        rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // rest))
+        lower_layers = max(1, self.layout.layers - 1)
+        rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // lower_layers))
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
 
     def _stale(self, plan: WindowPlan) -> int:
@@ -320,16 +320,16 @@ class Planner:
         limit = self.settings.refresh_surplus
         if limit is None:
             return 0
-        rows = stale = seen = moving = 0
+        rows = stale = total = moving = 0
         departed = dict(zip(plan.blocks, plan.departed, strict=True))
         old = [part for part in plan.parts[1:] if part.source >= 0]
         for count, (block, run) in enumerate(groupby(old, lambda part: part.block), 1):
             for part in run:
                 tokens = part.visual_stop - part.visual_start
-                rows, seen = rows + part.stop - part.start, seen + tokens
+                rows, total = rows + part.stop - part.start, total + tokens
                 moving += 0 if part.anchor else tokens
-            gone = departed[block]
-            if gone.tokens - gone.blocks * moving / count >= limit * seen and gone.blocks:
+            departure = departed[block]
+            if departure.tokens - departure.blocks * moving / count >= limit * total and departure.blocks:
                 stale = rows
         return stale
 
@@ -390,8 +390,8 @@ def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
     no block inside it has lost its frames since."""
     if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
         return False
-    had = {part.block for part in previous.parts[1:]}
-    return not any(block.index in had and not block.frames for block in blocks)
+    earlier = {part.block for part in previous.parts[1:]}
+    return not any(block.index in earlier and not block.frames for block in blocks)
 
 
 def _start_us(blocks: Sequence[StrideBlock]) -> int:
@@ -401,8 +401,8 @@ def _start_us(blocks: Sequence[StrideBlock]) -> int:
 def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
     """The parent's row of every row; neighbours that move equally far are one run."""
     source = np.full(rows, -1, dtype=np.int64)
-    for (known, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
-        if known:
+    for (reused, shift), run in groupby(parts, lambda s: (s.source >= 0, s.source - s.start)):
+        if reused:
             moved = list(run)
             first, last = moved[0].start, moved[-1].stop
             source[first:last] = np.arange(first + shift, last + shift)
@@ -411,9 +411,9 @@ def _sources(parts: tuple[PromptPart, ...], rows: int) -> Rows:
 
 def _departed(plan: WindowPlan, base: WindowPlan) -> tuple[Departed, ...]:
     """Per block of `plan`, what has left the window since it was last computed whole."""
-    gone = [part for part in base.parts[1:] if part.block not in plan.blocks]
-    blocks = len({part.block for part in gone})
-    tokens = sum(part.visual_stop - part.visual_start for part in gone if not part.anchor)
+    parts = [part for part in base.parts[1:] if part.block not in plan.blocks]
+    blocks = len({part.block for part in parts})
+    tokens = sum(part.visual_stop - part.visual_start for part in parts if not part.anchor)
     none = Departed()
     before = dict(zip(base.blocks, base.departed or (none,) * len(base.blocks), strict=True))
     return tuple(
@@ -427,7 +427,9 @@ def _settled(plan: WindowPlan, rows: Rows) -> WindowPlan:
     end = int(rows[-1]) + 1 if len(rows) else 0
     late = {part.block for part in plan.parts[1:] if part.stop > end}
     departed = zip(plan.blocks, plan.departed, strict=True)
-    return replace(plan, departed=tuple(gone if block in late else Departed() for block, gone in departed))
+    return replace(
+        plan, departed=tuple(departure if block in late else Departed() for block, departure in departed)
+    )
 
 
 def _union(left: Rows, right: Rows) -> tuple[RowRange, ...]:

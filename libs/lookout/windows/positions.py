@@ -131,8 +131,8 @@ class RunningPositions(PositionRule):
     ) -> int:
         if compact:
             return _frame_by_frame(positions, rows, rows.inside, rows.counts)
-        kept = _joined([frame.kept for frame in frames])
-        return _frame_by_frame(positions, rows, kept, np.array([f.keep.size for f in frames], np.int64))
+        cells = _joined([frame.kept for frame in frames])
+        return _frame_by_frame(positions, rows, cells, np.array([f.keep.size for f in frames], np.int64))
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
         """A position a row."""
@@ -152,9 +152,9 @@ class FramePositions(PositionRule):
         compact: bool,
         origin_us: int | None,
     ) -> int:
-        kept = _joined([frame.kept for frame in frames])
+        cells = _joined([frame.kept for frame in frames])
         cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
-        local = np.stack([np.zeros_like(kept), kept // cols, kept % cols])
+        local = np.stack([np.zeros_like(cells), cells // cols, cells % cols])
         return _frame_by_frame(
             positions, rows, local, np.array([max(f.keep.shape) for f in frames], np.int64)
         )
@@ -188,9 +188,9 @@ class VideoPositions(PositionRule):
         seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
         # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
         ticks = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
-        kept = _joined([frame.kept for frame in frames])
+        cells = _joined([frame.kept for frame in frames])
         cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
-        local = np.stack([np.repeat(ticks, rows.counts), kept // cols, kept % cols])
+        local = np.stack([np.repeat(ticks, rows.counts), cells // cols, cells % cols])
         positions[:, rows.visual] = corner + local
         extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
         return corner + max(extents)

@@ -63,10 +63,10 @@ class EncodedFrame:
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
-        kept = len(self.kept)
-        if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != kept:
+        count = len(self.kept)
+        if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != count:
             raise WindowError(
-                f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} keeping {kept} groups "
+                f"frame at {self.time_us} us: a keep mask of shape {self.keep.shape} keeping {count} groups "
                 f"does not fit tokens of shape {tuple(self.tokens.shape)}"
             )
         if self.deepstack is not None and tuple(self.deepstack.shape[1:]) != tuple(self.tokens.shape):
@@ -283,9 +283,9 @@ class LabelStyle:
         text = f"{number:0{self.width + decimals}d}"
         if number < 0 or len(text) > self.width + decimals:
             raise WindowError(f"label {number} does not fit {self.width} digits: plan key windows more often")
-        whole = [self.digits[int(digit)] for digit in text[: self.width]]
-        rest = [self.digits[int(digit)] for digit in text[self.width :]]
-        return (*self.head, *whole, *(self.point if decimals else ()), *rest, *self.tail)
+        units = [self.digits[int(digit)] for digit in text[: self.width]]
+        fraction = [self.digits[int(digit)] for digit in text[self.width :]]
+        return (*self.head, *units, *(self.point if decimals else ()), *fraction, *self.tail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,17 +33,17 @@ JSON: Final = "application/json"
 
 def text(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> str | None:
     """The last value of header `name` (the newest wins), or None."""
-    found: str | None = None
+    newest: str | None = None
     for key, value in headers or ():
         if key == name and value is not None:
-            found = value if isinstance(value, str) else value.decode("utf-8", "replace")
-    return found
+            newest = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return newest
 
 
 def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) -> int | None:
     """The last value of header `name` as a number of at most 18 plain digits; None for anything else."""
-    found = text(headers, name) or ""
-    return int(found) if _NUMBER.fullmatch(found) else None
+    digits = text(headers, name) or ""
+    return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
 def encode(values: dict[str, str]) -> Headers:

@@ -105,8 +105,8 @@ def _value(field: Descriptor, value: Any) -> Any:
     if field.message_type is not None:
         return value.ToJsonString() if field.message_type.full_name == TIMESTAMP else _fields(value)
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return value if known is None else enum_name(field.enum_type.name, known.name)
+        entry = field.enum_type.values_by_number.get(value)
+        return value if entry is None else enum_name(field.enum_type.name, entry.name)
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 

@@ -31,9 +31,9 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
         The text with every character that is none to look at written as its escape (\\x1b, \\u202e), and
         with the number of characters left out behind the first `limit`.
     """
-    whole = str(text)
-    shown = visible(whole[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
-    return shown if len(whole) <= limit else f"{shown}… ({len(whole) - limit} more characters)"
+    full = str(text)
+    shown = visible(full[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    return shown if len(full) <= limit else f"{shown}… ({len(full) - limit} more characters)"
 
 
 def visible(text: str) -> str:

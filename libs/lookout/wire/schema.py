@@ -43,14 +43,14 @@ def schemas(protos: Path) -> dict[str, dict[str, Any]]:
         protos: The folder that holds `lookout/v1/*.proto`.
     """
     messages, comments = _read(protos)
-    found = {}
+    schemas = {}
     for name, message in PUBLISHED.items():
         definitions: dict[str, dict[str, Any]] = {}
         _define(message, messages, comments, definitions)
         top = definitions.pop(message)
-        defs = {each.removeprefix("lookout.v1."): body for each, body in sorted(definitions.items())}
-        found[name] = {"$schema": _DIALECT, "title": message, **top, **({"$defs": defs} if defs else {})}
-    return found
+        defs = {title.removeprefix("lookout.v1."): body for title, body in sorted(definitions.items())}
+        schemas[name] = {"$schema": _DIALECT, "title": message, **top, **({"$defs": defs} if defs else {})}
+    return schemas
 
 
 def _read(protos: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
@@ -73,21 +73,21 @@ def _read(protos: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
         if code != 0:
             raise SystemExit(f"protoc ended with code {code}")
         described = FileDescriptorSet.FromString(out.read_bytes())
-    found: dict[str, Any] = {}
+    comments_by_name: dict[str, Any] = {}
     comments: dict[str, str] = {}
     for file in described.file:
         paths: dict[tuple[int, ...], str] = {}
         for number, message in enumerate(file.message_type):
-            _index(message, file.package, (4, number), found, paths)
+            _index(message, file.package, (4, number), comments_by_name, paths)
         for number, enum in enumerate(file.enum_type):
-            found[f"{file.package}.{enum.name}"] = enum
+            comments_by_name[f"{file.package}.{enum.name}"] = enum
             paths[5, number] = f"{file.package}.{enum.name}"
         for place in file.source_code_info.location:
             name = paths.get(tuple(place.path))
             text = " ".join((place.leading_comments + " " + place.trailing_comments).split())
             if name and text:
                 comments[name] = text
-    return found, comments
+    return comments_by_name, comments
 
 
 def _index(
@@ -157,8 +157,8 @@ def main() -> None:
     )
     parser.add_argument("protos", type=Path, help="the folder that holds lookout/v1/*.proto")
     parser.add_argument("folder", type=Path, help="where the schemas are written")
-    given = parser.parse_args()
-    write(given.protos, given.folder)
+    options = parser.parse_args()
+    write(options.protos, options.folder)
 
 
 if __name__ == "__main__":

@@ -79,19 +79,17 @@ class Topic:
         """What is wrong with a broker's settings of this topic, one phrase each;
         retention is its owner's choice.
         """
-        wanted = self.config()
+        config = self.config()
         wrong = []
         if self.compacted != ("compact" in actual.get("cleanup.policy", "")):
             wrong.append("cleanup.policy")
-        if self.broker_time and actual.get("message.timestamp.type") != wanted["message.timestamp.type"]:
+        if self.broker_time and actual.get("message.timestamp.type") != config["message.timestamp.type"]:
             wrong.append("message.timestamp.type")
         least = ("max.message.bytes", "min.compaction.lag.ms")
-        wrong += [each for each in least if int(actual.get(each, 0)) < int(wanted.get(each, 0))]
+        wrong += [key for key in least if int(actual.get(key, 0)) < int(config.get(key, 0))]
         upper = ("segment.ms", "max.compaction.lag.ms", "delete.retention.ms")
-        wrong += [
-            each for each in upper if each in wanted and int(actual.get(each, 1 << 62)) > int(wanted[each])
-        ]
-        return [f"{self.name} {each}={actual.get(each, '')}, needs {wanted[each]}" for each in wrong]
+        wrong += [key for key in upper if key in config and int(actual.get(key, 1 << 62)) > int(config[key])]
+        return [f"{self.name} {key}={actual.get(key, '')}, needs {config[key]}" for key in wrong]
 
 
 SEGMENTS: Final = Topic(

@@ -134,20 +134,24 @@ class Handle:
         values = stream.kv.values[self.layer][:, :n]
         if stream.computed:
             cos, sin = stream.angles
-            chosen = (cos.index_select(0, stream.rows), sin.index_select(0, stream.rows))
-            queries = Rotary.rotate(query[:, begin:middle], chosen)
+            angles = (cos.index_select(0, stream.rows), sin.index_select(0, stream.rows))
+            queries = Rotary.rotate(query[:, begin:middle], angles)
             for chunk in stream.chunks:
-                seen = slice(0, chunk.limit)
+                visible = slice(0, chunk.limit)
                 out[begin + chunk.start : begin + chunk.stop] = sdpa(
-                    queries[:, chunk.start : chunk.stop], keys[:, seen], values[:, seen], chunk.mask, scaling
+                    queries[:, chunk.start : chunk.stop],
+                    keys[:, visible],
+                    values[:, visible],
+                    chunk.mask,
+                    scaling,
                 )
         if stream.question_rows:
-            asked = slice(middle, end)
-            queries = Rotary.rotate(query[:, asked], stream.question_angles)
-            own = Rotary.rotate(self.key[:, asked], stream.question_angles)
+            question = slice(middle, end)
+            queries = Rotary.rotate(query[:, question], stream.question_angles)
+            own = Rotary.rotate(self.key[:, question], stream.question_angles)
             keys = torch.cat([keys, own], 1)
-            values = torch.cat([values, value[0, :, asked]], 1)
-            out[asked] = sdpa(queries, keys, values, stream.question_mask, scaling)
+            values = torch.cat([values, value[0, :, question]], 1)
+            out[question] = sdpa(queries, keys, values, stream.question_mask, scaling)
 
 
 def sdpa(
@@ -189,11 +193,11 @@ def few_rows(
     step = 1 if together[..., 0].numel() * count > IN_CACHE else kv_heads
     out = torch.empty_like(together)
     for head in range(0, kv_heads, step):
-        some = slice(head, head + step)
-        score = torch.bmm(together[some], key[some].transpose(1, 2)).view(step, -1, rows, count)
+        span = slice(head, head + step)
+        score = torch.bmm(together[span], key[span].transpose(1, 2)).view(step, -1, rows, count)
         score += mask
         weight = score.softmax(-1, dtype=torch.promote_types(score.dtype, torch.float32)).to(value.dtype)
-        torch.bmm(weight.view(step, -1, count), value[some], out=out[some])
+        torch.bmm(weight.view(step, -1, count), value[span], out=out[span])
     return out.view(heads, rows, size).transpose(0, 1)
 
 
@@ -221,16 +225,16 @@ def chunks_of(
     """
     if host is not None and len(host) == n:
         return [Chunk(0, n, n, None)]
-    whole = rows.device.type != "cpu" if unbroken is None else unbroken
+    split = rows.device.type != "cpu" if unbroken is None else unbroken
     places = torch.arange(n, device=rows.device)
     chunks: list[Chunk] = []
-    for start, stop in cuts(host, int(rows.shape[0]), whole):
+    for start, stop in cuts(host, int(rows.shape[0]), split):
         limit = n if host is None else host[stop - 1] + 1
-        if whole and host is not None and host[stop - 1] - host[start] == stop - 1 - start:
+        if split and host is not None and host[stop - 1] - host[start] == stop - 1 - start:
             chunks.append(Chunk(start, stop, limit, None))
             continue
-        seen = places[None, :limit] <= rows[start:stop, None]
-        chunks.append(Chunk(start, stop, limit, additive(seen, dtype)))
+        visible = places[None, :limit] <= rows[start:stop, None]
+        chunks.append(Chunk(start, stop, limit, additive(visible, dtype)))
     return chunks
 
 

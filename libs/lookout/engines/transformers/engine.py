@@ -323,16 +323,16 @@ class TransformersEngine:
         A step computes the suffixes again over the window's KV: nothing of a question is ever stored."""
         texts: dict[tuple[int, int], list[int]] = {}
         for index, (work, answer) in enumerate(zip(works, answers, strict=True)):
-            for place, one in enumerate(answer.answers):
-                if work.request.questions[place].describe > 0 and one.p_yes > 0.5:
+            for place, reply in enumerate(answer.answers):
+                if work.request.questions[place].describe > 0 and reply.p_yes > 0.5:
                     texts[index, place] = [self._layout.yes]
         going, spent = list(texts), [0] * len(works)
         while going:
             tails = {key: (*works[key[0]].suffixes[key[1]], *texts[key]) for key in going}
-            asked = [index for index in range(len(works)) if any(key[0] == index for key in going)]
-            steps = [_asking(works[i], [tails[key] for key in going if key[0] == i]) for i in asked]
+            indices = [index for index in range(len(works)) if any(key[0] == index for key in going)]
+            steps = [_asking(works[i], [tails[key] for key in going if key[0] == i]) for i in indices]
             ids = torch.cat([self.model.head(last).argmax(-1) for last in self._forward(steps)]).tolist()
-            for step, index in zip(steps, asked, strict=True):
+            for step, index in zip(steps, indices, strict=True):
                 spent[index] += self._cost(step).flops["questions"]
             still = []
             for key, token in zip(going, ids, strict=True):
@@ -350,7 +350,7 @@ class TransformersEngine:
         if not texts:
             return answer
         decoded = {place: self.text(ids) for place, ids in texts.items()}
-        answers = tuple(replace(one, text=decoded.get(place)) for place, one in enumerate(answer.answers))
+        answers = tuple(replace(reply, text=decoded.get(place)) for place, reply in enumerate(answer.answers))
         cost = replace(answer.cost, flops={**answer.cost.flops, "describe": flops})
         return replace(answer, answers=answers, cost=cost)
 
@@ -363,8 +363,8 @@ class TransformersEngine:
             work.kv.finish(work.plan)
             yes = pair.softmax(-1)[:, 0].tolist()
             answers = tuple(
-                Answer(question.id, p, both[0], both[1], tokens=len(suffix))
-                for question, suffix, p, both in zip(
+                Answer(question.id, p, logits[0], logits[1], tokens=len(suffix))
+                for question, suffix, p, logits in zip(
                     work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
                 )
             )

@@ -71,7 +71,7 @@ def _share(model: LanguageModel, work: PassWork) -> StreamPass:
     angles = _angles(model, plan.positions)
     lengths = [len(suffix) for suffix in work.suffixes]
     steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
-    asked = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
+    places = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
     mask = None
     if lengths:
         owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
@@ -83,7 +83,7 @@ def _share(model: LanguageModel, work: PassWork) -> StreamPass:
         angles=angles,
         chunks=chunks_of(rows, work.rows.tolist(), plan.rows, model.dtype),
         question_rows=len(steps),
-        question_angles=_angles(model, asked.astype(np.int64)),
+        question_angles=_angles(model, places.astype(np.int64)),
         question_mask=mask,
     )
     return work.share
@@ -121,8 +121,8 @@ def _deepstack(model: LanguageModel, works: Sequence[PassWork]) -> torch.Tensor 
         frames, take, put = _visual_rows(work)
         if frames:
             levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(part)
-            chosen = levels.index_select(1, torch.from_numpy(take).to(part.device))
-            part.index_copy_(1, torch.from_numpy(put).to(part.device), chosen)
+            picked = levels.index_select(1, torch.from_numpy(take).to(part.device))
+            part.index_copy_(1, torch.from_numpy(put).to(part.device), picked)
         parts.append(part)
     return torch.cat(parts, 1)
 
@@ -136,23 +136,23 @@ def _schedule(  # noqa: PLR0917
     deep: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Drop the rows that are not computed from layer `index` on (VLCache, CacheBlend)."""
-    kept: list[torch.Tensor] = []
+    hidden_parts: list[torch.Tensor] = []
     changed = False
     for work, share in zip(works, state.streams, strict=True):
         local = _rows_at(model, index, work, share, hidden)
         if local is not None:
             changed = True
-            kept.append(local + share.offset)
+            hidden_parts.append(local + share.offset)
             tail = torch.arange(share.question_rows, device=hidden.device)
-            kept.append(tail + share.offset + share.computed)
+            hidden_parts.append(tail + share.offset + share.computed)
             share.rows = share.rows.index_select(0, local)
             share.chunks = chunks_of(share.rows, None, share.kv.rows, model.dtype)
         else:
-            kept.append(torch.arange(share.size, device=hidden.device) + share.offset)
+            hidden_parts.append(torch.arange(share.size, device=hidden.device) + share.offset)
     if not changed:
         return hidden, deep
     state.pack()
-    rows = torch.cat(kept)
+    rows = torch.cat(hidden_parts)
     return hidden.index_select(1, rows), None if deep is None else deep.index_select(1, rows)
 
 
@@ -169,8 +169,8 @@ def _rows_at(
         deviation = _deviation(model, index, share, own)
         old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
         fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
-        chosen = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
-        return torch.cat([fresh, chosen]).sort().values
+        deviating = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
+        return torch.cat([fresh, deviating]).sort().values
     return None
 
 
@@ -199,13 +199,13 @@ def _last(model: LanguageModel, work: PassWork, share: StreamPass, hidden: torch
 def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:
     """The frames with computed visual rows; of their concatenated tokens the rows `take`, and the places
     `put` in the stream's share."""
-    held = {block.index: block for block in work.request.blocks}
+    blocks = {block.index: block for block in work.request.blocks}
     frames, take, put, base = [], [], [], 0
     for part in work.plan.parts[1:]:
         low, high = np.searchsorted(work.rows, (part.visual_start, part.visual_stop))
         if low == high:
             continue
-        frames.append(held[part.block].frames[part.frame])
+        frames.append(blocks[part.block].frames[part.frame])
         take.append(work.rows[low:high] - part.visual_start + base)
         put.append(np.arange(low, high))
         base += part.visual_stop - part.visual_start

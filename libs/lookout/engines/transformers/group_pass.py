@@ -58,8 +58,8 @@ class RecordingKV:
     @property
     def kv_bytes(self) -> int:
         """Bytes of the entries in use, over all layers."""
-        one = self.keys[0]
-        return 2 * len(self.keys) * one.shape[0] * one.shape[2] * one.element_size() * self.rows
+        key = self.keys[0]
+        return 2 * len(self.keys) * key.shape[0] * key.shape[2] * key.element_size() * self.rows
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` entries, layer by layer; what fails half way can be repeated."""
@@ -122,21 +122,25 @@ class _GroupHandle(Handle):
             values[:, before:end] = value[0, :, :count]
             placed = Rotary.rotate(query[:, :count], state.angles)
             for chunk in state.chunks:
-                seen = slice(0, chunk.limit)
+                visible = slice(0, chunk.limit)
                 out[chunk.start : chunk.stop] = sdpa(
-                    placed[:, chunk.start : chunk.stop], keys[:, seen], values[:, seen], chunk.mask, scaling
+                    placed[:, chunk.start : chunk.stop],
+                    keys[:, visible],
+                    values[:, visible],
+                    chunk.mask,
+                    scaling,
                 )
-        asked: torch.Tensor | None = None
+        question: torch.Tensor | None = None
         if state.question_rows:
-            asked = Rotary.rotate(query[:, count:], state.question_angles)
+            question = Rotary.rotate(query[:, count:], state.question_angles)
             own = Rotary.rotate(self.key[:, count:], state.question_angles)
             all_keys = torch.cat([keys[:, :end], own], 1)
             all_values = torch.cat([values[:, :end], value[0, :, count:]], 1)
-            out[count:] = sdpa(asked, all_keys, all_values, state.question_mask, scaling)
+            out[count:] = sdpa(question, all_keys, all_values, state.question_mask, scaling)
             if state.weigh is not None:
-                self._weigh(state, asked, all_keys, scaling)
+                self._weigh(state, question, all_keys, scaling)
         if state.plan is not None:
-            self._prune(state, asked)
+            self._prune(state, question)
         return out
 
     def _prune(self, state: GroupPass, asked: torch.Tensor | None) -> None:
@@ -152,15 +156,15 @@ class _GroupHandle(Handle):
             entries[:, before : before + count] = number
             return
         assert state.competing is not None
-        chosen = self._chosen(state, keys, values, asked)
+        survivors = self._chosen(state, keys, values, asked)
         if state.fixed is not None:
-            chosen = torch.cat([state.fixed.expand(keys.shape[0], -1), chosen], 1)
-        chosen = chosen.sort(1).values
-        wide = chosen[..., None].expand(-1, -1, keys.shape[2])
+            survivors = torch.cat([state.fixed.expand(keys.shape[0], -1), survivors], 1)
+        survivors = survivors.sort(1).values
+        wide = survivors[..., None].expand(-1, -1, keys.shape[2])
         stop = before + plan.kept
         kv.keys[layer][:, before:stop] = keys.gather(1, wide)
         kv.values[layer][:, before:stop] = values.gather(1, wide)
-        entries[:, before:stop] = (chosen + plan.before).to(torch.int32)
+        entries[:, before:stop] = (survivors + plan.before).to(torch.int32)
 
     def _chosen(
         self, state: GroupPass, keys: torch.Tensor, values: torch.Tensor, asked: torch.Tensor | None
@@ -202,14 +206,14 @@ class _GroupHandle(Handle):
         assert state.weigh is not None
         assert state.question_mask is not None
         assert state.attention is not None
-        chosen = asked.index_select(1, state.weigh)
-        queries = chosen.view(keys.shape[0], -1, *chosen.shape[1:])
+        weighed = asked.index_select(1, state.weigh)
+        queries = weighed.view(keys.shape[0], -1, *weighed.shape[1:])
         scores = queries.float() @ keys.float().transpose(1, 2)[:, None] * scaling
         scores = scores + state.question_mask.index_select(0, state.weigh).float()
-        held = scores.softmax(-1)[..., : state.kv.rows].sum(1)  # [kv_heads, weighed, entries]
+        weight = scores.softmax(-1)[..., : state.kv.rows].sum(1)  # [kv_heads, weighed, entries]
         where = state.kv.entries[self.layer][:, : state.kv.rows].long()
         for head in range(where.shape[0]):
-            state.attention.index_add_(1, where[head], held[head])
+            state.attention.index_add_(1, where[head], weight[head])
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:

@@ -87,8 +87,8 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
     with quiet_loading():
-        whole = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
-    return take_language_model(whole, family, device)
+        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+    return take_language_model(full_model, family, device)
 
 
 def take_language_model(whole: Any, family: str, device: torch.device) -> LanguageModel:

@@ -107,9 +107,9 @@ class GroupPrefill:
         self.kv.frame_of_row.append(_frames_of(plan, offset))
         self.kv.times_us += [frame.time_us for frame in shown]
         before, self._last = self.kv.rows - plan.kept, plan
-        asked, shape = sum(map(len, suffixes)), self.model.shape
+        suffix_tokens, shape = sum(map(len, suffixes)), self.model.shape
         flops = shape.flops(plan.rows, causal_pairs(plan.rows, before))
-        flops += shape.flops(asked, asked * (before + plan.rows + asked))
+        flops += shape.flops(suffix_tokens, suffix_tokens * (before + plan.rows + suffix_tokens))
         return GroupCost(plan.rows, self.kv.rows, self.kv.kv_bytes, flops)
 
     def ask(
@@ -140,14 +140,16 @@ class GroupPrefill:
                 self.model.head.weight[torch.tensor([self.layout.yes, self.layout.no], device=last.device)],
             ).float()
             shares = self._shares(attention) if attention is not None else None
-            both, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
-            if not all(np.isfinite(each).all() for each in logits):
+            yes_shares, logits = pair.softmax(-1)[:, 0].tolist(), pair.tolist()
+            if not all(np.isfinite(row).all() for row in logits):
                 raise EngineError(f"{self._last.recording}: logits are not finite; check the embeddings")
-            texts, spent = self._texts(questions, suffixes, both)
+            texts, spent = self._texts(questions, suffixes, yes_shares)
         spent += self._flops(suffixes)
         answers = tuple(
             RecordingAnswer(
-                Answer(question.id, both[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])),
+                Answer(
+                    question.id, yes_shares[i], logits[i][0], logits[i][1], texts.get(i), len(suffixes[i])
+                ),
                 () if shares is None else self._best(shares[i], evidence),
             )
             for i, question in enumerate(questions)
@@ -191,13 +193,13 @@ class GroupPrefill:
         if lengths:
             owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
             own = (owner[:, None] == owner[None]).tril()
-            seen = torch.cat([own.new_ones(len(steps), before + count), own], 1)
-            mask = additive(seen, self.model.dtype)
+            visible = torch.cat([own.new_ones(len(steps), before + count), own], 1)
+            mask = additive(visible, self.model.dtype)
         competing = fixed = None
         if plan is not None:
             competing = torch.from_numpy(plan.competing).to(device)
-            others = np.setdiff1d(np.arange(plan.rows), plan.competing)
-            fixed = torch.from_numpy(others).to(device)[None] if len(others) else None
+            exempt = np.setdiff1d(np.arange(plan.rows), plan.competing)
+            fixed = torch.from_numpy(exempt).to(device)[None] if len(exempt) else None
         rows = np.zeros((axes, 0), np.int64) if plan is None else plan.positions
         return GroupPass(
             kv=self.kv,

@@ -131,8 +131,8 @@ class VllmEngine:
         """What every stream holds over all ranks, least recently used first."""
         per_rank = self.backend.call("lookout_memory")
         return [
-            StreamMemory(name, held.window, held.rows, sum(rank.get(name, 0) for rank in per_rank), 0)
-            for name, held in self._streams.items()
+            StreamMemory(name, stream.window, stream.rows, sum(rank.get(name, 0) for rank in per_rank), 0)
+            for name, stream in self._streams.items()
         ]
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class VllmEngine:
         self._admission.check(request, suffixes, self._streams.get(plan.stream))
         key = self._key(plan)
         work = _Work(index, request, suffixes, key, salt=key)
-        size, running = plan.rows * self.shape.row_bytes, {one.name for one in batch}
+        size, running = plan.rows * self.shape.row_bytes, {member.name for member in batch}
         victims = self._admission.reserve(plan, work.name, size, running | {plan.stream})
         if victims is None and not batch:
             victims = self._admission.reserve(plan, work.name, size, ())
@@ -200,8 +200,8 @@ class VllmEngine:
         answers = [self._answer(work) for work in works if work not in short]
         if any(isinstance(answer.error, StreamFailedError) for answer in answers):
             self.backend.call("lookout_clean")
-        done = iter(answers)
-        return [self._retried(work) if work in short else next(done) for work in works]
+        outcomes = iter(answers)
+        return [self._retried(work) if work in short else next(outcomes) for work in works]
 
     def _is_short(self, work: _Work) -> bool:
         """Whether a worker had no memory for a window. Raises DeviceError where it had none for it alone."""
@@ -304,16 +304,16 @@ class VllmEngine:
     def _describe(self, works: Sequence[_Work]) -> None:
         """Text for the questions that were answered Yes and want it, greedily."""
         layout = self.layout
-        wanted: list[tuple[_Work, int, EngineCall]] = []
+        calls: list[tuple[_Work, int, EngineCall]] = []
         for work in works:
             work.texts.clear()  # of a step that is repeated
             for place, question in enumerate(work.request.questions):
                 if question.describe > 0 and self._pair(work.outputs[place])[0] > 0.5:
                     suffix = (*work.suffixes[place], layout.yes)
                     call = self._call(work, suffix, ask=True)
-                    wanted.append((work, place, replace(call, tokens=question.describe, stop=layout.stop)))
-        outputs = self.backend.generate([call for *_, call in wanted])
-        for (work, place, _), output in zip(wanted, outputs, strict=True):
+                    calls.append((work, place, replace(call, tokens=question.describe, stop=layout.stop)))
+        outputs = self.backend.generate([call for *_, call in calls])
+        for (work, place, _), output in zip(calls, outputs, strict=True):
             tokens = itertools.takewhile(lambda token: token not in layout.stop, output.tokens)
             work.texts[place] = (layout.yes, *tokens)
 
@@ -351,14 +351,14 @@ class VllmEngine:
 
     def _visual(self, work: _Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Visual rows of frames with rows to compute, their embeddings and DeepStack features."""
-        held = {block.index: block for block in work.request.blocks}
+        blocks = {block.index: block for block in work.request.blocks}
         computed = rows_in(work.plan.compute)
         rows, tokens, deep = [], [], []
         for part in work.plan.parts[1:]:
             low, high = np.searchsorted(computed, (part.visual_start, part.visual_stop))
             if low == high:
                 continue
-            frame = held[part.block].frames[part.frame]
+            frame = blocks[part.block].frames[part.frame]
             rows.append(torch.arange(part.visual_start, part.visual_stop))
             tokens.append(frame.tokens)
             if frame.deepstack is not None:
@@ -404,8 +404,8 @@ class VllmEngine:
 
     def _cost(self, work: _Work) -> Cost:
         shape, plan = self.shape, work.plan
-        kept = plan.rows * shape.row_bytes if work.request.keep else 0
-        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], shape, kv_bytes=kept)
+        resident = plan.rows * shape.row_bytes if work.request.keep else 0
+        cost = window_cost(plan, [len(suffix) for suffix in work.suffixes], shape, kv_bytes=resident)
         if not work.texts:
             return cost
         # Decoding keeps its KV: each row is computed once, the question's rows once more.

@@ -54,10 +54,10 @@ def load_engine(
         UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
             version.
     """
-    found = internals.installed_version()
-    if found != internals.VERSION:
+    installed = internals.installed_version()
+    if installed != internals.VERSION:
         raise UnsupportedModelError(
-            f"the vLLM engine is written for vllm {internals.VERSION}, found {found}: "
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {installed}: "
             "install the pinned version"
         )
     folder = Path(checkpoint)
@@ -102,6 +102,6 @@ def _newline(folder: Path, family: Family) -> torch.Tensor | None:
         with safe_open(path, framework="pt") as weights:
             for name in family.newline_weights:
                 if name in weights.keys():  # noqa: SIM118 - not a dict
-                    found: torch.Tensor = weights.get_tensor(name)
-                    return found
+                    weight: torch.Tensor = weights.get_tensor(name)
+                    return weight
     raise UnsupportedModelError(f"{folder} lacks the weight of its newline, {family.newline_weights[0]}")

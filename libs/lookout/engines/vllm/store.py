@@ -61,9 +61,9 @@ class WindowInputs:
         if not len(self.visual_rows):
             none = torch.zeros(0, dtype=torch.int64)
             return none, none
-        found = torch.searchsorted(self.visual_rows, rows).clamp(max=len(self.visual_rows) - 1)
-        here = self.visual_rows[found] == rows
-        return torch.nonzero(here)[:, 0], found[here]
+        nearest = torch.searchsorted(self.visual_rows, rows).clamp(max=len(self.visual_rows) - 1)
+        matches = self.visual_rows[nearest] == rows
+        return torch.nonzero(matches)[:, 0], nearest[matches]
 
 
 @dataclass(slots=True, eq=False)
@@ -131,12 +131,12 @@ class WindowStore:
         Raises:
             KeyError: The worker holds none, or that of another window.
         """
-        held = self.streams.get(window.stream)
-        if held is None:
+        stream = self.streams.get(window.stream)
+        if stream is None:
             raise KeyError("its KV is no longer in the worker")
-        if held.digest != window.parent:
-            raise KeyError(f"the worker holds the KV of plan {held.digest}, not of {window.parent}")
-        return held
+        if stream.digest != window.parent:
+            raise KeyError(f"the worker holds the KV of plan {stream.digest}, not of {window.parent}")
+        return stream
 
     def commit(self, key: str, name: str) -> str | None:
         """Make the window's KV the KV of `name`, layer by layer; returns the cause where that failed. KV that

@@ -172,7 +172,7 @@ def _held_frames(snapshot: Snapshot) -> Ints:
     """The frames whose KV is held, ascending."""
     parts = [part for part in snapshot.layers[0].partitions if part is not None]
     tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
-    frames = [np.unique(one.block.frame) + one.first_frame for one in snapshot.window]
+    frames = [np.unique(entry.block.frame) + entry.first_frame for entry in snapshot.window]
     frames += [snapshot.lookup(np.concatenate(tokens))[0]] if tokens else []
     out: Ints = np.unique(np.concatenate(frames))
     return out
@@ -194,8 +194,8 @@ def _write(  # noqa: PLR0917
         if token in engine.layout.stop:
             return
         ids.append(token)
-        whole = engine.text(ids)
-        piece, shown = whole[len(shown) :], whole
+        text = engine.text(ids)
+        piece, shown = text[len(shown) :], text
         if on_text is not None and piece:
             on_text(piece)
         yield piece
@@ -208,8 +208,8 @@ def _seconds(time_us: int | None) -> str:
 
 
 def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
-    found = state.weight_of_frames().cpu()
-    weights, total = found[:-1], float(found.sum()) or 1.0
+    shares = state.weight_of_frames().cpu()
+    weights, total = shares[:-1], float(shares.sum()) or 1.0
     best = torch.sort(weights, descending=True, stable=True).indices[:EVIDENCE].tolist()
     return tuple(
         Evidence(int(snapshot.times_us[frame]), round(float(weights[frame]) / total, 4))
@@ -220,11 +220,11 @@ def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
 
 def _cost(model: LanguageModel, state: AskPass, rows: int, spent: float) -> AskCost:
     traces, layers = state.traces, len(model.layers)
-    seen = sum(held.size for held in state.states if held is not None)
+    attended = sum(layer.size for layer in state.states if layer is not None)
     moved = [trace.transfer for trace in traces]
     scored = sum(trace.scored for trace in traces)
     computed = flops.products(layers * rows, model.linear) + flops.attention(
-        rows * seen, model.heads * model.head_dim
+        rows * attended, model.heads * model.head_dim
     )
     return AskCost(
         question_tokens=rows,

@@ -139,8 +139,8 @@ class AskPass:
             positions = self.layout.slots.positions(memory.frames, memory.places)
             cos, sin = self.table.of(positions)
             for part in memory.parts:
-                here = slice(state.size - before, state.size - before + part[0].shape[1])
-                state.append(*part, (cos[here], sin[here]))
+                span = slice(state.size - before, state.size - before + part[0].shape[1])
+                state.append(*part, (cos[span], sin[span]))
             if memory.weights is not None:
                 state.bias = torch.cat([memory.weights.new_zeros(before), memory.weights])
         self.states[layer] = state
@@ -148,16 +148,16 @@ class AskPass:
 
     def _fixed(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K (un-rotated) and V of a layer's prefix and window [kv_heads, rows, d]."""
-        prefix, blocks = self.snapshot.prefix, [one.block for one in self.snapshot.window]
+        prefix, blocks = self.snapshot.prefix, [entry.block for entry in self.snapshot.window]
         rows = self.layout.window_rows
-        some = None if len(rows) == sum(block.rows for block in blocks) else torch.from_numpy(rows)
+        subset = None if len(rows) == sum(block.rows for block in blocks) else torch.from_numpy(rows)
         out = []
         for before, window in (
             (prefix.keys[layer], [block.keys[layer] for block in blocks]),
             (prefix.values[layer], [block.values[layer] for block in blocks]),
         ):
-            chosen = window if some is None else [torch.cat(window, 1).index_select(1, some)]
-            out.append(torch.cat([before, *chosen], 1).to(self.model.device))
+            recent = window if subset is None else [torch.cat(window, 1).index_select(1, subset)]
+            out.append(torch.cat([before, *recent], 1).to(self.model.device))
         return out[0], out[1]
 
     def mask(self, state: _LayerState, rows: int) -> torch.Tensor:
@@ -165,11 +165,11 @@ class AskPass:
         question, so one serves all layers."""
         if state.bias is not None:
             return causal_bias(state.size, rows, state.bias, state.keys.dtype, state.keys.device)
-        held = self._mask
-        if held is None or held.shape[0] != rows or held.shape[1] < state.size:
+        mask = self._mask
+        if mask is None or mask.shape[0] != rows or mask.shape[1] < state.size:
             room = state.size + state.size // 8
-            held = self._mask = causal_bias(room, rows, None, state.keys.dtype, state.keys.device)
-        return held[:, held.shape[1] - state.size :]
+            mask = self._mask = causal_bias(room, rows, None, state.keys.dtype, state.keys.device)
+        return mask[:, mask.shape[1] - state.size :]
 
     def weight_of_frames(self) -> torch.Tensor:
         """What the question's last row looked at, summed over layers: [frames + 1], by frame, and at the end

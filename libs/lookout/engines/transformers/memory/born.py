@@ -28,12 +28,12 @@ def frame_embeddings(block: StrideBlock) -> torch.Tensor:
     hidden = block.frames[0].tokens.shape[1] if block.frames else 0
     groups = block.frames[0].keep.size if block.frames else 0
     latest = torch.zeros(groups, hidden)
-    seen = np.zeros(groups, dtype=bool)
+    filled = np.zeros(groups, dtype=bool)
     out = torch.zeros(len(block.frames), hidden)
     for number, frame in enumerate(block.frames):
         latest[torch.from_numpy(frame.kept)] = frame.tokens.float().cpu()
-        seen[frame.kept] = True
-        out[number] = latest[torch.from_numpy(seen)].mean(0) if seen.any() else 0.0
+        filled[frame.kept] = True
+        out[number] = latest[torch.from_numpy(filled)].mean(0) if filled.any() else 0.0
     return out
 
 
@@ -79,7 +79,7 @@ def born_block(
     return BornBlock(
         stream=plan.stream,
         index=block.index,
-        times_us=np.array([one.time_us for one in block.frames], dtype=np.int64),
+        times_us=np.array([picture.time_us for picture in block.frames], dtype=np.int64),
         embeddings=frame_embeddings(block),
         frame=frame.astype(np.int64),
         places=np.concatenate(places, 1) if places else np.zeros((rule.axes, 0), np.int64),

@@ -32,13 +32,13 @@ class AskLayout:
 
 def ask_layout(snapshot: Snapshot, span: int, allowed: Span) -> AskLayout:
     """Lay out an answer. Without anything clustered the memory takes no positions."""
-    held = any(int(index.counts.sum()) for index in snapshot.layers)
-    width = span if held else 0
+    recalled = any(int(index.counts.sum()) for index in snapshot.layers)
+    width = span if recalled else 0
     start = snapshot.prefix.positions.shape[1]
     origin = np.full(len(snapshot.step), start, dtype=np.int64)
     blocks = snapshot.window
-    frames = np.concatenate([one.block.frame + one.first_frame for one in blocks])
-    places = np.concatenate([one.block.places for one in blocks], 1)
+    frames = np.concatenate([entry.block.frame + entry.first_frame for entry in blocks])
+    places = np.concatenate([entry.block.places for entry in blocks], 1)
     first = blocks[0].first_frame
     number = blocks[-1].first_frame + blocks[-1].block.frames - first
     # Open blocks follow each other in the memory unless one between was erased.

@@ -123,14 +123,14 @@ class ClusterReader:
     def read(self, layer: int, query: torch.Tensor) -> LayerContext | None:
         """Choose with the layer's own query, complete what was moved, and put it into temporal order."""
         trace, begun = self.traces[layer], clock()
-        found = self._choose(layer, query)
-        chosen = clock()
-        data, moved = self.prefetcher.complete(layer, found.clusters, max(1, found.scored))
-        trace.retrieve_s, trace.move_s = chosen - begun, clock() - chosen
-        trace.tokens, trace.clusters, trace.scored = found.tokens, len(found.clusters), found.scored
-        trace.representatives, trace.transfer = len(found.representatives), moved
-        trace.ids = tuple(cluster.id for cluster in found.clusters)
-        return context_of(self.snapshot, found, data, self.span, self.device, self.settings.weighted)
+        choice = self._choose(layer, query)
+        chosen_at = clock()
+        data, moved = self.prefetcher.complete(layer, choice.clusters, max(1, choice.scored))
+        trace.retrieve_s, trace.move_s = chosen_at - begun, clock() - chosen_at
+        trace.tokens, trace.clusters, trace.scored = choice.tokens, len(choice.clusters), choice.scored
+        trace.representatives, trace.transfer = len(choice.representatives), moved
+        trace.ids = tuple(cluster.id for cluster in choice.clusters)
+        return context_of(self.snapshot, choice, data, self.span, self.device, self.settings.weighted)
 
 
 def context_of(  # noqa: PLR0917
@@ -174,24 +174,24 @@ def _parts(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are `inside`:
     small slabs together, and never so many that a CPU's cache loses them before they are placed."""
-    done = 0
-    for some in _grouped(slabs):
-        rows = torch.cat(some) if len(some) > 1 else some[0]
+    offset = 0
+    for group in _grouped(slabs):
+        rows = torch.cat(group) if len(group) > 1 else group[0]
         if inside is not None:
-            chosen = np.flatnonzero(inside[done : done + len(rows)])
-            done += len(rows)
-            rows = rows[torch.from_numpy(chosen).to(rows.device)]
+            inner = np.flatnonzero(inside[offset : offset + len(rows)])
+            offset += len(rows)
+            rows = rows[torch.from_numpy(inner).to(rows.device)]
         yield rows[:, 0].transpose(0, 1), rows[:, 1].transpose(0, 1)
 
 
 def _grouped(slabs: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    some: list[torch.Tensor] = []
+    group: list[torch.Tensor] = []
     size = 0
     for slab in slabs:
-        if some and size + slab.nbytes > TOGETHER:
-            yield some
-            some, size = [], 0
-        some.append(slab)
+        if group and size + slab.nbytes > TOGETHER:
+            yield group
+            group, size = [], 0
+        group.append(slab)
         size += slab.nbytes
-    if some:
-        yield some
+    if group:
+        yield group

@@ -114,16 +114,16 @@ class Backend:
     def abort(self) -> None:
         """Throw away every request that an error left behind."""
         engine = self.llm.llm_engine
-        left = list(engine.output_processor.request_states)
-        if left:
-            engine.abort_request(left, internal=True)
+        unfinished = list(engine.output_processor.request_states)
+        if unfinished:
+            engine.abort_request(unfinished, internal=True)
 
     def close(self) -> None:
         """Stop the engine and free its memory."""
         self.llm.llm_engine.engine_core.shutdown()
 
     def _params(self, ask: EngineCall) -> SamplingParams:
-        wanted = {
+        parameters = {
             "window": ask.window,
             "held": ask.held,
             "load": ask.load,
@@ -137,7 +137,7 @@ class Backend:
             ignore_eos=True,
             stop_token_ids=list(ask.stop),
             logprob_token_ids=list(self.answers),
-            extra_args={"kv_transfer_params": {"lookout": wanted}},
+            extra_args={"kv_transfer_params": {"lookout": parameters}},
         )
 
     def _output_of(self, output: Any) -> EngineOutput:

@@ -146,8 +146,8 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
-        whole = vllm_config.model_config.hf_config
-        text, family = whole.get_text_config(), family_of(whole.model_type)
+        full_config = vllm_config.model_config.hf_config
+        text, family = full_config.get_text_config(), family_of(full_config.model_type)
         self.config = text
         inner = maybe_prefix(prefix, "language_model")
         listed = family.text_models[text.model_type]
@@ -159,7 +159,7 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
             self.language_model = init_vllm_registered_model(
                 vllm_config, prefix=inner, hf_config=text, architectures=[listed.architecture]
             )
-        self.deepstack = family.deepstack(whole.vision_config)
+        self.deepstack = family.deepstack(full_config.vision_config)
         self.rotation = rotation_of(text, family.interleaved)
         self._widen()
         self.inputs = InputBuffers.of(vllm_config, self.deepstack)
@@ -218,12 +218,12 @@ class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """The language half of the checkpoint's weights."""
         tied = "language_model.lm_head." if self.config.tie_word_embeddings else " "
-        kept = (
+        language_weights = (
             (new, weight)
             for name, weight in weights
             if (new := renamed(name)) is not None and not new.startswith(tied)
         )
-        loaded: set[str] = AutoWeightsLoader(self).load_weights(kept)
+        loaded: set[str] = AutoWeightsLoader(self).load_weights(language_weights)
         return loaded
 
 

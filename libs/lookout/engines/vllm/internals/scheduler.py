@@ -53,10 +53,14 @@ class SchedulerSide:
 
     def new(self, request: Any) -> None:
         """Remember what a request asks for."""
-        wanted = (request.kv_transfer_params or {}).get("lookout")
-        if wanted is not None:
+        parameters = (request.kv_transfer_params or {}).get("lookout")
+        if parameters is not None:
             self.requests[request.request_id] = _Tracked(
-                wanted["window"], wanted["held"], wanted["load"], wanted["ask"], tuple(wanted["newline"])
+                parameters["window"],
+                parameters["held"],
+                parameters["load"],
+                parameters["ask"],
+                tuple(parameters["newline"]),
             )
 
     def matched(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
@@ -87,10 +91,10 @@ class SchedulerSide:
         old = scheduler_output.scheduled_cached_reqs
         for place, request in enumerate(old.req_ids):
             start[request] = old.num_computed_tokens[place]
-            more = old.new_block_ids[place]
-            if request in self.requests and more:
+            new_pages = old.new_block_ids[place]
+            if request in self.requests and new_pages:
                 pages = [] if request in old.resumed_req_ids else self.requests[request].pages
-                self.requests[request].pages = [*pages, *more[0]]
+                self.requests[request].pages = [*pages, *new_pages[0]]
         meta = StepMeta(scheduled=dict(scheduler_output.num_scheduled_tokens))
         for request, count in meta.scheduled.items():
             tracked = self.requests.get(request)

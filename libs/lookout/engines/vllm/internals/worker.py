@@ -87,10 +87,10 @@ class WorkerSide:
             try:
                 window = self.store.windows[share.window]
                 self._load(share, window)
-                wanted = () if share.ask else window.runs
+                ranges = () if share.ask else window.runs
                 runs += [
                     (share, window, max(a, share.low), min(b, share.high))
-                    for a, b in wanted
+                    for a, b in ranges
                     if b > share.low and a < share.high
                 ]
             except FAILURES as error:
@@ -119,11 +119,11 @@ class WorkerSide:
             offset += meta.scheduled.get(request, 0)
 
     def _feed(self, offset: int, share: Share, window: WindowInputs, inputs: StepInputs) -> None:
-        positions, here = inputs.positions, slice(offset, offset + share.stop - share.start)
-        wanted = window.at(share.start, share.stop).to(positions)
-        positions[..., here] = wanted if positions.ndim == 2 else wanted[0]
+        positions, span = inputs.positions, slice(offset, offset + share.stop - share.start)
+        places = window.at(share.start, share.stop).to(positions)
+        positions[..., span] = places if positions.ndim == 2 else places[0]
         rows = torch.arange(share.start, share.stop)
-        self._embed(window, rows, inputs.embeds[here], _cut(inputs.deepstack, here))
+        self._embed(window, rows, inputs.embeds[span], _cut(inputs.deepstack, span))
         for row in share.newline:
             if self.newline is not None and share.start <= row < share.stop:
                 inputs.embeds[offset + row - share.start] = self.newline.to(inputs.embeds)
@@ -160,17 +160,17 @@ class WorkerSide:
 
     def _load(self, share: Share, window: WindowInputs) -> None:
         """Write stored rows [low, high) into the request's pages; rows without a source are refreshed."""
-        held = self.store.streams[share.held] if share.ask else self.store.parent(window)
+        origin = self.store.streams[share.held] if share.ask else self.store.parent(window)
         rows = torch.arange(share.low, share.high)
         source = rows if share.ask else window.source[rows]
         rows, source = rows[source >= 0], source[source >= 0]
-        if len(source) and int(source.max()) >= held.rows:
-            raise ValueError(f"the window reuses row {int(source.max())} of {held.rows}")
+        if len(source) and int(source.max()) >= origin.rows:
+            raise ValueError(f"the window reuses row {int(source.max())} of {origin.rows}")
         slots = self._slots(share, rows)
         cos, sin = self._window_angles(window)
         turn = (cos[rows.to(cos.device)], sin[rows.to(sin.device)])
         for name, layer in self.layers():
-            key, value = held.layers[name]
+            key, value = origin.layers[name]
             take, device = source.to(key.device), layer.kv_cache.device
             moved = turned(key.index_select(0, take).to(device), turn)
             layer.impl.do_kv_cache_update(
@@ -183,15 +183,15 @@ class WorkerSide:
         """Runs in batches within the activation budget vLLM has measured; long runs are cut, in order."""
         limit = int(self.vllm_config.scheduler_config.max_num_batched_tokens)
         group: list[tuple[Share, WindowInputs, int, int]] = []
-        held = 0
+        size = 0
         for share, window, first, last in runs:
             for start in range(first, last, limit):
                 stop = min(start + limit, last)
-                if held + stop - start > limit:
+                if size + stop - start > limit:
                     yield group
-                    group, held = [], 0
+                    group, size = [], 0
                 group.append((share, window, start, stop))
-                held += stop - start
+                size += stop - start
         if group:
             yield group
 
@@ -223,8 +223,8 @@ class WorkerSide:
         table = torch.zeros(len(runs), widest, dtype=torch.int32)
         self._catching = []
         for place, ((share, window, first, last), part) in enumerate(zip(runs, rows, strict=True)):
-            here = slice(offset, offset + len(part))
-            self._embed(window, part, embeds[here], _cut(deep, here))
+            span = slice(offset, offset + len(part))
+            self._embed(window, part, embeds[span], _cut(deep, span))
             positions.append(window.positions[:, first:last])
             slots.append(self._slots(share, part))
             pages = share.pages[: -(-last // self.page)]
@@ -280,15 +280,15 @@ class WorkerSide:
     ) -> None:
         if not len(rows) or not len(window.computed):
             return
-        found = torch.searchsorted(window.computed, rows).clamp(max=len(window.computed) - 1)
-        kept = window.computed[found] == rows
-        if not bool(kept.any()):
+        nearest = torch.searchsorted(window.computed, rows).clamp(max=len(window.computed) - 1)
+        matches = window.computed[nearest] == rows
+        if not bool(matches.any()):
             return
         cos, sin = self._window_angles(window)
-        chosen = rows[kept].to(cos.device)
-        places = (torch.nonzero(kept)[:, 0] + offset).to(device)
-        turn = (cos[chosen], sin[chosen])
-        self._catching.append(_Catch(window.key, len(window.computed), places, found[kept], turn))
+        turned = rows[matches].to(cos.device)
+        places = (torch.nonzero(matches)[:, 0] + offset).to(device)
+        turn = (cos[turned], sin[turned])
+        self._catching.append(_Catch(window.key, len(window.computed), places, nearest[matches], turn))
 
     def _caught(self, name: str, write: Any) -> Any:
         def update(
@@ -296,15 +296,15 @@ class WorkerSide:
         ) -> None:
             write(layer, key, value, kv_cache, slots)
             heads, dim = layer.num_kv_heads, layer.head_size
-            for one in self._catching:
-                chosen = key.view(-1, heads, dim).index_select(0, one.rows)
-                captured = self.store.captured.setdefault(one.window, Captured())
+            for capture in self._catching:
+                keys = key.view(-1, heads, dim).index_select(0, capture.rows)
+                captured = self.store.captured.setdefault(capture.window, Captured())
                 captured.put(
                     name,
-                    one.count,
-                    one.where,
-                    turned(chosen, one.angles, back=True),
-                    value.view(-1, heads, dim).index_select(0, one.rows),
+                    capture.count,
+                    capture.where,
+                    turned(keys, capture.angles, back=True),
+                    value.view(-1, heads, dim).index_select(0, capture.rows),
                 )
 
         return update

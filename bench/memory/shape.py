@@ -23,7 +23,7 @@ from bench.memory.timing import timed
 from bench.memory.world import BUDGET, World
 from bench.shapes import QWEN_7B
 from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, shape_of
+from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask
 from lookout.engines.transformers.model import LanguageModel
 from lookout.flops import linear_weights
 from lookout.memory import PRESETS, BornBlock, CameraMemory, Prefix
@@ -131,7 +131,7 @@ def shape_times(world: World, seed: int) -> dict[str, Any]:
     played = world.stream(TUNING[seed % len(TUNING)])
     prefix = Prefix(np.arange(8)[None], *torch.randn(2, 1, 4, 8, 128).bfloat16())
     preset = PRESETS["default"]
-    memory = CameraMemory(shape_of(model, 1), prefix, preset.memory)
+    memory = CameraMemory(engine.kv_shape, prefix, preset.memory)
     rows, width = max(RATES.values()) * TOKENS, QWEN_7B.kv_heads * QWEN_7B.head_dim
     flat = Flat(
         [torch.empty(rows, width, dtype=torch.bfloat16)],

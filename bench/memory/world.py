@@ -15,7 +15,7 @@ from bench.memory.streams import FRAMES, Played, Spec, play
 from bench.shapes import QWEN_7B
 from lookout.engines import load_engine
 from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias, shape_of
+from lookout.engines.transformers.memory import LayerTrace, MemoryAnswer, ask, key_bias
 from lookout.families import load_tower
 from lookout.memory import (
     PRESETS,
@@ -53,7 +53,7 @@ class World:
     def memory(self, played: Played, settings: MemorySettings = OURS) -> CameraMemory:
         """An empty memory for a stream."""
         model = self.engine.model
-        return CameraMemory(shape_of(model, 1), played.prefix, settings, bias=key_bias(model))
+        return CameraMemory(self.engine.kv_shape, played.prefix, settings, bias=key_bias(model))
 
     def ask(self, shot: Snapshot, question: str, **more: Any) -> MemoryAnswer:
         """One answer with the bench's budgets."""

@@ -4,9 +4,11 @@ from lookout.memory.clusters import Cluster, Partition
 from lookout.memory.folder import MemoryFolder
 from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
 from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
+from lookout.memory.past import Chapter, LostChapterError, Past, RangeCache, Readable, Traffic
 from lookout.memory.prefetch import Predictor, Prefetcher, Transfer
 from lookout.memory.presets import PRESETS, MemoryPreset
 from lookout.memory.retrieval import (
+    FrameChoice,
     Representatives,
     RetrievalSettings,
     Retrieved,
@@ -34,8 +36,10 @@ __all__ = [
     "PRESETS",
     "BornBlock",
     "CameraMemory",
+    "Chapter",
     "Cluster",
     "DamagedMemoryError",
+    "FrameChoice",
     "HistoryError",
     "IndexSize",
     "KVShape",
@@ -43,6 +47,7 @@ __all__ = [
     "LayerIndex",
     "LayerWork",
     "Link",
+    "LostChapterError",
     "MaintenanceCount",
     "MemoryFolder",
     "MemoryPreset",
@@ -50,9 +55,12 @@ __all__ = [
     "OpenBlock",
     "OwnedMemoryError",
     "Partition",
+    "Past",
     "Predictor",
     "Prefetcher",
     "Prefix",
+    "RangeCache",
+    "Readable",
     "Representatives",
     "RetrievalSettings",
     "Retrieved",
@@ -61,6 +69,7 @@ __all__ = [
     "Span",
     "SplitMode",
     "ThresholdRule",
+    "Traffic",
     "Transfer",
     "overlapped_s",
     "retrieve",

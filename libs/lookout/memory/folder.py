@@ -195,6 +195,15 @@ class MemoryFolder:
         return about
 
     @classmethod
+    def version_of(cls, folder: Path | str) -> int:
+        """The number of a folder's last checkpoint, as its manifest says it.
+
+        Raises:
+            DamagedMemoryError: the manifest is missing or damaged.
+        """
+        return int(_read_manifest(Path(folder) / MANIFEST)["version"])
+
+    @classmethod
     def fed_at(cls, folder: Path | str) -> float:
         """When a folder's memory last took in a block, in seconds since 1970. To open it, to ask and to erase
         does not count. Records since the last checkpoint do, whatever they are."""
@@ -244,6 +253,24 @@ class MemoryFolder:
                 self.memory.settle(ids_by_layer)
                 self._append({"kind": "fetched", "ids": ids_by_layer}, {})
             self._recorded()
+
+    def seal(self) -> None:
+        """End the memory (`CameraMemory.seal`) and write it whole: afterwards the slabs of a visual cluster
+        lie side by side in one file, layer by layer.
+
+        Raises:
+            HistoryError: it is empty, or the disk refused the checkpoint; the memory is as before.
+        """
+        with self._lock:
+            with self.memory.change():
+                self.memory.seal()
+                self._write_checkpoint(again=True)
+            self._sweep()
+
+    @property
+    def places(self) -> Mapping[int, Place]:
+        """Where the slab of each cluster lies since the last checkpoint, by the cluster's id."""
+        return self._places
 
     def forget(self, begin_us: int, end_us: int) -> int:
         """Erase a time range (microseconds of stream time) wholly: when this returns, no file of the folder

@@ -23,6 +23,7 @@ from lookout.memory.clusters import (
 from lookout.memory.frames import FrameTable, TableMark
 from lookout.memory.runs import RunSums
 from lookout.memory.slabs import Residency
+from lookout.memory.spans import Span
 from lookout.memory.statistics import unit, unit_variance
 from lookout.memory.table import ClusterTable
 from lookout.memory.types import (
@@ -56,7 +57,8 @@ class LayerIndex:
     Attributes:
         partitions: one per visual cluster.
         table: all their clusters.
-        keys: [visual, width], mean raw key of each; `values` likewise.
+        keys: [visual, width], mean raw key of each in half precision, as other processes read it; `values`
+            likewise, in full.
         counts: int64 [visual], tokens of each.
         frames: int64 [3, visual], first, mean and last frame number of each.
         places: int64 [axes, visual], mean place in the frame.
@@ -107,7 +109,7 @@ class LayerIndex:
                 frames[:, place], places[:, place] = 0, 0
                 continue
             key, value, count = part.totals
-            keys[place], values[place], counts[place] = key / count, value / count, count
+            keys[place], values[place], counts[place] = in_half(key / count), value / count, count
             middle, places[:, place] = part.middle
             frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
         table, runs = self.table.changed(partitions, total), self.runs.changed(partitions, total)
@@ -143,6 +145,24 @@ class Snapshot:
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Frames int64 [n] and places int64 [axes, n] of token numbers."""
         return self.token_frame[tokens], self.token_place[:, tokens]
+
+    def choice(self, since_us: int | None, until_us: int | None) -> Span:
+        """The frames with since <= time < until."""
+        return Span.of_times(self.times_us, since_us, until_us)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there is anything beside the blocks that are read whole."""
+        return any(int(index.counts.sum()) for index in self.layers)
+
+    def held_frames(self) -> Ints:
+        """The frames whose KV is held, ascending."""
+        parts = [part for part in self.layers[0].partitions if part is not None]
+        tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
+        frames = [np.unique(entry.block.frame) + entry.first_frame for entry in self.window]
+        frames += [self.lookup(np.concatenate(tokens))[0]] if tokens else []
+        out: Ints = np.unique(np.concatenate([np.zeros(0, np.int64), *frames]))
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +200,16 @@ class _State:
     held_from: int
     wide: dict[int, tuple[int, int]]
     ids: int
+    tail: Tail | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """Of a sealed memory's newest block: how far the next frame's slot lies, and the positions of a frame
+    (`BornBlock.step` and `extent`)."""
+
+    step: Ints
+    extent: Ints
 
 
 class CameraMemory:
@@ -218,6 +248,7 @@ class CameraMemory:
         self.held_from = 0
         self.wide: dict[int, tuple[int, int]] = {}
         self._ids = 0
+        self.tail: Tail | None = None
         self._lock = threading.RLock()
         self._changing = False
 
@@ -254,6 +285,7 @@ class CameraMemory:
             held_from=self.held_from,
             wide=dict(self.wide),
             ids=self._ids,
+            tail=self.tail,
         )
 
     def _take_back(self, before: _State) -> None:
@@ -264,6 +296,7 @@ class CameraMemory:
         self.frame_visual, self.count = before.frame_visual, before.count
         self.version, self.forgotten = before.version, list(before.forgotten)
         self.held_from, self.wide, self._ids = before.held_from, before.wide, before.ids
+        self.tail = before.tail
 
     # Growing.
 
@@ -281,13 +314,44 @@ class CameraMemory:
             if self.visual is None:
                 older = self.open[: -self.settings.window]
                 if sum(entry.block.frames for entry in older) >= self.settings.construct:
-                    self._construct()
+                    self._construct(len(older))
             else:
                 while len(self.open) > self.settings.window:
                     self._take_in([self.open.pop(0)])
             self._expire()
             self._split_wide()
             self.version += 1
+
+    def seal(self) -> None:
+        """End the memory: the blocks that were still read whole go into clusters, and every split that was
+        put off is carried out. A sealed memory takes in no block; it may still forget.
+
+        Raises:
+            HistoryError: nothing was ever taken in.
+        """
+        with self.change():
+            if self.tail is not None:
+                return
+            if not self.open or not self.table.frames:
+                raise HistoryError("this memory is empty: there is nothing to seal")
+            newest = self.open[-1].block
+            self.tail = Tail(newest.step, newest.extent)
+            if self.visual is None:
+                self._construct(len(self.open))
+            else:
+                leaving, self.open = self.open, []
+                self._take_in(leaving)
+            for number in range(self.shape.layers):
+                self._settle_layer(
+                    number, {cluster.id for cluster in self.clusters(number) if cluster.marked}
+                )
+            self.note_wide()
+            self.version += 1
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it takes in no more blocks."""
+        return self.tail is not None
 
     def settle(self, fetched: Mapping[int, Iterable[int]]) -> None:
         """After an answer: its verified retrieval fetched these clusters, by layer. They are on the device
@@ -351,6 +415,8 @@ class CameraMemory:
         shape = self.shape
         expected = (shape.layers, shape.kv_heads, block.rows, shape.head_dim)
         where = f"{block.stream}: block {block.index}"
+        if self.sealed:
+            raise HistoryError(f"{where}: this memory is sealed, and takes in no more blocks")
         if tuple(block.keys.shape) != expected or tuple(block.values.shape) != expected:
             raise HistoryError(
                 f"{where}: KV of shape {tuple(block.keys.shape)} does not fit this memory of {expected}"
@@ -368,9 +434,8 @@ class CameraMemory:
         if self.table.frames and block.frames and block.times_us[0] <= self.table.times_us.all[-1]:
             raise HistoryError(f"{where}: its first frame is not later than the last one held")
 
-    def _construct(self) -> None:
-        """Make the first clusters of all blocks that have left the window."""
-        count = len(self.open) - self.settings.window
+    def _construct(self, count: int) -> None:
+        """Make the first clusters of the oldest `count` open blocks."""
         leaving, self.open = self.open[:count], self.open[count:]
         embeddings = torch.cat([entry.block.embeddings for entry in leaving])
         self.visual, own = VisualLevel.construct(embeddings, self.settings)
@@ -538,9 +603,9 @@ class CameraMemory:
     def snapshot(self) -> Snapshot:
         """What an answer may read from now on."""
         with self._lock:
-            if not self.open or not self.table.frames:
+            newest, table = self.tail or (self.open[-1].block if self.open else None), self.table
+            if newest is None or not table.frames:
                 raise HistoryError("this memory is empty: close at least one block with frames first")
-            newest, table = self.open[-1].block, self.table
             return Snapshot(
                 layers=tuple(self.layers),
                 window=tuple(self.open),
@@ -588,11 +653,20 @@ class CameraMemory:
         return IndexSize(index, clusters * row, tokens * sizes.token_bytes, clusters, tokens)
 
 
+def in_half(means: torch.Tensor) -> torch.Tensor:
+    """Means as half precision shows them, in their own dtype. Other processes get them so: whoever ranks by
+    them ranks alike."""
+    limit = torch.finfo(torch.float16).max
+    return means.clamp(-limit, limit).half().to(means.dtype)
+
+
 def _mean_variance(partitions: Iterable[Partition | None]) -> float:
     present = [part for part in partitions if part is not None]
+    if not present:
+        return 0.0
     variance = torch.cat([unit_variance(part.units, part.counts) for part in present])
     counts = torch.cat([part.counts for part in present])
     return float((variance * counts).sum() / counts.sum())
 
 
-__all__ = ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"]
+__all__ = ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot", "Tail", "in_half"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lookout.memory.clusters import NOBODY, Cluster, Partition
-from lookout.memory.history import CameraMemory, LayerIndex, OpenBlock
+from lookout.memory.history import CameraMemory, LayerIndex, OpenBlock, Tail
 from lookout.memory.packing import Record, checksum, ints, pack
 from lookout.memory.slabs import Slab
 from lookout.memory.types import BornBlock, Ints
@@ -92,6 +92,8 @@ def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[in
         arrays["visual.sums"], arrays["visual.counts"] = memory.visual.sums, memory.visual.counts
     arrays["frame_visual"] = np.array(sorted(memory.frame_visual.items()), np.int64).reshape(-1, 2)
     arrays["residency"] = np.array(memory.residency.order(), np.int64).reshape(-1, 2)
+    if memory.tail is not None:
+        arrays["tail.step"], arrays["tail.extent"] = memory.tail.step, memory.tail.extent
     for number, entry in enumerate(memory.open):
         arrays |= block_arrays(entry.block, f"open{number}.")
     header = {
@@ -142,6 +144,8 @@ def read_index(
     table.embeddings = list(torch.split(arrays["embeddings"], arrays["embedded"].tolist()))
     if header["scale"] is not None:
         memory.visual = VisualLevel(arrays["visual.sums"], arrays["visual.counts"], header["scale"])
+    if "tail.step" in arrays:
+        memory.tail = Tail(ints(arrays["tail.step"]), ints(arrays["tail.extent"]))
     memory.frame_visual = dict(arrays["frame_visual"].tolist())
     memory.residency.restore((cluster, size) for cluster, size in arrays["residency"].tolist())
     memory.open = [

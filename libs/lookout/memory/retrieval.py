@@ -6,13 +6,16 @@ or its cluster's mean stands for it; or it is part of the mean of neighbouring v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from lookout.memory.clusters import Cluster
 from lookout.memory.history import LayerIndex, Snapshot
+from lookout.memory.spans import EVERYTHING, FrameChoice, Span
 from lookout.memory.types import HistoryError, Ints
 
 
@@ -84,45 +87,14 @@ class Retrieved:
         return sum(cluster.count for cluster in self.clusters)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Frame numbers [first, last] that an answer may read; None: no bound on that side."""
-
-    first: int | None = None
-    last: int | None = None
-
-    @classmethod
-    def of_times(cls, times_us: Ints, since_us: int | None, until_us: int | None) -> Span:
-        """The frames with since <= time < until."""
-        first = None if since_us is None else int(np.searchsorted(times_us, since_us))
-        last = None if until_us is None else int(np.searchsorted(times_us, until_us)) - 1
-        return cls(first, last)
-
-    @property
-    def whole(self) -> bool:
-        """Nothing is left out."""
-        return self.first is None and self.last is None
-
-    def holds(self, frames: Ints) -> np.ndarray:
-        """Which frame numbers lie inside, bool of the same shape."""
-        inside = np.ones(frames.shape, dtype=bool)
-        if self.first is not None:
-            inside &= frames >= self.first
-        if self.last is not None:
-            inside &= frames <= self.last
-        return inside
-
-    def meets(self, first: Ints, last: Ints) -> np.ndarray:
-        """Which stretches of frames [first, last] have one inside, bool of the same shape."""
-        return (first <= (self.last if self.last is not None else first)) & (
-            last >= (self.first if self.first is not None else last)
-        )
-
-
 def token_budget(snapshot: Snapshot, settings: RetrievalSettings) -> int:
     """Tokens of each layer that the frame budget allows: frames times the mean tokens of a frame."""
-    frames = max(1, len(snapshot.times_us))
-    return round(settings.frames * len(snapshot.token_frame) / frames)
+    return budget_of(len(snapshot.times_us), len(snapshot.token_frame), settings)
+
+
+def budget_of(frames: int, tokens: int, settings: RetrievalSettings) -> int:
+    """`token_budget` of a memory of so many frames and tokens."""
+    return round(settings.frames * tokens / max(1, frames))
 
 
 def retrieve(  # noqa: PLR0917
@@ -131,7 +103,7 @@ def retrieve(  # noqa: PLR0917
     query: torch.Tensor,
     budget: int,
     settings: RetrievalSettings,
-    span: Span = Span(),
+    span: FrameChoice = EVERYTHING,
 ) -> Retrieved:
     """Two-stage retrieval in one layer (Mosaic, section V-C).
 
@@ -148,39 +120,91 @@ def retrieve(  # noqa: PLR0917
     """
     index = snapshot.layers[layer]
     q = query.to(index.keys.dtype)
-    scenes = _visual_stage(index, q, budget * settings.breadth, span)
+    scenes = visual_stage(index, q, budget * settings.breadth, span)
     rows, home = index.table.rows(scenes)
-    counts, ids = index.table.counts[rows], index.table.ids[rows]
-    picks: list[int] = []
-    order = np.zeros(0, np.int64)
-    if len(rows):
-        scores = (index.table.keys.index_select(0, torch.from_numpy(rows)) @ q).numpy()
-        open_ones = np.ones(len(rows), dtype=bool)
-        if not span.whole:
-            open_ones = span.meets(index.table.frames[0, rows], index.table.frames[2, rows])
-        by_scene = np.lexsort((ids, -scores, home))
-        order = np.lexsort((ids, -scores))
-        picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * settings.whole))
-        order = order[open_ones[order]]
-        room = budget - int(counts[picks].sum())
-        if room >= counts.min():
-            untaken = np.ones(len(rows), dtype=bool)
-            untaken[picks] = False
-            picks += _fill(order[untaken[order]], counts, room)
-    # In temporal order, ties by id, so that fetching in another order changes nothing.
-    fetched = rows[picks]
-    in_time = np.lexsort((ids[picks], index.table.frames[0, fetched]))
-    clusters = index.clusters(fetched[in_time])
+    candidates = Candidates(
+        keys=index.table.keys.index_select(0, torch.from_numpy(rows)),
+        counts=index.table.counts[rows],
+        ids=index.table.ids[rows],
+        first=index.table.frames[0, rows],
+        last=index.table.frames[2, rows],
+        home=home,
+    )
+    picks, order = semantic_stage(candidates, q, budget, settings.whole, span)
+    clusters = index.clusters(rows[candidates.in_time(picks)])
     stands = _stand_ins(index, rows, scenes[home], order, picks, settings.representatives, span)
     return Retrieved(clusters, stands, len(index.counts) + len(rows))
 
 
-def _visual_stage(index: LayerIndex, query: torch.Tensor, tokens: float, span: Span) -> Ints:
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The clusters among which the second stage chooses, one visual cluster after the other.
+
+    Attributes:
+        keys: [clusters, width], mean raw key of each.
+        counts: int64 [clusters], tokens of each.
+        ids: int64 [clusters], unique; they decide ties.
+        first: int64 [clusters], first frame of each; `last` likewise.
+        home: int64 [clusters], which of the visual clusters each is of, numbered in order of their score.
+    """
+
+    keys: torch.Tensor
+    counts: Ints
+    ids: Ints
+    first: Ints
+    last: Ints
+    home: Ints
+
+    def in_time(self, picks: Sequence[int]) -> Ints:
+        """Picked clusters in temporal order, ties by id: the order of fetching changes nothing."""
+        rows = np.array(picks, np.int64)
+        out: Ints = rows[np.lexsort((self.ids[rows], self.first[rows]))]
+        return out
+
+
+def semantic_stage(
+    candidates: Candidates, query: torch.Tensor, budget: int, whole: float, span: FrameChoice
+) -> tuple[list[int], Ints]:
+    """The clusters to read, and all that may be read in order of score, as places among the candidates."""
+    counts, ids = candidates.counts, candidates.ids
+    picks: list[int] = []
+    order = np.zeros(0, np.int64)
+    if len(ids):
+        scores = (candidates.keys @ query).numpy()
+        open_ones = np.ones(len(ids), dtype=bool)
+        if not span.whole:
+            open_ones = span.meets(candidates.first, candidates.last)
+        by_scene = np.lexsort((ids, -scores, candidates.home))
+        order = np.lexsort((ids, -scores))
+        picks = _fill(by_scene[open_ones[by_scene]], counts, round(budget * whole))
+        order = order[open_ones[order]]
+        room = budget - int(counts[picks].sum())
+        if room >= counts.min():
+            untaken = np.ones(len(ids), dtype=bool)
+            untaken[picks] = False
+            picks += _fill(order[untaken[order]], counts, room)
+    return picks, order
+
+
+class Scenes(Protocol):
+    """What the first stage compares: visual clusters of a layer (as in `LayerIndex`)."""
+
+    @property
+    def keys(self) -> torch.Tensor: ...
+
+    @property
+    def counts(self) -> torch.Tensor: ...
+
+    @property
+    def frames(self) -> Ints: ...
+
+
+def visual_stage(index: Scenes, query: torch.Tensor, tokens: float, span: FrameChoice) -> Ints:
     """Visual clusters in order of score until they hold `tokens` tokens; ties by number."""
     sizes = index.counts.numpy()
     open_ones = sizes > 0
     if not span.whole:
-        open_ones &= span.meets(index.frames[0], index.frames[2])
+        open_ones &= span.meets(index.frames[0], index.frames[-1])
     rows = np.flatnonzero(open_ones)
     scores = (index.keys @ query).numpy()[rows]
     order: Ints = rows[np.lexsort((rows, -scores))]
@@ -211,7 +235,7 @@ def _stand_ins(  # noqa: PLR0917
     order: Ints,
     taken: list[int],
     bound: int | None,
-    span: Span,
+    span: FrameChoice,
 ) -> Representatives:
     """Representatives of what is not retrieved.
 
@@ -234,7 +258,7 @@ def _stand_ins(  # noqa: PLR0917
     return _in_order([own, _remainders(index, rows[shown], home[shown], bound - len(own))])
 
 
-def _stacked(index: LayerIndex, rows: Ints, span: Span) -> Representatives:
+def _stacked(index: LayerIndex, rows: Ints, span: FrameChoice) -> Representatives:
     table = index.table
     if not span.whole:
         # A mean that also speaks for frames outside would leak them.
@@ -318,11 +342,17 @@ class Slots:
 
 
 __all__ = [
+    "Candidates",
+    "FrameChoice",
     "Representatives",
     "RetrievalSettings",
     "Retrieved",
+    "Scenes",
     "Slots",
     "Span",
+    "budget_of",
     "retrieve",
+    "semantic_stage",
     "token_budget",
+    "visual_stage",
 ]

@@ -38,7 +38,8 @@ from lookout.engines.types import (
     WindowRequest,
 )
 from lookout.families import load_layout
-from lookout.windows import Layout, WindowError, rows_in
+from lookout.memory import KVShape
+from lookout.windows import Layout, WindowError, WindowPlan, rows_in
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
@@ -156,6 +157,32 @@ class TransformersEngine:
         if stream not in self._streams:
             raise StreamLostError(f"{stream}: the engine holds no KV of this stream")
         return self._streams[stream]
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """The KV of one token."""
+        model = self.model
+        axes = self._layout.positions.axes
+        return KVShape(len(model.layers), model.kv_heads, model.head_dim, axes, model.dtype)
+
+    def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
+        last for the plan's stream, on the host.
+
+        Raises:
+            StreamLostError: Another window of this stream is held, or none.
+        """
+        with self._lock:
+            kv = self.kv(plan.stream)
+            if kv.digest != plan.digest or not kv.keys:
+                raise StreamLostError(
+                    f"{plan.stream}: the engine holds window {kv.window}, not window {plan.window}: take a "
+                    "block's KV right after its window"
+                )
+            keys, values = (
+                torch.stack([part[:, begin:end] for part in parts]).cpu() for parts in (kv.keys, kv.values)
+            )
+            return keys, values
 
     def close_stream(self, stream: str) -> None:
         """Free a stream's KV on the device and on the disk tier."""

@@ -16,7 +16,6 @@ from lookout.engines.transformers.memory import (
     born_block,
     key_bias,
     prefix_of,
-    shape_of,
 )
 from lookout.engines.transformers.model import LanguageModel
 from lookout.memory import (
@@ -142,7 +141,7 @@ class StreamRecall:
 
     def _begin(self, plan: WindowPlan) -> MemoryFolder | CameraMemory:
         model = self.engine.model
-        shape, prefix = shape_of(model, self.engine.layout.positions.axes), prefix_of(self.engine, plan)
+        shape, prefix = self.engine.kv_shape, prefix_of(self.engine, plan)
         bias = key_bias(model)
         if self._folder is None:
             return CameraMemory(shape, prefix, self.settings, bias=bias, keep=self.keep)
@@ -314,7 +313,7 @@ def ask_folder(
                 damaged.append(str(error))
                 continue
             stack.callback(opened.close)
-            shape = shape_of(engine.model, engine.layout.positions.axes)
+            shape = engine.kv_shape
             weights = entry.about.get("weights", "")
             if opened.memory.shape != shape or weights not in ("", fingerprint(engine.model)):
                 raise HistoryError(

@@ -4,14 +4,8 @@ Only the question's rows run through the layers. In every layer their query sele
 between the prefix and the window; nothing of the question is stored.
 """
 
+from lookout.engines.born import born_block, frame_embeddings, prefix_of
 from lookout.engines.transformers.memory.answers import AskCost, MemoryAnswer, ask
-from lookout.engines.transformers.memory.born import (
-    born_block,
-    frame_embeddings,
-    key_bias,
-    prefix_of,
-    shape_of,
-)
 from lookout.engines.transformers.memory.clock import Clock, clock
 from lookout.engines.transformers.memory.reading import (
     ClusterReader,
@@ -20,6 +14,7 @@ from lookout.engines.transformers.memory.reading import (
     Observer,
     Reader,
 )
+from lookout.engines.transformers.memory.weights import key_bias
 
 __all__ = [
     "AskCost",
@@ -36,5 +31,4 @@ __all__ = [
     "frame_embeddings",
     "key_bias",
     "prefix_of",
-    "shape_of",
 ]

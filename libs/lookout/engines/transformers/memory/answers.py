@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from lookout import flops
@@ -14,6 +14,7 @@ from lookout.engines.transformers.memory.attention import AskPass, run_pass
 from lookout.engines.transformers.memory.clock import clock
 from lookout.engines.transformers.memory.layout import ask_layout
 from lookout.engines.transformers.memory.moving import mover
+from lookout.engines.transformers.memory.past import PastReader
 from lookout.engines.transformers.memory.reading import (
     ClusterReader,
     LayerTrace,
@@ -24,13 +25,13 @@ from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import EngineError, Evidence, PositionError
 from lookout.memory import (
     HistoryError,
+    Past,
     Predictor,
     Prefetcher,
+    Readable,
     RetrievalSettings,
     Snapshot,
-    Span,
 )
-from lookout.memory.types import Ints
 
 EVIDENCE = 8
 """Frames named as evidence at most."""
@@ -82,7 +83,7 @@ class MemoryAnswer:
 
 def ask(
     engine: TransformersEngine,
-    snapshot: Snapshot,
+    snapshot: Snapshot | Past,
     question: str,
     *,
     retrieval: RetrievalSettings | None = None,
@@ -100,7 +101,8 @@ def ask(
 
     Args:
         engine: gives the model, its prompt layout and tokenizer; its streams are not touched.
-        snapshot: of the memory; what it shows does not change meanwhile.
+        snapshot: of the memory, or a past of chapters, which has its own budgets and time range; what it
+            shows does not change meanwhile.
         question: text; the checkpoint's question head and tail are put around it.
         retrieval: budgets.
         predictor: how clusters are fetched ahead; None: `RESIDUAL` where the device is not the host, else
@@ -117,12 +119,13 @@ def ask(
         PositionError: the question would stand beyond the model's positions.
         HistoryError: nothing of the memory lies in the given time range.
     """
-    model, settings = engine.model, retrieval or RetrievalSettings()
+    model = engine.model
+    settings = snapshot.settings if isinstance(snapshot, Past) else retrieval or RetrievalSettings()
     if predictor is None:
         predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
     ids = engine.suffix(question)
-    allowed = Span.of_times(snapshot.times_us, since_us, until_us)
-    if not allowed.whole and not allowed.holds(_held_frames(snapshot)).any():
+    allowed = snapshot.choice(since_us, until_us)
+    if not allowed.whole and not allowed.holds(snapshot.held_frames()).any():
         raise HistoryError(
             f"nothing is remembered between {_seconds(since_us)} and {_seconds(until_us)} of the stream: the "
             f"memory covers {_seconds(snapshot.covered_from_us)} to {_seconds(int(snapshot.times_us[-1]))}"
@@ -134,12 +137,17 @@ def ask(
             f"counts to {model.limit - 1}: lower span, or the blocks of the window"
         )
     traces = [LayerTrace() for _ in model.layers]
-    moving = Prefetcher(mover(model.device), resident, ahead=predictor is not Predictor.NONE)
-    with torch.inference_mode(), moving:
+    ahead = predictor is not Predictor.NONE
+    with torch.inference_mode(), contextlib.ExitStack() as moving:
         begun = clock()
-        reading: Reader = ClusterReader(
-            snapshot, settings, moving, traces, predictor=predictor, span=allowed, device=model.device
-        )
+        reading: Reader
+        if isinstance(snapshot, Past):
+            reading = moving.enter_context(PastReader(snapshot, traces, model.device))
+        else:
+            prefetcher = moving.enter_context(Prefetcher(mover(model.device), resident, ahead=ahead))
+            reading = ClusterReader(
+                snapshot, settings, prefetcher, traces, predictor=predictor, span=allowed, device=model.device
+            )
         if reader is not None:
             reading = reader(traces)
         room = len(ids) + describe
@@ -166,16 +174,6 @@ def ask(
         cost=_cost(model, state, len(ids), spent),
         traces=tuple(traces),
     )
-
-
-def _held_frames(snapshot: Snapshot) -> Ints:
-    """The frames whose KV is held, ascending."""
-    parts = [part for part in snapshot.layers[0].partitions if part is not None]
-    tokens = [cluster.slab.tokens for part in parts for cluster in part.clusters]
-    frames = [np.unique(entry.block.frame) + entry.first_frame for entry in snapshot.window]
-    frames += [snapshot.lookup(np.concatenate(tokens))[0]] if tokens else []
-    out: Ints = np.unique(np.concatenate(frames))
-    return out
 
 
 def _write(  # noqa: PLR0917
@@ -207,7 +205,7 @@ def _seconds(time_us: int | None) -> str:
     return "any time" if time_us is None else f"{time_us / 1e6:g} s"
 
 
-def _evidence(state: AskPass, snapshot: Snapshot) -> tuple[Evidence, ...]:
+def _evidence(state: AskPass, snapshot: Readable) -> tuple[Evidence, ...]:
     shares = state.weight_of_frames().cpu()
     weights, total = shares[:-1], float(shares.sum()) or 1.0
     best = torch.sort(weights, descending=True, stable=True).indices[:EVIDENCE].tolist()

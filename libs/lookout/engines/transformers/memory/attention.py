@@ -21,7 +21,7 @@ from lookout.engines.transformers.memory.reading import (
 from lookout.engines.transformers.model import LanguageModel
 from lookout.memory import (
     Predictor,
-    Snapshot,
+    Readable,
 )
 from lookout.memory.attention import merged, partial
 from lookout.memory.types import Ints
@@ -83,7 +83,7 @@ class AskPass:
     the question and its answer may have."""
 
     model: LanguageModel
-    snapshot: Snapshot
+    snapshot: Readable
     layout: AskLayout
     reader: Reader
     traces: Sequence[LayerTrace]

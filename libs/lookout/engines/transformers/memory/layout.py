@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lookout.memory import (
-    Slots,
-    Snapshot,
-    Span,
-)
+from lookout.memory import FrameChoice, Readable, Slots
 from lookout.memory.types import Ints
 
 
@@ -30,24 +26,23 @@ class AskLayout:
     question: int
 
 
-def ask_layout(snapshot: Snapshot, span: int, allowed: Span) -> AskLayout:
+def ask_layout(snapshot: Readable, span: int, allowed: FrameChoice) -> AskLayout:
     """Lay out an answer. Without anything clustered the memory takes no positions."""
-    recalled = any(int(index.counts.sum()) for index in snapshot.layers)
-    width = span if recalled else 0
+    width = span if snapshot.clustered else 0
     start = snapshot.prefix.positions.shape[1]
-    origin = np.full(len(snapshot.step), start, dtype=np.int64)
-    blocks = snapshot.window
-    frames = np.concatenate([entry.block.frame + entry.first_frame for entry in blocks])
-    places = np.concatenate([entry.block.places for entry in blocks], 1)
-    first = blocks[0].first_frame
-    number = blocks[-1].first_frame + blocks[-1].block.frames - first
+    axes = len(snapshot.step)
+    origin = np.full(axes, start, dtype=np.int64)
+    entries = snapshot.window
+    none = np.zeros(0, np.int64)
+    frames = np.concatenate([none, *(entry.block.frame + entry.first_frame for entry in entries)])
+    places = np.concatenate([np.zeros((axes, 0), np.int64), *(entry.block.places for entry in entries)], 1)
     # Open blocks follow each other in the memory unless one between was erased.
-    distinct = np.unique(np.concatenate([np.arange(b.block.frames) + b.first_frame for b in blocks]))
+    own = [np.arange(entry.block.frames) + entry.first_frame for entry in entries]
+    distinct = np.unique(np.concatenate([none, *own]))
     slot = np.searchsorted(distinct, frames) + width
-    number = len(distinct)
     positions = (origin + slot[:, None] * snapshot.step).T + places
     rows = np.flatnonzero(allowed.holds(frames))
-    last = origin + (width + number - 1) * snapshot.step + snapshot.extent
+    last = origin + (width + len(distinct) - 1) * snapshot.step + snapshot.extent
     return AskLayout(
         slots=Slots(origin, snapshot.step, width),
         prefix_positions=snapshot.prefix.positions,

@@ -12,6 +12,7 @@ import torch
 
 from lookout.engines.transformers.memory.clock import clock
 from lookout.memory import (
+    FrameChoice,
     LayerWork,
     Predictor,
     Prefetcher,
@@ -102,7 +103,7 @@ class ClusterReader:
         traces: Sequence[LayerTrace],
         *,
         predictor: Predictor = Predictor.NONE,
-        span: Span | None = None,
+        span: FrameChoice | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.snapshot, self.settings, self.prefetcher = snapshot, settings, prefetcher
@@ -137,7 +138,7 @@ def context_of(  # noqa: PLR0917
     snapshot: Snapshot,
     found: Retrieved,
     data: Sequence[torch.Tensor],
-    span: Span,
+    span: FrameChoice,
     device: torch.device,
     weighted: bool = True,
 ) -> LayerContext | None:
@@ -153,7 +154,7 @@ def context_of(  # noqa: PLR0917
     if not span.whole:
         inside = span.holds(frames)
         frames, places = frames[inside], places[:, inside]
-    parts, weights = _parts(data, inside), None
+    parts, weights = parts_of(data, inside), None
     if len(stands):
         keys, values = (x.to(device, dtype).view(-1, heads, size) for x in (stands.keys, stands.values))
         parts = itertools.chain(parts, [(keys.transpose(0, 1), values.transpose(0, 1))])
@@ -169,7 +170,7 @@ def context_of(  # noqa: PLR0917
     )
 
 
-def _parts(
+def parts_of(
     slabs: Sequence[torch.Tensor], inside: np.ndarray | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values [kv_heads, some, d] of the rows of slabs [rows, 2, kv_heads, d] that are `inside`:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from lookout.engines.transformers.engine import TransformersEngine
-from lookout.engines.transformers.model import LanguageModel
-from lookout.engines.types import StreamLostError
 from lookout.memory import (
     BornBlock,
     KVShape,
     Prefix,
 )
-from lookout.windows import PromptPart, StrideBlock, WindowPlan
+from lookout.windows import Layout, PromptPart, StrideBlock, WindowPlan
 from lookout.windows.positions import RowLayout
+
+
+class KeepsRows(Protocol):
+    """An engine whose KV a memory can take."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """Of one token."""
+        ...
+
+    def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
+        last for the plan's stream, on the host.
+
+        Raises:
+            StreamLostError: the engine holds another window of this stream, or none.
+        """
+        ...
 
 
 def frame_embeddings(block: StrideBlock) -> torch.Tensor:
@@ -38,7 +56,7 @@ def frame_embeddings(block: StrideBlock) -> torch.Tensor:
 
 
 def born_block(
-    engine: TransformersEngine,
+    engine: KeepsRows,
     plan: WindowPlan,
     block: StrideBlock,
     *,
@@ -58,12 +76,6 @@ def born_block(
     Raises:
         StreamLostError: the engine holds another window of this stream, or none.
     """
-    kv = engine.kv(plan.stream)
-    if kv.digest != plan.digest or not kv.keys:
-        raise StreamLostError(
-            f"{plan.stream}: the engine holds window {kv.window}, not window {plan.window}: take a block's "
-            "KV right after its window"
-        )
     parts = [part for part in plan.parts if part.block == block.index]
     begin, end = (parts[0].start, parts[-1].stop) if parts else (0, 0)
     frame = np.repeat([part.frame for part in parts], [part.stop - part.start for part in parts])
@@ -75,18 +87,19 @@ def born_block(
         places.append(inside)
         rows, cols = shown.keep.shape
         extent = np.maximum(extent, rule.shape((rows, cols), stop))
+    keys, values = engine.rows(plan, begin, end)
     step = rule.ticks(extent, _frame_us(block, frame_us))
     return BornBlock(
         stream=plan.stream,
         index=block.index,
-        times_us=np.array([picture.time_us for picture in block.frames], dtype=np.int64),
+        times_us=np.array([frame.time_us for frame in block.frames], dtype=np.int64),
         embeddings=frame_embeddings(block),
         frame=frame.astype(np.int64),
         places=np.concatenate(places, 1) if places else np.zeros((rule.axes, 0), np.int64),
         step=step,
         extent=extent,
-        keys=torch.stack([part[:, begin:end] for part in kv.keys]).cpu(),
-        values=torch.stack([part[:, begin:end] for part in kv.values]).cpu(),
+        keys=keys,
+        values=values,
     )
 
 
@@ -108,28 +121,11 @@ def _frame_us(block: StrideBlock, frame_us: int | None) -> int:
     return frame_us or 1_000_000
 
 
-def prefix_of(engine: TransformersEngine, plan: WindowPlan) -> Prefix:
+def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
     """The system prefix of a stream the engine holds."""
-    kv, rows = engine.kv(plan.stream), plan.parts[0].stop
-    return Prefix(
-        positions=plan.positions[:, :rows].copy(),
-        keys=torch.stack([part[:, :rows] for part in kv.keys]).cpu(),
-        values=torch.stack([part[:, :rows] for part in kv.values]).cpu(),
-    )
+    rows = plan.parts[0].stop
+    keys, values = engine.rows(plan, 0, rows)
+    return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)
 
 
-def shape_of(model: LanguageModel, axes: int) -> KVShape:
-    """The KV of one token of a model."""
-    return KVShape(len(model.layers), model.kv_heads, model.head_dim, axes, model.dtype)
-
-
-def key_bias(model: LanguageModel) -> torch.Tensor:
-    """The bias of every layer's key projection [layers, width]; zero where there is none."""
-    rows = []
-    for layer in model.layers:
-        attention: Any = layer.self_attn
-        bias = getattr(attention.k_proj, "bias", None)
-        normed = hasattr(attention, "k_norm")
-        width = model.kv_heads * model.head_dim
-        rows.append(torch.zeros(width) if bias is None or normed else bias.detach().cpu())
-    return torch.stack(rows)
+__all__ = ["KeepsRows", "born_block", "frame_embeddings", "prefix_of"]

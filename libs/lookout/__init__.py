@@ -13,7 +13,6 @@ Importing the package loads neither torch nor FFmpeg nor Kafka: each is loaded o
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lookout.errors import LookoutError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from lookout.pipeline import Pipeline, PipelineError, Verdict
     from lookout.segments import CodecError
 
-__version__ = version("lookout-fleet")
+    __version__: str
 
 _LAZY = {
     "Analysis": "analysis",
@@ -54,6 +53,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("lookout-fleet")
     if name not in _LAZY:
         raise AttributeError(f"lookout has no {name!r}")
     return getattr(import_module(f"lookout.{_LAZY[name]}"), name)

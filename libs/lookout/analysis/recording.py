@@ -23,7 +23,7 @@ from lookout.sandbox import open_recording
 
 
 def analyze(
-    source: str | os.PathLike[str] | bytes | Source,
+    source: str | os.PathLike[str] | bytes | Source | RecordingReader,
     questions: Sequence[str],
     *,
     model: Path | str | None = None,
@@ -44,7 +44,7 @@ def analyze(
         ...     print(answer.question, answer.p_yes, answer.seen_s)
 
     Args:
-        source: A path, an http(s) URL, bytes, or a `Source`.
+        source: A path, an http(s) URL, bytes, a `Source`, or an open recording, which stays open.
         questions: Yes/no questions; together they cost one prefill.
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where the model runs.

@@ -31,7 +31,8 @@ from lookout.cli.signals import ending_quietly
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, Analyzer
     from lookout.analysis import Progress as Done
-    from lookout.files import Source
+    from lookout.files import RecordingReader, Source
+    from lookout.segments import CodecError
 
 
 def analyze(
@@ -84,25 +85,29 @@ def analyze(
     if page is not None:
         _writable(page)
 
-    from lookout.analysis import AnalysisSettings, Analyzer
-    from lookout.recordings import PrefillSettings
     from lookout.segments import CodecError
 
-    settings = AnalysisSettings(
-        fps=fps,
-        start_s=start_s,
-        end_s=end_s,
-        prefill=PrefillSettings(group_frames=group, rho=rho),
-        part_frames=part,
-        prune=prune,
-        threads=threads,
-        describe=describe,
-    )
-    opened: dict[str, str | Source] = {}
-    found: list[Analysis] = []
-    refused: list[tuple[str, str]] = []
-    analyzer = Analyzer(model, device=device)
+    opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
+        if len(names) == 1:  # opening it may refuse it, and needs no model
+            opened[names[0]] = _opened(names[0], sandbox, threads, files)
+
+        from lookout.analysis import AnalysisSettings, Analyzer
+        from lookout.recordings import PrefillSettings
+
+        settings = AnalysisSettings(
+            fps=fps,
+            start_s=start_s,
+            end_s=end_s,
+            prefill=PrefillSettings(group_frames=group, rho=rho),
+            part_frames=part,
+            prune=prune,
+            threads=threads,
+            describe=describe,
+        )
+        analyses: list[Analysis] = []
+        refused: list[tuple[str, str]] = []
+        analyzer = Analyzer(model, device=device)
         try:
             with ending_quietly():
                 for name in names:
@@ -110,30 +115,54 @@ def analyze(
                     if fresh:
                         journal.unlink(missing_ok=True)
                     try:
-                        opened[name] = _fetched(name, files) if sandbox else name
-                        found.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
+                        if name not in opened:
+                            opened[name] = _fetched(name, files) if sandbox else name
+                        analyses.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
                     except CodecError as error:
-                        if len(names) == 1:
-                            raise CliError(f"{name}: {error}") from error
-                        refused.append((name, str(error)))
-                        say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{name}: {error}")
+                        refused.append(_refused(name, error, alone=len(names) == 1))
                         continue
                     if as_json:
-                        echo(json.dumps(found[-1].to_dict()))
+                        echo(json.dumps(analyses[-1].to_dict()))
                     else:
-                        show(found[-1])
+                        show(analyses[-1])
         except KeyboardInterrupt:
             TerminalConsole(stderr=True).print("stopped; run the same command again to continue")
             raise
         finally:
             analyzer.close()
-            if page is not None and (found or refused):
+            if page is not None and (analyses or refused):
                 from lookout.cli.report.recording import write_recording_page
 
-                write_recording_page(page, found, opened, refused=refused, sandbox=sandbox)
+                write_recording_page(page, analyses, opened, refused=refused, sandbox=sandbox)
                 TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
     if refused:
         raise CliError(f"{len(refused)} of {len(names)} recordings could not be read")
+
+
+def _opened(name: str, sandbox: bool, threads: int | None, files: ExitStack) -> RecordingReader:
+    """A recording, open until `files` closes."""
+    from lookout.sandbox import open_recording
+    from lookout.segments import CodecError
+
+    if threads is not None and threads < 1:
+        raise CliError(f"--threads {threads}: it must be at least 1")
+    try:
+        source = _fetched(name, files) if sandbox else name
+        return files.enter_context(open_recording(source, sandbox=sandbox, workers=threads))
+    except CodecError as error:
+        raise CliError(f"{name}: {error}") from error
+
+
+def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
+    """A recording that cannot be read, and why; the command goes on with the others.
+
+    Raises:
+        CliError: There is no other.
+    """
+    if alone:
+        raise CliError(f"{name}: {error}") from error
+    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{name}: {error}")
+    return name, str(error)
 
 
 def recordings(source: str) -> list[str]:
@@ -200,7 +229,7 @@ def _fetched(name: str, files: ExitStack) -> str | Source:
 
 def _one(
     analyzer: Analyzer,
-    source: str | Source,
+    source: str | Source | RecordingReader,
     questions: Sequence[str],
     settings: object,
     journal: Path,
@@ -209,7 +238,7 @@ def _one(
     from lookout.analysis import AnalysisSettings, analyze
 
     assert isinstance(settings, AnalysisSettings)
-    with _bar(source if isinstance(source, str) else source.name) as advance:
+    with _bar(_name(source)) as advance:
         return analyze(
             source,
             questions,
@@ -219,6 +248,13 @@ def _one(
             progress=advance,
             sandbox=sandbox,
         )
+
+
+def _name(source: str | Source | RecordingReader) -> str:
+    """How a recording is called."""
+    if isinstance(source, str):
+        return source
+    return source.name if hasattr(source, "name") else source.facts.name
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -30,9 +29,10 @@ _state = {"debug": False}
 
 def _version(wanted: bool) -> None:
     if wanted:
+        import lookout
         from lookout.cli.output import echo
 
-        echo(f"lookout {metadata.version('lookout-fleet')}")
+        echo(f"lookout {lookout.__version__}")
         raise typer.Exit
 
 

@@ -56,10 +56,6 @@ def ask(
     model: ModelOption = None,
 ) -> None:
     """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
-    from lookout import pipeline
-    from lookout.memory.shelf import entries
-    from lookout.segments import CodecError
-
     question = asked(question)
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
@@ -70,15 +66,22 @@ def ask(
     if keep is not None and source.is_file() and (name := _remembered(keep, source)) is not None:
         say(TerminalConsole(stderr=True), "{} holds the memory of {} already: it is asked", keep, source.name)
         source, camera = keep, name
+    # What can be refused is refused before the imports and the model, which take seconds.
+    if source.is_file():
+        _check(model, question, text)
+        _check_footage(source)
+    from lookout import pipeline
+    from lookout.segments import CodecError
+
     if source.is_dir():
-        # What can be refused is refused before the model is loaded, which takes seconds.
+        from lookout.memory.shelf import entries
+
         about = entries(source, camera)[0].about
         _check(model or about.get("model"), question, text)
         found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
         for one in found:
             _show(one, as_json, frames, _source_of(source, one))
     else:
-        _check(model, question, text)
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
         try:
             with TerminalConsole(stderr=True).status(f"watching {source.name}"):
@@ -104,6 +107,16 @@ def _remembered(folder: Path, file: Path) -> str | None:
         if same and entry.fed_s >= file.stat().st_mtime:
             return entry.camera
     return None
+
+
+def _check_footage(source: Path) -> None:
+    """Refuse a file of which no segment can be read."""
+    from lookout.segments import CodecError, cut
+
+    try:
+        next(cut(source), None)
+    except CodecError as error:
+        raise CliError(f"{source}: {error}") from error
 
 
 def _check(model: object, question: str, text: bool | None) -> None:

@@ -108,12 +108,18 @@ class CommandGroup(TyperGroup):
         return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The list of the commands."""
-        self._listing = True
+        """The list of the commands, without rich: importing its Markdown takes longer than all else here."""
+        self._listing, markup = True, self.rich_markup_mode
+        self.rich_markup_mode = None
         try:
             super().format_help(ctx, formatter)
         finally:
-            self._listing = False
+            self._listing, self.rich_markup_mode = False, markup
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each command with its whole text."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.text) for name, place in COMMANDS.items()])
 
 
 __all__ = ["COMMANDS", "CommandGroup", "Place", "load_command"]

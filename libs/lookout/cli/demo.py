@@ -138,7 +138,7 @@ def demo(
 
 def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
     """The rendered cameras, with the truth of what happens in them."""
-    from lookout.local.jars import cache_folder
+    from lookout.local.addresses import cache_folder
     from watchbench.cameras import DEMO
     from watchbench.cameras import camera as rendered
 

@@ -27,8 +27,9 @@ from lookout.cli.findings import Finding, State
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
 from lookout.local import LocalError, running_fleets
+from lookout.local.addresses import cache_folder
 from lookout.local.fleet import service_module
-from lookout.local.jars import cache_folder, locked_jars
+from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
 from lookout.net import RedisSecurity, load_connections, public_url

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
 
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
@@ -56,6 +55,8 @@ def _family(model_type: object, folder: Path) -> Family:
 def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise VisionError(f"{folder} is not a checkpoint folder: it has no config.json")
+    from transformers import AutoConfig, AutoModel
+
     config = AutoConfig.from_pretrained(folder)
     _family(config.model_type, folder)
     # Without language layers the stock class neither allocates nor reads them.

@@ -1,10 +1,30 @@
-"""A whole fleet on one machine: real Kafka and Redis without an installation."""
+"""A whole fleet on one machine: real Kafka and Redis without an installation.
 
-from lookout.local.fleet import Fleet, FleetAddress, Service, running_fleets
-from lookout.local.kafka import KafkaServer
+Addresses of running fleets are imported at once, all else when it is first named: commands that only look for
+a fleet need no server."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lookout.local.addresses import FleetAddress, running_fleets
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
-from lookout.local.redis import RedisServer
-from lookout.local.topics import create_topics, reconcile_topics
+
+if TYPE_CHECKING:
+    from lookout.local.fleet import Fleet, Service
+    from lookout.local.kafka import KafkaServer
+    from lookout.local.redis import RedisServer
+    from lookout.local.topics import create_topics, reconcile_topics
+
+_LAZY = {
+    "Fleet": "fleet",
+    "KafkaServer": "kafka",
+    "RedisServer": "redis",
+    "Service": "fleet",
+    "create_topics": "topics",
+    "reconcile_topics": "topics",
+}
 
 __all__ = [
     "Child",
@@ -21,3 +41,9 @@ __all__ = [
     "reconcile_topics",
     "running_fleets",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from http.client import HTTPException
 from pathlib import Path
 from typing import Self
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from lookout.disk import private_folder
 from lookout.errors import StartupError
-from lookout.local.jars import cache_folder
+from lookout.local.addresses import FleetAddress, announcement, announcements
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import (
     Child,
@@ -28,7 +28,6 @@ from lookout.local.processes import (
     ephemeral_ports,
     free_ports,
     hold,
-    is_held,
     release,
     remove_scratch,
     scratch_folder,
@@ -57,20 +56,6 @@ _READS_FROM = {
 def service_module(stage: Stage) -> str:
     """The module `python -m` runs for a stage."""
     return f"lookout.services.{stage.value.replace('-', '_')}"
-
-
-@dataclass(frozen=True, slots=True)
-class FleetAddress:
-    """Where a running local fleet can be reached; written to the cache folder for other commands to find."""
-
-    bootstrap: str
-    redis_url: str
-    folder: str
-    pid: int
-    metrics: dict[str, int]
-    grpc: dict[str, int]
-    own_kafka: bool = True
-    grpc_token_file: str | None = None
 
 
 class Service:
@@ -309,8 +294,8 @@ class Fleet(Startable):
             service.start()
         self._await_ready()
         if self._announced:
-            _announcements().mkdir(parents=True, exist_ok=True)
-            hold(_announcement(), json.dumps(asdict(self.address)))
+            announcements().mkdir(parents=True, exist_ok=True)
+            hold(announcement(), json.dumps(asdict(self.address)))
         return self
 
     def supervise(self) -> list[str]:
@@ -339,7 +324,7 @@ class Fleet(Startable):
     def close(self) -> None:
         """End the services, then the servers; remove the folder if it was a temporary one."""
         if self._announced:
-            release(_announcement())
+            release(announcement())
         for service in self.services:
             service.ask_to_stop()
         for service in self.services:
@@ -416,30 +401,8 @@ class Fleet(Startable):
                 time.sleep(0.2)
 
 
-def running_fleets() -> list[FleetAddress]:
-    """The announced fleets of this user that run now, newest first."""
-    found: list[tuple[float, FleetAddress]] = []
-    for path in _announcements().glob("*.json"):
-        try:
-            if is_held(path):
-                found.append((path.stat().st_mtime, FleetAddress(**json.loads(path.read_text()))))
-            else:
-                path.unlink(missing_ok=True)
-        except (OSError, ValueError, TypeError):
-            continue
-    return [address for _, address in sorted(found, key=lambda each: -each[0])]
-
-
 def _write_secret(path: Path, text: str) -> None:
     """Write a file that only this user can read."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-
-
-def _announcements() -> Path:
-    return cache_folder() / "fleets"
-
-
-def _announcement() -> Path:
-    return _announcements() / f"{os.getpid()}.json"

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock
 from tenacity import (
     RetryError,
@@ -25,6 +23,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from lookout.local.addresses import cache_folder
 from lookout.local.processes import LocalError
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
@@ -50,12 +49,6 @@ class Jar:
     @property
     def maven_path(self) -> Path:
         return Path(*self.group.split("."), self.artifact, self.version, self.filename)
-
-
-def cache_folder() -> Path:
-    """Where Lookout keeps what it downloads: LOOKOUT_CACHE, else the user's cache folder."""
-    given = os.environ.get("LOOKOUT_CACHE")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
 
 def locked_jars() -> list[Jar]:

@@ -19,7 +19,7 @@ from lookout.segments.types import CodecError, Reason
 
 @contextmanager
 def open_recording(
-    source: Given,
+    source: Given | RecordingReader,
     *,
     sandbox: bool = False,
     workers: int | None = None,
@@ -28,7 +28,8 @@ def open_recording(
     """A recording, opened for reading.
 
     Args:
-        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`.
+        source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. An open recording is taken
+            as it is and stays open.
         sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
             those processes have no sockets.
         workers: Decoder processes (default: the machine's cores).
@@ -37,6 +38,9 @@ def open_recording(
     Raises:
         CodecError: It cannot be read.
     """
+    if isinstance(source, RecordingReader):
+        yield source
+        return
     origin = source_of(source)
     with ExitStack() as opened:
         if not sandbox:

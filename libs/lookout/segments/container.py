@@ -90,7 +90,7 @@ class Video:
     def _open(self, probe: bool) -> av.container.InputContainer:
         size = source_size(self._file)
         if size == 0:
-            raise CodecError(Reason.EMPTY, "it holds no bytes")
+            raise CodecError(Reason.EMPTY, "0 bytes")
         options = {
             "format_whitelist": ",".join(self._formats),
             "codec_whitelist": ",".join(self._codecs),

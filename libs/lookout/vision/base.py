@@ -57,8 +57,7 @@ class BaseTower(ABC):
         self.normalise = normalise
         self._grids: dict[tuple[int, int], Grid] = {}
         self.vision: Any = self._vision()
-        vision_config: Any = self.vision.config
-        vision_config._attn_implementation = sequences.NAME
+        sequences.attend_through(self.vision.config)
         parameter = next(self.vision.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self._size = size or self._default_size()

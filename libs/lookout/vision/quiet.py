@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from transformers.utils import logging
-
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Within it the stock classes print no warnings and no progress: a library has no terminal of its own."""
+    from transformers.utils import logging
+
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

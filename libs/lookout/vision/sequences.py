@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
 NAME = "lookout_flash_segments"
 
@@ -104,6 +102,8 @@ def attend(
     else:
         segments = _chosen(cu_seq_lens_q)
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler
+
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         edges, longest = segments.on_device, segments.longest
         out = varlen_attn(q, k, v, edges, edges, longest, longest, scale=scaling)
@@ -131,4 +131,9 @@ def _by_length(
     return out
 
 
-AttentionInterface.register(NAME, attend)
+def attend_through(config: Any) -> None:
+    """Make the stock layers of a configuration call `attend`."""
+    from transformers import AttentionInterface  # imports every optional part of the stock models
+
+    AttentionInterface.register(NAME, attend)
+    config._attn_implementation = NAME

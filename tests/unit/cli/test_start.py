@@ -63,7 +63,45 @@ def test_the_help_of_a_small_command_imports_no_model_and_no_service(words: list
     assert loaded([*words, "--help"], modules) == "[]"
 
 
-def test_the_list_of_watches_imports_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_watches_imports_no_model_and_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("LOOKOUT_KAFKA", raising=False)
-    assert loaded(["watch", "list"], ("torch", "transformers", "av", "numpy")) == "[]"
+    modules = (
+        "torch",
+        "transformers",
+        "av",
+        "numpy",
+        "grpc",
+        "redis",
+        "lookout.local.fleet",
+        "lookout.worker",
+    )
+    assert loaded(["watch", "list"], modules) == "[]"
+
+
+def test_the_list_of_commands_is_written_without_markdown() -> None:
+    assert loaded(["--help"], ("rich", "pygments", "markdown_it", "pydantic")) == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["ask", "{}", "Is a person in view?"], ["analyze", "{}", "-q", "Is a person in view?"]]
+)
+@pytest.mark.parametrize("content", [b"", b"no video" * 100])
+def test_what_is_no_video_is_refused_before_the_model_is_imported(
+    words: list[str], content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "clip.mp4"
+    file.write_bytes(content)
+    assert loaded([word.format(file) for word in words], ("torch", "transformers")) == "[]"
+
+
+@pytest.mark.parametrize(
+    "module", ["analysis", "pipeline", "engines.transformers", "families.loading", "evaluation.check"]
+)
+def test_a_library_import_loads_no_stock_model_and_no_compiler(module: str) -> None:
+    names = ("transformers", "torch._dynamo", "sympy", "scipy", "torchvision", "grpc", "confluent_kafka")
+    script = f"import sys, lookout.{module}; print([name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -14,7 +14,7 @@ from lookout.cli.recording_text import clock, cost_line, damage_lines
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
-    from lookout.files import Source
+    from lookout.files import RecordingReader, Source
 
 WIDTH, HEIGHT = 1000, 64
 PICTURES = 6
@@ -24,7 +24,7 @@ PICTURE = (144, 256)
 def write_recording_page(
     path: Path,
     found: Sequence[Analysis],
-    opened: Mapping[str, str | Source] | None = None,
+    opened: Mapping[str, str | Source | RecordingReader] | None = None,
     *,
     refused: Sequence[tuple[str, str]] = (),
     sandbox: bool = True,
@@ -77,7 +77,7 @@ _HOW = (
 )
 
 
-def _recording(found: Analysis, source: str | Source, sandbox: bool) -> str:
+def _recording(found: Analysis, source: str | Source | RecordingReader, sandbox: bool) -> str:
     pictures = _pictures(found, source, sandbox)
     lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
     gaps = "".join(f'<p class="cost">{escape(line)}</p>' for line in damage_lines(found))
@@ -127,7 +127,7 @@ def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
     return f'<div class="seen">{"".join(out)}</div>'
 
 
-def _pictures(found: Analysis, source: str | Source, sandbox: bool) -> dict[float, str]:
+def _pictures(found: Analysis, source: str | Source | RecordingReader, sandbox: bool) -> dict[float, str]:
     """Pictures by time, read from the recording again where it can be read."""
     from lookout.motion import Fit
     from lookout.sandbox import open_recording

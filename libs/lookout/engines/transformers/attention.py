@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.nn.attention.bias import causal_lower_right
-from transformers import AttentionInterface
 
 from lookout.engines.transformers.kv import StreamKV
 from lookout.windows.rotary import Angles, Rotary
@@ -166,6 +164,8 @@ def sdpa(
     wide = (key.shape[0], groups, key.shape[1], size)
     causal = mask is None and rows == key.shape[1]
     if mask is None and not causal:
+        from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler
+
         mask = causal_lower_right(rows, key.shape[1])
     result = functional.scaled_dot_product_attention(
         query.view(key.shape[0], groups, rows, size),
@@ -288,4 +288,9 @@ def window_attention(  # noqa: PLR0917 (the signature is transformers')
     return key.attend(query[0], value, scaling)[None], None
 
 
-AttentionInterface.register(NAME, window_attention)
+def attend_through(config: Any) -> None:
+    """Make the stock layers of a configuration call `window_attention`."""
+    from transformers import AttentionInterface  # imports every optional part of the stock models
+
+    AttentionInterface.register(NAME, window_attention)
+    config._attn_implementation = NAME

@@ -21,7 +21,7 @@ from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, r
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
-from lookout.engines.transformers.attention import NAME
+from lookout.engines.transformers.attention import attend_through
 from lookout.engines.transformers.forward import PassWork, forward
 from lookout.engines.transformers.kv import StreamKV
 from lookout.engines.transformers.model import LanguageModel, load_language_model
@@ -121,7 +121,7 @@ class TransformersEngine:
         self._spill = None
         if spill_dir is not None:
             self._spill = Path(tempfile.mkdtemp(prefix="kv-", dir=private_folder(spill_dir)))
-        model.config._attn_implementation = NAME
+        attend_through(model.config)
         self._answer_rows = torch.tensor([layout.yes, layout.no], device=model.device)
 
     @property

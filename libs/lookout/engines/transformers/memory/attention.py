@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.engines.transformers.attention import NAME, Handle, few_rows
+from lookout.engines.transformers.attention import Handle, attend_through, few_rows
 from lookout.engines.transformers.memory.clock import clock
 from lookout.engines.transformers.memory.layout import AskLayout
 from lookout.engines.transformers.memory.reading import (
@@ -269,7 +269,7 @@ def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: i
     ones = torch.ones(1, len(ids), model.head_dim, dtype=hidden.dtype, device=model.device)
     zeros = torch.zeros_like(ones)
     first = ask.states[0] is None
-    model.config._attn_implementation = NAME
+    attend_through(model.config)
     hooks = _residual_hooks(model, ask) if first and ask.predictor is Predictor.RESIDUAL else []
     last = len(model.layers) - 1
     try:

@@ -1,0 +1,59 @@
+"""Addresses of the local fleets that run. Commands read them at once, so this module imports no server."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from lookout.local.processes import is_held
+
+
+def cache_folder() -> Path:
+    """Where Lookout keeps what it downloads: LOOKOUT_CACHE, else the user's cache folder."""
+    given = os.environ.get("LOOKOUT_CACHE")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAddress:
+    """Where a running local fleet can be reached; written to the cache folder for other commands to find."""
+
+    bootstrap: str
+    redis_url: str
+    folder: str
+    pid: int
+    metrics: dict[str, int]
+    grpc: dict[str, int]
+    own_kafka: bool = True
+    grpc_token_file: str | None = None
+
+
+def running_fleets() -> list[FleetAddress]:
+    """The announced fleets of this user that run now, newest first."""
+    running: list[tuple[float, FleetAddress]] = []
+    for path in announcements().glob("*.json"):
+        try:
+            if is_held(path):
+                running.append((path.stat().st_mtime, FleetAddress(**json.loads(path.read_text()))))
+            else:
+                path.unlink(missing_ok=True)
+        except (OSError, ValueError, TypeError):
+            continue
+    return [address for _, address in sorted(running, key=lambda entry: -entry[0])]
+
+
+def announcements() -> Path:
+    """The folder with a file for each running fleet of this user."""
+    return cache_folder() / "fleets"
+
+
+def announcement() -> Path:
+    """The file with the address of this process's fleet."""
+    return announcements() / f"{os.getpid()}.json"
+
+
+__all__ = ["FleetAddress", "announcement", "announcements", "cache_folder", "running_fleets"]

@@ -22,7 +22,7 @@ Per policy, with 95 % intervals over clips:
 many where the pixels changed most (the ceiling). `less default` is a policy's figure minus the default's on
 the same clips. `--part colour` says what luma does not see: the share left stale of patches that changed by
 8, 12, 16 and 24 levels in some colour, and in which. Every clip's result of the other parts is kept under
---results and is not measured again, so that the command can be stopped and goes on. The last line is JSON.
+--results and is not measured again, so that the command can be stopped and continues. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def decoded(
     path: Path, size: int, vectors: bool
 ) -> tuple[dict[GatherMethod, list[Sample]], npt.NDArray[np.float64], bool]:
     """(samples by gathering method, their times, whether the picture is too small); without `vectors` all
-    samples rest on pixels. Errors: CodecError.
+    samples depend on pixels. Errors: CodecError.
     """
     grid = grid_of(size)
     both = Both(grid.rows, grid.cols, grid.patch) if vectors else None

@@ -3,7 +3,7 @@
 Real clips are scaled to 1080p and encoded once; long recordings repeat their packets without encoding again.
 Every measurement is a process of its own; libraries take turns, and the fastest of each counts. torchcodec
 runs on the very FFmpeg libraries that PyAV brings. Finished measurements stay in --results: a run that was
-stopped goes on behind them, and --within ends a run early.
+stopped continues after them, and --within ends a run early.
 
 Ratios are the peer's best mode over ours in elapsed time (above 1: we are faster); "cpu" is the same in CPU
 seconds, which other work on the machine disturbs less; "floor" is our CPU time over that of decoding just the
@@ -315,7 +315,7 @@ def main() -> int:
     parser.add_argument("--decord", help="another Python interpreter that has decord")
     parser.add_argument("--keep", type=Path, default=Path("out/peers-clips"), help="folder for the clips")
     parser.add_argument("--results", type=Path, default=Path("out/peers.jsonl"), help="finished measurements")
-    parser.add_argument("--fresh", action="store_true", help="measure everything anew")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
     parser.add_argument("--within", type=float, help="begin no measurement after so many seconds")
     parser.add_argument("--no-gaps", action="store_true", help="leave out sampling gaps and thread counts")
     parser.add_argument("--plot", type=Path, help="write the two plots into this folder")

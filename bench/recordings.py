@@ -1,7 +1,7 @@
 """`make bench-recordings`: pruned KV and answers, overlap of decode and prefill, prefill by length.
 
 Three parts (recordings_answers, recordings_overlap, recordings_memory); each keeps what it measured in
---results, so that a run that was stopped goes on. The last line is JSON.
+--results, so that a run that was stopped continues. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, default=Path("out/recordings.jsonl"), help="what was measured"
     )
-    parser.add_argument("--fresh", action="store_true", help="measure everything anew")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
     parser.add_argument(
         "--within", type=float, default=float("inf"), help="begin nothing after so many seconds"
     )

@@ -1,4 +1,4 @@
-"""Finished measurements of a bench by name, kept in a file so that a run that was stopped goes on."""
+"""Finished measurements of a bench by name, kept in a file so that a run that was stopped continues."""
 
 from __future__ import annotations
 

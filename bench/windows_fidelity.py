@@ -20,7 +20,7 @@ for every kind of mask. `random-k` computes as many rows as `front`, anywhere: t
 settings are compared. For the default, `sources` says where `dp` comes from: by camera, by strides since the
 key window, and how much of it falls on answers that are undecided in full windows (p(yes) from .05 to .95).
 20 cameras take about 12 minutes of a core, of which 3 are rendering. Answers are kept under --results by
-camera, mask and setting and are not computed again, so that the command can be stopped and goes on, and a
+camera, mask and setting and are not computed again, so that the command can be stopped and continues, and a
 setting can be added. The last line is JSON.
 """
 

@@ -1,8 +1,8 @@
 """Mosaic's figures, side by side with what it has to beat, in one resumable run.
 
 `make bench-memory` or `python -m bench.memory`. Every unit of work (a stream, a length) writes a file
-under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one goes on; `--only`
-picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
+under `out/bench-memory/` and is not done again; `--minutes` ends a run early, the next one continues;
+`--only` picks units. Time is this thread's CPU time; what would travel over a link is added by the link model
 (`lookout.memory.links`), apart. Units that begin with `times` want a quiet machine; the others count.
 
 Streams are rendered cameras (`streams.py`) at one sample every two seconds, seen by the trained tiny model.

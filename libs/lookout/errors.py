@@ -35,8 +35,8 @@ class BadRecordError(LookoutRuntimeError):
 class TransientError(LookoutRuntimeError):
     """Something this record needs is away for now (a store, a peer): this camera tries again in place.
 
-    Raise it before changing the camera's state. Other cameras go on; only the commits
-    of the camera's partition wait.
+    Raise it before changing the camera's state. Other cameras go on; only the commits of the camera's
+    partition wait.
 
     Args:
         message: what is away, for people.

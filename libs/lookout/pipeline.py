@@ -140,8 +140,8 @@ class Pipeline:
         """The verdicts of a video, window by window, as they are decided.
 
         Where the clock of the video jumps, a new stream begins: windows never reach across a jump. A pipe is
-        read as it comes: live cameras are watched through one, such as that of
-        `ffmpeg -i rtsp://camera/stream -c copy -f mpegts -`.
+        read as it comes: live cameras are watched through one, such as that of `ffmpeg -i
+        rtsp://camera/stream -c copy -f mpegts -`.
 
         Args:
             source: A file, an http(s) URL, which is downloaded first, or a file object or pipe open for

@@ -1,5 +1,5 @@
-"""Rendered cameras: scripted or random scenes at 448 x 448 and 12.5 frames a
-second, encoded as a camera would."""
+"""Rendered cameras: scripted or random scenes at 448 x 448 and 12.5 frames a second, encoded as a camera
+would."""
 
 from __future__ import annotations
 

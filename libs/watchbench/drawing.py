@@ -1,5 +1,5 @@
-"""From scenes to pictures: backgrounds, people, vehicles, objects, then what
-light, lens and sensor do to them."""
+"""From scenes to pictures: backgrounds, people, vehicles, objects, then what light, lens and sensor do to
+them."""
 
 from __future__ import annotations
 

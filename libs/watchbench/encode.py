@@ -1,5 +1,5 @@
-"""Encoding as cameras encode: codec, group of pictures at a random phase, B-frames,
-rate control, intra refresh, loss."""
+"""Encoding as cameras encode: codec, group of pictures at a random phase, B-frames, rate control, intra
+refresh, loss."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _lesson(  # noqa: PLR0917
 
 
 class LongTrainer:
-    """Goes on from the last checkpoint in ``folder``; what it makes is the running mean of the weights."""
+    """Continues from the last checkpoint in ``folder``; what it makes is the running mean of the weights."""
 
     def __init__(self, plan: LongPlan, folder: Path, initial: Path) -> None:
         torch.set_num_threads(plan.threads)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """n shapes of one kind: rounded boxes or ellipses, at most one per frame (overlap
-    inside one call is undefined).
+    """n shapes of one kind: rounded boxes or ellipses, at most one per frame (overlap inside one call is
+    undefined).
 
     ``frame`` int64 [n]; ``x, y`` centre; ``half_width, half_height`` in units of the picture's height;
     ``angle`` radians; ``colour`` [n, 3]; ``alpha`` [n] 0..1; ``squash`` [n] is picture height / width of the

@@ -179,8 +179,8 @@ def _left(truth: Truth, short: int) -> tuple[Tensor, Tensor]:
 
 
 def _distinct(share: Tensor, twin: Tensor) -> tuple[Tensor, Tensor]:
-    """At least two of a kind; twins (one vehicle that comes back, for all
-    one sees) must be there together."""
+    """At least two of a kind; twins (one vehicle that comes back, for all one sees) must be there
+    together."""
     seen = (share >= IN_VIEW).cummax(1).values.sum(2)
     together = (share >= IN_VIEW).sum(2).ge(2).cummax(1).values
     hint = (share > HARDLY).cummax(1).values.sum(2)

@@ -6,9 +6,8 @@ gives the truth of every frame; :mod:`watchbench.drawing` draws those frames at 
 could not meet in training.
 
 Coordinates: unit picture (x right, y down). The ground is seen in perspective: a metre standing at ground
-line y is
-``metre(y)`` picture heights tall, growing linearly below the horizon (pinhole over flat ground, level
-camera).
+line y is ``metre(y)`` picture heights tall, growing linearly below the horizon (pinhole over flat ground,
+level camera).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ BODY, HULL = 0.8, 0.95  # how much of its box a person, a vehicle fills
 
 @dataclass(slots=True)
 class Scene:
-    """A batch of B scenes; every tensor's first dimension is B. Times in seconds from
-    the first frame of the window."""
+    """A batch of B scenes; every tensor's first dimension is B. Times in seconds from the first frame of the
+    window."""
 
     kind: Tensor
     horizon: Tensor
@@ -438,9 +437,9 @@ def _look(d: Dice, batch: int, seconds: float, grade: float) -> dict[str, Tensor
 
 @dataclass(slots=True)
 class Truth:
-    """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in
-    unit coordinates. A share is the part of a thing that can be seen: inside the picture,
-    and not behind somebody nearer."""
+    """What is really in view, [B, T, n] unless said otherwise; boxes are (x0, y0, x1, y1) in unit
+    coordinates. A share is the part of a thing that can be seen: inside the picture, and not behind somebody
+    nearer."""
 
     times: Tensor
     person_share: Tensor

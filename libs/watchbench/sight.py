@@ -1,7 +1,7 @@
 """What the model sees: F1 per question on rendered cameras it never saw, and apart from that on real clips.
 
-Both go the product's way: encoded video, Lookout's decoder, two frames a second,
-windows of at most ten seconds.
+Both go the product's way: encoded video, Lookout's decoder, two frames a second, windows of at most ten
+seconds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Training in two stages: what is in each cell of a frame, then questions over
-windows. Resumable at any time."""
+"""Training in two stages: what is in each cell of a frame, then questions over windows. Resumable at any
+time."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def _known_loss(logits: Tensor, yes: Tensor, known: Tensor) -> Tensor:
 
 
 def frame_facts(truth: scenes.Truth) -> tuple[Tensor, Tensor]:
-    """(fact, known) bool [B, T, 9] of every frame: one to five people, one and two
-    vehicles, an object, somebody lying."""
+    """(fact, known) bool [B, T, 9] of every frame: one to five people, one and two vehicles, an object,
+    somebody lying."""
 
     def count(share: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         number = torch.arange(1, limit + 1)
@@ -157,11 +157,11 @@ def cell_labels(truth: scenes.Truth) -> Labels:
 
 
 def moving_groups(pixels: Tensor, g: torch.Generator, anchor_every: int = 4) -> Tensor:
-    """A keep mask [B, T, 16] as motion pruning gives it: anchors whole, then the groups
-    that changed since the anchor.
+    """A keep mask [B, T, 16] as motion pruning gives it: anchors whole, then the groups that changed since
+    the anchor.
 
-    A different threshold per clip, and now and then a group kept or dropped by accident,
-    so that no one rule is learnt.
+    A different threshold per clip, and now and then a group kept or dropped by accident, so that no one rule
+    is learnt.
     """
     b, t = pixels.shape[:2]
     small = functional.avg_pool2d(pixels.flatten(0, 1), 4).view(b, t, 3, 28, 28)
@@ -240,7 +240,7 @@ class Drawn(Dataset[Any]):
 
 
 class Trainer:
-    """Holds model, optimisers and progress; ``run`` goes on from the last checkpoint in ``folder``."""
+    """Holds model, optimisers and progress; ``run`` continues from the last checkpoint in ``folder``."""
 
     def __init__(self, plan: Plan, folder: Path, initial: Path | None = None) -> None:
         torch.set_num_threads(plan.threads)
@@ -341,7 +341,9 @@ class Trainer:
             moves = done >= plan.frozen
             sighted = moves and torch.rand(1, generator=g).item() < plan.sighted
             loss, asked = self._question_loss(pixels, truth, g, sighted)
-            if moves:  # the eye goes on learning from many scenes, not only from the few of this step's clips
+            if (
+                moves
+            ):  # the eye continues learning from many scenes, not only from the few of this step's clips
                 loss = loss + plan.dense * look(*cells)
             update(loss, opts, self.vision + self.text, done)
             self.step = step + 1
@@ -430,8 +432,8 @@ _footage: dict[str, Footage | None] = {}
 
 
 def use_footage(where: Path | None) -> bool:
-    """Mix real backgrounds and people from this folder into what is drawn from
-    now on; True if there are any."""
+    """Mix real backgrounds and people from this folder into what is drawn from now on; True if there are
+    any."""
     _footage["now"] = load_footage(where) if where else None
     return _footage["now"] is not None
 
@@ -442,8 +444,8 @@ def composite(scene: scenes.Scene) -> Composite:
 
 
 def windows(batch: int, frames: int, seed: int) -> tuple[Tensor, scenes.Truth]:
-    """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two
-    frames a second, and their truth."""
+    """Clips as the fleet samples them: pixels [B, T, 3, 112, 112] in 0..1 at two frames a second, and their
+    truth."""
     scene = scenes.sample(batch, frames * STEP_S, seed)
     times = torch.arange(frames) * STEP_S
     now = scenes.observe(scene, times)

@@ -86,7 +86,7 @@ class Reconciler:
         self._log = logs.get("reconcile")
 
     def reconcile(self) -> None:
-        """Go through every resource once, for `round_s` at most; the next round goes on behind the last one.
+        """Go through every resource once, for `round_s` at most; the next round continues after the last one.
 
         What fails for one resource is told in its status and stops no other.
 

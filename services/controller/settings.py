@@ -30,7 +30,7 @@ class ControllerSettings(ServiceSettings):
     )
     resync_s: float = Field(60.0, gt=0, description="seconds after which every resource is compared again")
     round_s: float = Field(
-        60.0, gt=0, description="longest time of one round; the next one goes on where it ended, in seconds"
+        60.0, gt=0, description="longest time of one round; the next one continues where it ended, in seconds"
     )
     status_s: float = Field(
         10.0, gt=0, description="shortest time between two updates of a watch's status, in seconds"

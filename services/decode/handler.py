@@ -262,7 +262,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _is_gone(self, state: CameraState, now_ms: float) -> bool:
         """Whether a camera without an open stream stays away for long enough. One of which nothing could ever
-        be decoded is forgotten once its quota begins anew.
+        be decoded is forgotten once its quota begins again.
         """
         stream, settings = state.stream, self._settings
         if not stream.epoch:
@@ -295,8 +295,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return "silence" if quiet_ms > self._settings.silence_s * 1000 else None
 
     def _claim(self, record: Record) -> bool:
-        """False, and a warning, where the camera's records come in two partitions: its
-        streams get mixed up downstream.
+        """False, and a warning, where the camera's records come in two partitions: its streams get mixed up
+        downstream.
         """
         other = self._claims.take(record.camera, record.partition)
         if other is None:
@@ -484,7 +484,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         return [quota_letter(segments, state.camera, detail, stage=Stage.DECODE.value, topic=topic)]
 
     def _count_written(self, state: CameraState, letters: list[Output]) -> Result | None:
-        """The dead letter of segments left out, with a checkpoint that counts anew; None without one."""
+        """The dead letter of segments left out, with a checkpoint that counts again; None without one."""
         if not letters:
             return None
         state.left_out = LeftOutCount()

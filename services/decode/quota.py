@@ -42,7 +42,7 @@ class Usage:
         return Quota(since_ms=self.since_ms, bytes=self.bytes, work_us=self.work_us, failures=self.failures)
 
     def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
-        """The same, begun anew where the interval is over at `now_ms`."""
+        """The same, begun again where the interval is over at `now_ms`."""
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
 

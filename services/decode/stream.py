@@ -100,10 +100,10 @@ class Stream:
         return opened_ms * PER_MS + record.partition % PER_MS
 
     def anchored(self, record: Record, decoded: DecodedSegment, every_us: int) -> "Stream":
-        """With the wall clock anchored anew, if the segment begins `every_us` or more after the last time.
+        """With the wall clock anchored again, if the segment begins `every_us` or more after the last time.
 
-        Segments come late but never early, so the smallest offset since the last
-        anchoring is the nearest to the truth.
+        Segments come late but never early, so the smallest offset since the last anchoring is the nearest to
+        the truth.
         """
         if self.watermark_us == 0:
             return self  # the segment that opened the epoch anchored it

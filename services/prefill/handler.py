@@ -90,9 +90,9 @@ class CameraState:
 class PrefillHandler(Handler[CameraState]):
     """Decides window k when block k arrives; windows continue the KV of the window before.
 
-    A block without frames gives the outcome `gap` for its window; so does a gap event, for the
-    window after the last, and the epoch's state is dropped. Late events and records of what
-    was decided already give nothing.
+    A block without frames gives the outcome `gap` for its window; so does a gap event, for the window after
+    the last, and the epoch's state is dropped. Late events and records of what was decided already give
+    nothing.
     """
 
     events = EVENTS
@@ -187,7 +187,7 @@ class PrefillHandler(Handler[CameraState]):
                 raise BadRecordError("bad-tokens", "neither a block nor an event")
 
     def rejected(self, state: CameraState, record: Record, reason: DeadLetter) -> Result | None:
-        """A block that nothing can be made of still has its outcomes; the window starts anew behind it."""
+        """A block that nothing can be made of still has its outcomes; the window starts again behind it."""
         try:
             message = from_bytes(record.value, Tokens)
             check_epoch(message.epoch, record.timestamp_ms)

@@ -28,8 +28,8 @@ class LostTokensError(Exception):
 class WindowRecord:
     """One record of the open window.
 
-    `lost`: its tokens can never be had, or are another model's; `degraded`: some came, or
-    were lost, out of the ordinary; `foreign`: why it may stand in no window.
+    `lost`: its tokens can never be had, or are another model's; `degraded`: some came, or were lost, out of
+    the ordinary; `foreign`: why it may stand in no window.
     """
 
     offset: int

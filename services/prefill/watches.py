@@ -57,8 +57,8 @@ class Watches:
         self._crowded: dict[str, str] = {}
 
     def active(self, camera: str, start_wall_ms: int) -> Active:
-        """The watches of `camera` for a window that starts then: of each the
-        highest version active by then."""
+        """The watches of `camera` for a window that starts then: of each the highest version active by
+        then."""
         view = self._view()
         with self._lock:
             if view.history is not self._history:

@@ -1,5 +1,5 @@
-"""Frames records cut into stride blocks: which samples belong together, when a
-block is closed, what it says."""
+"""Frames records cut into stride blocks: which samples belong together, when a block is closed, what it
+says."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -29,8 +29,8 @@ class Encoded:
 class Encoder:
     """The vision tower on a thread of its own. `encode` may be called from any thread.
 
-    A batch that fails runs again in halves, so that it fits a device with less memory, and
-    one camera's fault stays its own.
+    A batch that fails runs again in halves, so that it fits a device with less memory, and one camera's fault
+    stays its own.
 
     Args:
         tower: Encodes the frames.

@@ -36,7 +36,7 @@ def send(bench: Bench, first: int, last: int, **more: object) -> None:
 
 
 def test_killed_at_random_moments(bench: Bench, tmp_path: Path) -> None:
-    """SIGKILL a worker process again and again while records flow; a successor of the same name goes on."""
+    """SIGKILL a worker process again and again while records flow; a successor of the same name continues."""
     chance = random.Random(7)
     settings = bench.settings()
     log = tmp_path / "toy.log"
@@ -235,7 +235,7 @@ def test_a_slow_record_does_not_hold_a_rebalance_up(bench: Bench) -> None:
 
 
 def test_kafka_stops_and_comes_back(own_kafka: KafkaServer, prefix: str) -> None:
-    """Nothing commits, not ready, not restarted; then everything goes on."""
+    """Nothing commits, not ready, not restarted; then everything continues."""
     bench = Bench(own_kafka.bootstrap, prefix)
     send(bench, 1, 10)
     with running(bench.settings()) as worker:
@@ -282,11 +282,11 @@ def test_a_changed_configuration_is_refused_or_starts_anew(bench: Bench) -> None
     assert "LOOKOUT_ON_CONFIG_CHANGE" in str(changed.error)
     bench.send("cam", 2, partition=0)
     bench.flush()
-    anew = Threaded(bench.settings(on_config_change="restart"), shared={"grid": "8x8"})
+    again = Threaded(bench.settings(on_config_change="restart"), shared={"grid": "8x8"})
     try:
-        eventually(lambda: anew.count("records_total") == 1)
+        eventually(lambda: again.count("records_total") == 1)
     finally:
-        anew.stop()
+        again.stop()
 
 
 def test_records_are_read_again_by_offset(bench: Bench) -> None:

@@ -177,9 +177,8 @@ class Analyzer:
 
 
 def part_bounds(samples: int, size: int) -> list[int]:
-    """Where parts of at most `size` samples begin and end. Where the last would
-    have less than half of that, the last two share evenly: an answer from two samples would count as much as
-    one from a whole part."""
+    """Where parts of at most `size` samples begin and end. Where the last would have less than half of that,
+    the last two share evenly: an answer from two samples would count as much as one from a whole part."""
     bounds = [*range(0, samples, size), samples]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
         bounds[-2] = bounds[-3] + -(-(samples - bounds[-3]) // 2)

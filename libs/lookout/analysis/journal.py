@@ -1,4 +1,4 @@
-"""Finished parts of a request in a file, so that a run that was stopped goes on behind them."""
+"""Finished parts of a request in a file, so that a run that was stopped continues after them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lookout.recordings import Mode
 class Journal:
     """Finished parts of one request, one JSON object a line behind a line that names the request.
 
-    A line that a stopped run left half written is ignored; another request's journal is begun anew.
+    A line that a stopped run left half written is ignored; another request's journal is begun again.
     """
 
     def __init__(self, path: Path, identity: str) -> None:

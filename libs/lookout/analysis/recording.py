@@ -50,7 +50,7 @@ def analyze(
         device: Where the model runs.
         settings: How; `options` replace some of its fields, `rho`, `score` and `group_frames` those of its
             `prefill`.
-        journal: File that remembers finished parts: a run that was stopped goes on behind them.
+        journal: File that remembers finished parts: a run that was stopped continues after them.
         on_part: Called with every part as soon as it is answered.
         progress: Called after every group.
         analyzer: A model that is loaded already; None: that of the last call stays loaded (see `release`).

@@ -90,7 +90,7 @@ class Answer:
         part: The part it comes from.
         start_s: That part's begin.
         end_s: That part's end.
-        seen_s: The times it rests on, with their share of the answer's attention.
+        seen_s: The times it is based on, with their share of the answer's attention.
         yes_s: Ranges of parts whose probability is above a half.
         text: A description, where asked for and the answer is Yes.
     """

@@ -39,8 +39,8 @@ WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedBlock:
-    """A block with its tokens. `degraded`: some were made again by lineage, because
-    the directory did not answer."""
+    """A block with its tokens. `degraded`: some were made again by lineage, because the directory did not
+    answer."""
 
     block: StrideBlock
     degraded: bool = False

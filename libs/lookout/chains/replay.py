@@ -118,7 +118,7 @@ def replay_epoch(
         The outcome of every window. Until the next one is taken, the engine holds its KV.
 
     Raises:
-        DeviceError: The device failed for good.
+        DeviceError: The device failed permanently.
     """
     source = BlockSource(epoch.blocks, load, planner.settings.samples, model_digest, sampling)
     yield from replay_chain(engine, planner, source, windows, rule=rule)

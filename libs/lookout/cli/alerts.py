@@ -53,8 +53,8 @@ def alerts(
 ) -> None:
     """Follow alerts. Ctrl-C ends it.
 
-    One incident keeps one id from opening to closing; the score is p(yes) of its
-    newest window, the peak its highest.
+    One incident keeps one id from opening to closing; the score is p(yes) of its newest window, the peak its
+    highest.
     """
     address = find_bootstrap(bootstrap)
     check_reachable(address, ALERTS.name)

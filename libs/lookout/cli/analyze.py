@@ -75,7 +75,7 @@ def analyze(
 ) -> None:
     """Ask yes/no questions about recordings.
 
-    Several questions cost hardly more than one. A run that was stopped goes on where it was when the same
+    Several questions cost hardly more than one. A run that was stopped continues where it was when the same
     command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
     Progress goes to standard error.
     """
@@ -289,7 +289,7 @@ def show(found: Analysis) -> None:
     console = TerminalConsole()
     say(console, "[bold]{}[/]  {}, {} frames", found.source, clock(found.seconds), found.frames)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("question", "p(yes)", "where", "rests on", "yes from - to"):
+    for name in ("question", "p(yes)", "where", "evidence", "yes from - to"):
         table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
     for answer in found.answers:
         ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])

@@ -48,8 +48,8 @@ class DeadLetterNews:
         self._reported: dict[Trouble, float] = {}
 
     def news(self) -> list[str]:
-        """A sentence for each kind of trouble that is new, or was not reported
-        for a while. Returns at once."""
+        """A sentence for each kind of trouble that is new, or was not reported for a while. Returns at
+        once."""
         for _ in range(_LIMIT):
             message = self._consumer.poll(0)
             if message is None:

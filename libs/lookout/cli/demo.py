@@ -93,8 +93,8 @@ def demo(
     """Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.
 
     Brings up Kafka, Redis and the four services, asks the product's questions of every camera, publishes
-    everything as fast as it goes, prints each incident with its score, and
-    writes one HTML page. Fails if no window was answered.
+    everything as fast as it goes, prints each incident with its score, and writes one HTML page. Fails if no
+    window was answered.
     """
     files = [file for path in footage or [] for file in footage_files(path)]
     chosen = find_model(model)

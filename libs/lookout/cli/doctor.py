@@ -200,7 +200,7 @@ def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]
             "partitions",
             State.BAD,
             ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in present if topic.pipeline),
-            "the pipeline's topics share one partition count: create them anew with the same",
+            "the pipeline's topics share one partition count: create them again with the same",
         )
     problems = [problem for topic in present for problem in topic.complaints(_settings(admin, topic.name))]
     for problem in problems:

@@ -1,5 +1,5 @@
-"""Admission to an engine: which requests run, beside which others, and whose KV
-makes room. Shared by both engines.
+"""Admission to an engine: which requests run, beside which others, and whose KV makes room. Shared by both
+engines.
 
 Everything that can be refused is refused here, before any KV moves.
 """

@@ -1,4 +1,4 @@
-"""What an exception of a device means: out of memory, broken for good, or a fault of the work itself."""
+"""What an exception of a device means: out of memory, permanently broken, or a fault of the work itself."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ class PlanError(EngineError):
 
 
 class StreamLostError(EngineError):
-    """The engine does not hold the KV that the plan continues: plan a key window. The
-    same plan would be refused again."""
+    """The engine does not hold the KV that the plan continues: plan a key window. The same plan would be
+    refused again."""
 
 
 class StreamFailedError(StreamLostError):
@@ -41,8 +41,8 @@ class MemoryBudgetError(EngineError):
 
 
 class DeviceError(EngineError):
-    """The device failed for good, or has no memory left for a single window: nothing runs in this process any
-    more. `Engine.run` raises it; it is no answer of any stream."""
+    """The device failed permanently, or has no memory left for a single window: this process computes nothing
+    any more. `Engine.run` raises it; it is no answer of any stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,8 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
-    """The outcome of one request: answers in the order of its questions, or
-    the error that took their place."""
+    """The outcome of one request: answers in the order of its questions, or the error that took their
+    place."""
 
     stream: str
     window: int
@@ -154,7 +154,8 @@ class StreamMemory:
 @runtime_checkable
 class Engine(Protocol):
     """Executes window plans. Bad requests and failing streams come back as `WindowAnswer.error`; a batch
-    never fails as a whole because of one stream. Only a device that failed for good raises `DeviceError`."""
+    never fails as a whole because of one stream. Only a device that failed permanently raises
+    `DeviceError`."""
 
     @property
     def layout(self) -> Layout:
@@ -165,7 +166,7 @@ class Engine(Protocol):
         """Execute one window of each of several streams as one batch; answers in the order of requests.
 
         Raises:
-            DeviceError: The device failed for good; so does every later call.
+            DeviceError: The device failed permanently; so does every later call.
         """
         ...
 

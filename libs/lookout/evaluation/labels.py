@@ -38,8 +38,8 @@ class LabelledClip:
     spans: dict[str, Spans] = field(default_factory=dict)
 
     def truth(self, question: str, start_s: float, end_s: float) -> bool | None:
-        """Whether a window shows what the question asks for; None at the border of a span,
-        and where the clip has no answer."""
+        """Whether a window shows what the question asks for; None at the border of a span, and where the clip
+        has no answer."""
         if question not in self.spans:
             return None
         shared = max((min(end_s, b) - max(start_s, a) for a, b in self.spans[question]), default=-FOREVER)

@@ -25,8 +25,8 @@ def load_tower(
     dtype: torch.dtype = torch.float32,
     size: tuple[int, int] | None = None,
 ) -> Tower:
-    """The tower of a checkpoint folder, or of a loaded transformers model (shared,
-    not copied; it keeps its device).
+    """The tower of a checkpoint folder, or of a loaded transformers model (shared, not copied; it keeps its
+    device).
 
     `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only the
     tower and the projector are read: the language model's layers stay on disk.

@@ -90,8 +90,8 @@ class Scan:
 
 @contextmanager
 def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
-    """An opened video and its scan: from the container's index where that tells
-    all, else every packet is read.
+    """An opened video and its scan: from the container's index where that tells all, else every packet is
+    read.
 
     Raises:
         CodecError: It cannot be decoded; `reason` says why.
@@ -364,9 +364,9 @@ class FileDecoder:
         packets: tuple[av.Packet, ...],
         at_once: bool,
     ) -> bool:
-        """Decode a range from scratch. False if it is damaged and `exact`: what is left of it
-        must be repaired. Several pictures `at_once` lose some without a word after an error, so
-        a missing one counts as damage."""
+        """Decode a range from scratch. False if it is damaged and `exact`: what is left of it must be
+        repaired. Several pictures `at_once` lose some without a word after an error, so a missing one counts
+        as damage."""
         delivery = Delivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
         for batch in self._frames(video, run, packets):

@@ -31,7 +31,7 @@ class VideoReader(RecordingReader):
 
     Packets are counted once when the reader is made: from the index of an MP4 file, else by reading them.
     Every `sample` and `read` decodes only what its frames need, on several threads. Results are equal to the
-    bytes to decoding every frame in order. A reader may be copied to other processes, forked or started anew
+    bytes to decoding every frame in order. A reader may be copied to other processes, forked or started again
     (workers of a `DataLoader`): each opens the recording for itself.
 
     Args:

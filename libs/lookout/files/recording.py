@@ -439,8 +439,8 @@ UNDECODABLE = "damaged: no frame could be decoded"
 
 
 def gaps_of(picks: Sequence[Pick], lost: Mapping[int, str], end_us: int) -> tuple[Gap, ...]:
-    """Missing samples (reason by pts) as ranges of time, each from its first
-    missing sample to the next that came, or to `end_us`."""
+    """Missing samples (reason by pts) as ranges of time, each from its first missing sample to the next that
+    came, or to `end_us`."""
     gaps: list[Gap] = []
     begun: list[Pick] = []
     for pick in picks:

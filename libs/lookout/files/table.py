@@ -259,8 +259,8 @@ def intervals_of(table: FrameTable, workers: int) -> int:
 def share_out(runs: Sequence[PacketRange], intervals: int) -> list[list[PacketRange]]:
     """Runs shared out to at most so many intervals of about equal packet counts, in order of presentation.
 
-    Within an interval a run that reaches the next one's keyframe goes on into it
-    without decoding that keyframe twice."""
+    Within an interval a run that reaches the next one's keyframe continues into it without decoding that
+    keyframe twice."""
     total = sum(run.last - run.first + 1 for run in runs)
     out: list[list[PacketRange]] = []
     packets = 0

@@ -119,9 +119,10 @@ class KafkaServer(LocalServer):
     def _end_session(self) -> None:
         """Start the controller alone until it has recorded that the killed broker is gone.
 
-        A broker that starts on metadata in which it still leads goes on with the transactions it was ending,
-        and is told in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache, leader -1)
-        then takes their partitions for deleted and skips the marks: what was committed stays open for good.
+        A broker that starts on metadata in which it still leads continues with the transactions it was
+        ending, and is told in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache,
+        leader -1) then takes their partitions for deleted and skips the marks: what was committed stays open
+        permanently.
         """
         config = self._write_config(
             "fence.properties",

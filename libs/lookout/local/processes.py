@@ -123,7 +123,7 @@ def ephemeral_ports() -> range:
     """Ports that this machine gives to outgoing connections.
 
     No server may listen there: while it restarts, a client that tries to reach it may be given its very port,
-    connect to itself, and hold the port for good.
+    connect to itself, and hold the port permanently.
     """
     try:
         first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()

@@ -5,7 +5,7 @@ each cluster's byte range and checksum, and a manifest that names them all. The 
 once everything it names has reached the disk. Records (blocks, fetches of answers) are appended and synced.
 Opening reads the checkpoint and repeats the records, which gives the same memory to the bit.
 
-Every file has checksums. What is damaged is named when the folder is opened; `salvage` goes on without it.
+Every file has checksums. What is damaged is named when the folder is opened; `salvage` continues without it.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class MemoryFolder:
             if opened.damage and not salvage:
                 raise DamagedMemoryError(
                     f"{'; '.join(opened.damage[:3])}{' and more' * (len(opened.damage) > 3)}. "
-                    "`lookout memory repair` goes on without what is lost"
+                    "`lookout memory repair` continues without what is lost"
                 )
             if owner is not None:
                 opened._go_on()

@@ -392,7 +392,7 @@ class CameraMemory:
                     self.wide[cluster.id] = (number, place)
 
     def _split_wide(self) -> None:
-        """Split the marked clusters that have come to rest on the device, or have just left it."""
+        """Split the marked clusters that now lie on the device, or have just left it."""
         due: dict[tuple[int, int], set[int]] = {}
         for number, (layer, place) in sorted(self.wide.items()):
             part = self.layers[layer].partitions[place]

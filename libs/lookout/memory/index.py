@@ -125,7 +125,7 @@ def read_index(
         folder: Where the files of slabs lie.
         verify: Check every slab against its checksum.
         lose: Called with a sentence for each file of which clusters are lost; where it returns, the memory
-            goes on without them.
+            continues without them.
 
     Returns:
         The place of every cluster's slab, by the cluster's id.

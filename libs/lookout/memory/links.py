@@ -61,8 +61,8 @@ def serial_s(layers: Sequence[LayerWork], link: Link) -> float:
 def overlapped_s(layers: Sequence[LayerWork], link: Link) -> float:
     """Time to the answer when predicted clusters move while the layer before computes.
 
-    One link, in order of request; a layer starts when the one before has ended and
-    all that it needs has arrived.
+    One link, in order of request; a layer starts when the one before has ended and all that it needs has
+    arrived.
     """
     free = end = 0.0
     for number, work in enumerate(layers):

@@ -18,7 +18,7 @@ class RecordLog:
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        """Go on at the end of the file; `fresh`: begin it anew."""
+        """Go on at the end of the file; `fresh`: begin it again."""
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if fresh else 0)
         self._handle = os.open(path, flags, FILE_MODE)

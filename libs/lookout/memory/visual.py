@@ -47,8 +47,8 @@ class VisualLevel:
     def assigned(
         self, embeddings: torch.Tensor, settings: MemorySettings, count: MaintenanceCount
     ) -> tuple[VisualLevel, Ints]:
-        """Take in frames [frames, width] one after the other; each joins the most
-        similar open cluster, or opens one.
+        """Take in frames [frames, width] one after the other; each joins the most similar open cluster, or
+        opens one.
 
         Returns:
             The grown level, and the cluster of each frame, int64 [frames].

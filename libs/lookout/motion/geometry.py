@@ -81,8 +81,8 @@ class Geometry:
         return ((-a, b), (-c, d)) if self.mirror else ((a, b), (c, d))
 
     def points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[F32, F32]:
-        """Positions on the coded picture's plane (pixel edges, not centres) ->
-        positions on the model input's plane."""
+        """Positions on the coded picture's plane (pixel edges, not centres) -> positions on the model input's
+        plane."""
         px, py = np.asarray(x, np.float32), np.asarray(y, np.float32)
         (a, b), (c, d) = self._matrix()
         # A turned or mirrored axis runs backwards from the far edge of the upright picture.
@@ -105,8 +105,8 @@ class Geometry:
     def boxes(
         self, x: npt.ArrayLike, y: npt.ArrayLike, w: npt.ArrayLike, h: npt.ArrayLike
     ) -> tuple[F32, F32, F32, F32]:
-        """Boxes of the coded picture -> (x0, y0, x1, y1) on the model input,
-        x0 <= x1, y0 <= y1, not clipped."""
+        """Boxes of the coded picture -> (x0, y0, x1, y1) on the model input, x0 <= x1, y0 <= y1, not
+        clipped."""
         left, top = np.asarray(x, np.float32), np.asarray(y, np.float32)
         xa, ya = self.points(left, top)
         xb, yb = self.points(left + np.asarray(w, np.float32), top + np.asarray(h, np.float32))

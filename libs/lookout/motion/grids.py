@@ -16,8 +16,8 @@ Mask = npt.NDArray[np.bool_]
 class GroupedPatches(Protocol):
     """What masks ask of a grid. `lookout.vision.Grid` has it; so has `PatchGrid`.
 
-    `row_taps[r]` are the patch rows that feed row r of the token grid, `col_taps[c]`
-    the patch columns of column c.
+    `row_taps[r]` are the patch rows that feed row r of the token grid, `col_taps[c]` the patch columns of
+    column c.
     """
 
     @property
@@ -65,8 +65,8 @@ class PatchGrid:
 
     @classmethod
     def pooled(cls, rows: int, cols: int, patch: int, group_rows: int, group_cols: int) -> PatchGrid:
-        """Bilinear pooling to another size (LLaVA-OneVision: 27 -> 14): a token
-        has every patch it is mixed from.
+        """Bilinear pooling to another size (LLaVA-OneVision: 27 -> 14): a token has every patch it is mixed
+        from.
         """
         return cls(rows, cols, patch, bilinear_taps(rows, group_rows), bilinear_taps(cols, group_cols))
 

@@ -57,7 +57,7 @@ class Picture(IntEnum):
 
 
 class Basis(StrEnum):
-    """What a motion grid rests on."""
+    """What a motion grid is based on."""
 
     VECTORS = "vectors"
     LUMA = "luma"  # the prune stage must compare pixels
@@ -118,16 +118,16 @@ class FrameInfo:
     interlaced: bool
     width: int
     height: int
-    jump: bool = False  # the container's clock jumped here; time_us goes on at the nominal rate
+    jump: bool = False  # the container's clock jumped here; time_us continues at the nominal rate
 
 
 @dataclass(frozen=True, slots=True)
 class Motion:
     """Motion gathered on the model's patch grid since the previous sampled frame.
 
-    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is
-    new (intra); r: float16 [rows, cols], mean absolute luma residual (0..255), or None. Both
-    are None unless basis is VECTORS."""
+    v: float16 [rows, cols], model-input pixels per sample step, +inf where the content is new (intra); r:
+    float16 [rows, cols], mean absolute luma residual (0..255), or None. Both are None unless basis is
+    VECTORS."""
 
     basis: Basis
     v: F16 | None = None
@@ -154,8 +154,8 @@ class Gather(Protocol):
 
     @property
     def needs_luma(self) -> bool:
-        """True to receive the luma plane of every frame (costs a conversion
-        for pictures deeper than 8 bit)."""
+        """True to receive the luma plane of every frame (costs a conversion for pictures deeper than 8
+        bit)."""
 
     def start(self, geometry: Geometry) -> None:
         """Begin a segment, or begin again because the coded size changed within it."""
@@ -166,7 +166,7 @@ class Gather(Protocol):
         width], valid during the call only."""
 
     def sample(self, frame: FrameInfo) -> None:
-        """The frame last pushed is sampled: motion begins anew."""
+        """The frame last pushed is sampled: motion begins again."""
 
     def motions(self) -> list[Motion]:
         """Motion at every sample since the last call, each since the sample before it; in order."""

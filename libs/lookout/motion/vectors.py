@@ -25,8 +25,8 @@ RECORD = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class ExportedVectors:
-    """The motion vectors of one frame as FFmpeg exported them: a copy, turned into
-    blocks when they are asked for.
+    """The motion vectors of one frame as FFmpeg exported them: a copy, turned into blocks when they are asked
+    for.
 
     raw: records of libavutil's AVMotionVector, 40 bytes each; interlaced: of an interlaced picture.
     """

@@ -69,8 +69,8 @@ def _trace_ids(_logger: Any, _method: str, event: Event) -> Event:
 
 
 class Quiet(logging.Filter):
-    """Lets one message of a kind through in `seconds`: a client that reconnects says
-    so once, not a thousand times.
+    """Lets one message of a kind through in `seconds`: a client that reconnects says so once, not a thousand
+    times.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:

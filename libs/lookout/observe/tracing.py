@@ -22,8 +22,8 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def setup(stage: str, instance: str, endpoint: str | None = None) -> None:
-    """Start tracing for this process; spans go to `endpoint` (OTLP over gRPC), or
-    only travel on where it is None.
+    """Start tracing for this process; spans go to `endpoint` (OTLP over gRPC), or only travel on where it is
+    None.
     """
     provider = TracerProvider(
         resource=Resource.create({"service.name": f"lookout-{stage}", "service.instance.id": instance})

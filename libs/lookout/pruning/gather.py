@@ -3,7 +3,7 @@
 Two rules. `union` (the paper) takes the largest displacement any frame showed; `signed-sum` adds the
 displacements along the P chain, so that noise around zero cancels and steady motion adds up. Both need an
 unbroken chain: an I-frame, a damaged frame, a jump of the clock or a codec without vectors makes the sample
-rest on luma instead.
+depend on luma instead.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GatherSettings:
     block FFmpeg reports), for signed-sum 16 (a macroblock), or 8 in pictures lower than 240; intra_share:
     signed-sum calls a cell new content when it and most of its neighbours were intra in at least two frames
     and this share of the P-frames since the last sample; intra_limit: where more than this share of all cells
-    was intra (noise, exposure, a cut), intra says nothing about any one of them: the sample rests on luma.
+    was intra (noise, exposure, a cut), intra says nothing about any one of them: the sample is based on luma.
     """
 
     rows: int
@@ -135,8 +135,8 @@ class UnionChain:
 
 
 class SignedSumChain:
-    """Displacements added along the P chain, list 0 only; 3x3 median, also of
-    persistent intra, one cell of dilation.
+    """Displacements added along the P chain, list 0 only; 3x3 median, also of persistent intra, one cell of
+    dilation.
 
     A B-frame is no link of the chain: only the last frame added, the sampled one, counts if it is one.
     """
@@ -341,7 +341,7 @@ class MotionGather:
             self._add_waiting()
 
     def sample(self, frame: FrameInfo) -> None:
-        """The frame last pushed is sampled: motion begins anew."""
+        """The frame last pushed is sampled: motion begins again."""
         del frame  # the frame last pushed
         s, place = self.settings, len(self._motions)
         self._motions.append(Motion(Basis.LUMA))

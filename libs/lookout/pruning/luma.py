@@ -1,5 +1,5 @@
-"""Luma differences on the patch grid: the fallback where vectors are missing, and
-the truth benches judge by."""
+"""Luma differences on the patch grid: the fallback where vectors are missing, and the truth benches judge
+by."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ F32 = npt.NDArray[np.float32]
 
 
 def luma(pixels: U8) -> U8:
-    """BT.601 luma of RGB pixels: uint8 [..., 3] -> uint8 [...], in whole
-    numbers, the same on every machine."""
+    """BT.601 luma of RGB pixels: uint8 [..., 3] -> uint8 [...], in whole numbers, the same on every
+    machine."""
     r, g, b = (pixels[..., i].astype(np.uint16) for i in range(3))
     return ((77 * r + 150 * g + 29 * b) >> 8).astype(np.uint8)
 

@@ -203,8 +203,8 @@ class TemporalMask:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """What the next block needs of the one before: used only while a block has no
-    anchor yet (damaged first frames).
+    """What the next block needs of the one before: used only while a block has no anchor yet (damaged first
+    frames).
 
     active: bool [rows, cols], patches kept since the last anchor; content: uint8 [rows, cols], mean luma of
     what was last encoded of each patch; noise: of the camera in grey levels (`pruning.noise`), None: unknown.
@@ -215,8 +215,8 @@ class Carry:
     noise: float | None = None
 
     def pack(self) -> bytes:
-        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28
-        patches, about 1 byte a patch beyond.
+        """Bytes for a checkpoint: under 1 KiB for grids of up to 28 x 28 patches, about 1 byte a patch
+        beyond.
         """
         rows, cols = self.active.shape
         body = pack_mask(self.active) + self.content.tobytes()
@@ -317,7 +317,7 @@ def temporal_pairs(count: int, temporal: int) -> list[tuple[int, ...]]:
 def motion(sample: Sample, alpha: float) -> F32:
     """M = V + alpha * R, float32 [rows, cols]."""
     if sample.v is None:
-        raise ValueError("a sample that rests on vectors has no motion grid")
+        raise ValueError("a sample that is based on vectors has no motion grid")
     if alpha == 0 or sample.r is None:
         return sample.v.astype(np.float32)
     return sample.v.astype(np.float32) + np.float32(alpha) * sample.r.astype(np.float32)

@@ -35,8 +35,8 @@ class Cells:
         return -(-self.width // self.size)
 
     def boxes(self) -> tuple[F32, F32, F32, F32]:
-        """(x, y, w, h) of every cell in coded pixels, row-major, cut at the
-        picture's edge; float32 [rows * cols].
+        """(x, y, w, h) of every cell in coded pixels, row-major, cut at the picture's edge; float32 [rows *
+        cols].
         """
         x = np.tile(np.arange(self.cols, dtype=np.float32) * self.size, self.rows)
         y = np.repeat(np.arange(self.rows, dtype=np.float32) * self.size, self.cols)

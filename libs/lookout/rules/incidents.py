@@ -34,9 +34,8 @@ def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[Watc
     """The state after `answer` and the events it caused.
 
     `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
-    so a replay gives the same ids. An answer that is not newer than the newest one
-    seen changes nothing. A version may be lower than the one before: a watch that was removed and added again
-    starts at version 1.
+    so a replay gives the same ids. An answer that is not newer than the newest one seen changes nothing. A
+    version may be lower than the one before: a watch that was removed and added again starts at version 1.
     """
     if state is None:
         state = WatchState(answer.version, answer.epoch)
@@ -95,7 +94,7 @@ def _scored(state: WatchState, answer: Verdict) -> WatchState:
 
 
 def _is_yes(state: WatchState, answer: Verdict) -> bool:
-    """Between the thresholds an open incident goes on; a zone decides only whether one may begin."""
+    """Between the thresholds an open incident continues; a zone decides only whether one may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
         return False

@@ -70,9 +70,9 @@ class Zone:
 class Rule:
     """When answers become an incident.
 
-    An answer is yes from `threshold` on and no below `clear_threshold`; between them it is yes
-    while an incident is open. One opens at a yes when at least `k` of the last `n` answers
-    are, and closes when fewer are.
+    An answer is yes from `threshold` on and no below `clear_threshold`; between them it is yes while an
+    incident is open. One opens at a yes when at least `k` of the last `n` answers are, and closes when fewer
+    are.
     """
 
     threshold: float = 0.5

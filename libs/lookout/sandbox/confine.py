@@ -28,7 +28,7 @@ _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 
 def confine(*, strict: bool = True, landlock: bool = True) -> str:
-    """Confine this process for good; says how.
+    """Confine this process permanently; says how.
 
     With Landlock, installed code can still be read, so that modules may be imported late. Without it the
     system call filter refuses to open any file. Neither needs privileges.
@@ -114,7 +114,7 @@ def _audit() -> None:
 
 
 def limit_resources(memory: int, result: int, cpu_s: float) -> None:
-    """Bound for good what this process may use: confined, it cannot change a limit any more.
+    """Bound permanently what this process may use: confined, it cannot change a limit any more.
 
     Args:
         memory: Address space, bytes.

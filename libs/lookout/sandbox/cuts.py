@@ -1,4 +1,4 @@
-"""Cuts under way in a decoder process: asked for the next pieces of a file it goes on where it stopped."""
+"""Cuts under way in a decoder process: asked for the next pieces of a file it continues where it stopped."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
 
 
 def filter_calls(*, may_open: bool) -> None:
-    """Put the calling thread, and those it will start, under the filter for good.
+    """Put the calling thread, and those it will start, under the filter permanently.
 
     Raises:
         ConfinementError: this system has no filter, or refuses it.

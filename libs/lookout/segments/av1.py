@@ -132,7 +132,7 @@ class FrameHeader:
 def needed(packets: Sequence[bytes], wanted: Sequence[bool], extradata: bytes | None = None) -> list[bool]:
     """Which packets (temporal units) must be decoded for the wanted ones.
 
-    A frame names the slots it reads and those it is stored in, so that all that the wanted pictures rest on
+    A frame names the slots it reads and those it is stored in, so that all that the wanted pictures depend on
     is known from headers alone.
 
     Args:

@@ -36,8 +36,8 @@ class Decoder(Protocol):
 
 
 class SoftwareDecoder:
-    """FFmpeg through PyAV, in this process. Untrusted bytes belong into
-    `SandboxPool`, which runs this in a child."""
+    """FFmpeg through PyAV, in this process. Untrusted bytes belong into `SandboxPool`, which runs this in a
+    child."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -146,8 +146,8 @@ class Counts:
 
 @dataclass(slots=True)
 class _Item:
-    """A decoded frame on its way to the gather; `frame` is let go once its
-    pixels cannot be asked for any more."""
+    """A decoded frame on its way to the gather; `frame` is let go once its pixels cannot be asked for any
+    more."""
 
     info: FrameInfo
     stream_us: int

@@ -18,7 +18,7 @@ class Inspection:
     """What one file gave. `error` is empty for a file that can be published as it is.
 
     anchors: I-pictures; vectors: frames with motion vectors; blocks: mean vectors of these; motion: what
-    motion rests on, vectors or luma; seconds: from the first frame to the end of the last."""
+    motion is based on, vectors or luma; seconds: from the first frame to the end of the last."""
 
     path: str
     bytes: int = 0

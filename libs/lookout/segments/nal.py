@@ -53,8 +53,8 @@ def nal_units(data: bytes) -> Iterator[bytes]:
 
 
 def recovery_frames(sei: bytes) -> int:
-    """Frames to wait for according to an SEI unit's recovery point message, 0
-    without one (ITU-T H.264, D.2.8)."""
+    """Frames to wait for according to an SEI unit's recovery point message, 0 without one (ITU-T H.264,
+    D.2.8)."""
     at = 0
     while at + 2 < len(sei):
         kind, at = _chunked(sei, at)

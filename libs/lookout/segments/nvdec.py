@@ -101,8 +101,8 @@ def block_side(count: int, width: int, height: int) -> int:
 
 
 def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, height: int) -> float:
-    """Share of 16x16 cells in which two maps of one frame name the same
-    list-0 vector, of those both cover."""
+    """Share of 16x16 cells in which two maps of one frame name the same list-0 vector, of those both
+    cover."""
 
     def raster(blocks: PredictionBlocks) -> np.ndarray[Any, np.dtype[np.float32]]:
         past = blocks.take((blocks.source < 0) & (blocks.kind != PredictionKind.INTRA))
@@ -148,8 +148,8 @@ def load_library() -> Any:
 
 
 class NvdecDecoder:
-    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`, with
-    UNAVAILABLE at once where it cannot run."""
+    """Decodes segments on an NVIDIA GPU. Errors: `CodecError`, with UNAVAILABLE at once where it cannot
+    run."""
 
     def __init__(self, settings: NvdecSettings | None = None, library: Any = None) -> None:
         self.settings = settings or NvdecSettings()
@@ -184,8 +184,8 @@ class NvdecDecoder:
 
 
 class _NvdecPass(SinglePass):
-    """The single pass over frames that NVDEC decoded; packets are read with
-    FFmpeg for what NVDEC does not report."""
+    """The single pass over frames that NVDEC decoded; packets are read with FFmpeg for what NVDEC does not
+    report."""
 
     backend = "nvdec"
 

@@ -16,8 +16,8 @@ U8 = npt.NDArray[np.uint8]
 
 
 def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
-    """(degrees clockwise, mirrored first) that turn the frame upright, from its
-    display matrix; rounded to 90."""
+    """(degrees clockwise, mirrored first) that turn the frame upright, from its display matrix; rounded to
+    90."""
     side = side_data(frame, "DISPLAYMATRIX")
     if side is None:
         return 0, False

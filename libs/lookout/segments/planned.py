@@ -101,7 +101,7 @@ class Timetable:
 @dataclass(frozen=True, slots=True)
 class Run:
     """Packets [first, last] in decoding order; `drain`: what follows is left out, so get the pictures that
-    wait in the decoder and begin anew.
+    wait in the decoder and begin again.
     """
 
     first: int
@@ -146,8 +146,8 @@ def _starts(packets: Sequence[av.Packet], pts: np.ndarray, codec: str) -> list[i
 def decode_runs(
     video: Video, timetable: Timetable, runs: Sequence[Run], wanted: dict[int, int], *, skip: bool
 ) -> Iterator[av.VideoFrame]:
-    """The pictures of the runs in presentation order; `skip`: unsampled ones that
-    nothing refers to are left out.
+    """The pictures of the runs in presentation order; `skip`: unsampled ones that nothing refers to are left
+    out.
     """
     for run in runs:
         packets = timetable.packets[run.first : run.last + 1]

@@ -14,10 +14,10 @@ BACKWARD_US = 1_000_000
 class Timeline:
     """Container time of frames in presentation order -> segment time in microseconds, strictly rising.
 
-    A step back by more than a second, or forward by more than `max_gap_us`, is a jump of the
-    clock and not of the world: time goes on by one nominal frame. Smaller steps back and repeated
-    stamps advance by one microsecond, so that no frame is lost. A frame without a time stamp
-    comes one nominal frame after the last."""
+    A step back by more than a second, or forward by more than `max_gap_us`, is a jump of the clock and not of
+    the world: time continues by one nominal frame. Smaller steps back and repeated stamps advance by one
+    microsecond, so that no frame is lost. A frame without a time stamp comes one nominal frame after the
+    last."""
 
     def __init__(self, fps: Fraction, max_gap_us: int = MAX_GAP_US) -> None:
         self.nominal_us = max(1, round(1_000_000 / fps))

@@ -107,7 +107,7 @@ class SegmentFacts:
 
     @property
     def fallback(self) -> Basis:
-        """What motion must rest on for this segment."""
+        """What motion must depend on for this segment."""
         return Basis.VECTORS if self.has_vectors else Basis.LUMA
 
 
@@ -116,7 +116,7 @@ class DecodedSegment:
     """The sampled frames of one segment, at model-input size.
 
     pixels: uint8 [n, height, width, 3], RGB. `continued` is False where `DecodeRequest.expected` did not
-    hold, and the grid therefore starts anew at the segment's first frame."""
+    hold, and the grid therefore starts again at the segment's first frame."""
 
     pixels: U8
     frames: tuple[SampledFrame, ...]
@@ -183,8 +183,8 @@ class Segment:
     data: MPEG-TS; or fragmented MP4 or MOV for codecs and turned pictures MPEG-TS cannot carry; or an
     elementary stream where the source has no time stamps; start_us: time of its first keyframe since the
     source's; duration_us: until the next piece's keyframe (for the last: to the end of its last frame);
-    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the
-    source's clock jumped right before it."""
+    frames: packets it holds; index: 0, 1, 2, ...; container: FFmpeg's name; jump: the source's clock jumped
+    right before it."""
 
     data: bytes
     start_us: int

@@ -1,5 +1,5 @@
-"""Tensors by reference: tiers of memory and disk, a directory in Redis, peers
-over gRPC, and making them again."""
+"""Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
+again."""
 
 from lookout.store.announcing import Holdings
 from lookout.store.client import Fetched, TensorClient

@@ -27,8 +27,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A tensor (read-only) and how it came. `degraded`: the directory did not answer, so
-    it was made again by lineage."""
+    """A tensor (read-only) and how it came. `degraded`: the directory did not answer, so it was made again by
+    lineage."""
 
     array: Array
     source: Literal["local", "peer", "made"]
@@ -36,8 +36,8 @@ class Fetched:
 
 
 class TensorClient:
-    """Local store, then the holders the directory names, then made again: here,
-    or at any replica of the stage.
+    """Local store, then the holders the directory names, then made again: here, or at any replica of the
+    stage.
 
     `replicas` are fixed addresses of a stage's pods (a service name, or a list), used beside those the
     directory knows, and alone where it is away.
@@ -58,8 +58,8 @@ class TensorClient:
         self._keep = keep and store is not None
 
     def fetch(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Fetched:
-        """The tensor, or `rows` of it. `record` is the one that carries `ref`; it
-        is what the tensor is made from.
+        """The tensor, or `rows` of it. `record` is the one that carries `ref`; it is what the tensor is made
+        from.
 
         Raises:
             LineageBrokenError: It can never be had again.

@@ -184,8 +184,8 @@ class Directory:
 
 
 class Announcer:
-    """One holder: keeps its lease, announces what it holds, and announces it again
-    when the directory has lost it.
+    """One holder: keeps its lease, announces what it holds, and announces it again when the directory has
+    lost it.
 
     It is the `holdings` of a TensorStore; `lines` gives everything held at any time. Redis being away is no
     error: what was not said is said when it is back.
@@ -244,8 +244,8 @@ class Announcer:
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:
-        """Renew the lease or claim a new one, and say everything again where
-        that is due. False: Redis is away."""
+        """Renew the lease or claim a new one, and say everything again where that is due. False: Redis is
+        away."""
         with self._claiming:
             try:
                 new = self._renew()

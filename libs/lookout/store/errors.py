@@ -35,8 +35,8 @@ class DirectoryDownError(StoreError):
 
 
 class LineageBrokenError(StoreError):
-    """The record a tensor would be made from is gone or no longer gives it: it
-    cannot be made again (permanent)."""
+    """The record a tensor would be made from is gone or no longer gives it: it cannot be made again
+    (permanent)."""
 
 
 class TensorUnavailableError(StoreError):

@@ -57,7 +57,7 @@ class Keeper:
             raise TransientError(str(error)) from error
 
     def forget(self, camera: str) -> None:
-        """Everything of a record could be kept, or the camera was given away: the next wait begins anew."""
+        """Everything of a record could be kept, or the camera was given away: the next wait begins again."""
         self._since.pop(camera, None)
 
     def _refusal(self, camera: str, error: CameraQuotaError) -> Exception:

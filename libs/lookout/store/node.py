@@ -40,8 +40,8 @@ class Node:
         self._announcer: Announcer | None = None
 
     def join(self, stage: int, pod: str, address: str) -> None:
-        """Announce this node's tensors of `stage` under a lease; `address` is
-        where peers reach its gRPC server."""
+        """Announce this node's tensors of `stage` under a lease; `address` is where peers reach its gRPC
+        server."""
         if self._announcer is not None:
             raise ValueError(f"{pod} has joined already")
         self._announcer = Announcer(self.directory, stage, pod, address, self.store.lines)

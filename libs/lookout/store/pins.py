@@ -43,7 +43,7 @@ class Pins:
             )
 
     def add(self, label: Label, camera: str, unread: Unread) -> None:
-        """Pin a tensor; one that is pinned already waits anew."""
+        """Pin a tensor; one that is pinned already waits again."""
         self._index.add(label.key, camera, label.length, unread)
 
     def forget(self, key: str) -> None:

@@ -193,8 +193,8 @@ class TensorStore:
         return self._makers.can_make(ref)
 
     def materialize(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Array:
-        """The tensor as held, else made again and kept in the reserve. Requests at
-        one time for one tensor are one.
+        """The tensor as held, else made again and kept in the reserve. Requests at one time for one tensor
+        are one.
 
         Raises:
             TensorCorruptError: What was made has another shape than the reference says.

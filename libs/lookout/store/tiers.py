@@ -83,8 +83,8 @@ class Tiers:
     # -- coming
 
     def add(self, label: Label, array: Array, *, pinned: bool) -> list[Held]:
-        """Hold a tensor that the process made for the pipeline. One that is held stays; one
-        in the reserve moves out of it.
+        """Hold a tensor that the process made for the pipeline. One that is held stays; one in the reserve
+        moves out of it.
 
         Returns:
             Tensors to hand to `write`, outside the lock.
@@ -223,8 +223,8 @@ class Tiers:
         return []
 
     def _leave_memory(self, key: str) -> Held | None:
-        """Move a tensor from memory to disk; None where it was read already and
-        disk has no room: it is evicted."""
+        """Move a tensor from memory to disk; None where it was read already and disk has no room: it is
+        evicted."""
         entry = self._held[key]
         self.memory.remove(key)
         if self._take_disk(entry):

@@ -10,8 +10,8 @@ _EASE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Pins a tensor until its consumer has read it: the partition it travels in,
-    and its stream time in seconds."""
+    """Pins a tensor until its consumer has read it: the partition it travels in, and its stream time in
+    seconds."""
 
     partition: int
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class Gauge:
     paused: set[int] = field(default_factory=set)
 
     def read(self, unread: "UnreadIndex") -> Pressure:
-        """Decide anew. Costs as much as there are cameras with something unread, whatever that is."""
+        """Decide again. Costs as much as there are cameras with something unread, whatever that is."""
         lengths = unread.bytes_by_partition
         total = sum(lengths.values())
         longest = {
@@ -98,7 +98,7 @@ class UnreadIndex:
         return self._bytes.get(camera, 0)
 
     def add(self, key: str, camera: str, length: int, unread: Unread) -> None:
-        """A tensor waits; one that waits already waits anew."""
+        """A tensor waits; one that waits already waits again."""
         self.remove(key)
         self.changes += 1
         self._items[key] = _Item(unread, camera, length)

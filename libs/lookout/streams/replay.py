@@ -86,7 +86,7 @@ def replay_chain(
         The outcome of every window, in their order.
 
     Raises:
-        DeviceError: The device failed for good.
+        DeviceError: The device failed permanently.
     """
     replay = _Replay(engine, planner, blocks, windows, rule)
     try:

@@ -18,8 +18,8 @@ from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask, Pixels, Vi
 
 @dataclass(frozen=True, slots=True)
 class Normalise:
-    """Per-channel mean and deviation of RGB values in [0, 1], as the
-    checkpoint's own processor applies them."""
+    """Per-channel mean and deviation of RGB values in [0, 1], as the checkpoint's own processor applies
+    them."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -50,8 +50,8 @@ class BaseTower(ABC):
     family: ClassVar[str]
 
     def __init__(self, model: nn.Module, normalise: Normalise, size: tuple[int, int] | None) -> None:
-        """`model` is the stock multimodal model without its language head,
-        `size` the usual (height, width)."""
+        """`model` is the stock multimodal model without its language head, `size` the usual (height,
+        width)."""
         self.model: Any = model
         self.config: Any = model.config
         self.normalise = normalise
@@ -79,8 +79,8 @@ class BaseTower(ABC):
         return self._grids[height, width]
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of the kept groups of each frame, on the tower's device; frames
-        may differ in size and camera.
+        """Tokens of the kept groups of each frame, on the tower's device; frames may differ in size and
+        camera.
 
         Raises:
             VisionError: The message names the frame whose pixels or mask do not fit the grid.
@@ -97,8 +97,8 @@ class BaseTower(ABC):
         return out
 
     def flops(self, frames: Sequence[FrameInput]) -> int:
-        """Operations (2 per multiply-add) of the matrix products in
-        `encode(frames)`; norms are not counted."""
+        """Operations (2 per multiply-add) of the matrix products in `encode(frames)`; norms are not
+        counted."""
         return sum(
             self._flops(self.grid_for(*frame.pixels.shape[1:3]), frame.keep)
             for frame in frames

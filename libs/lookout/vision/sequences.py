@@ -1,11 +1,9 @@
 """Attention inside segments of one packed sequence: frames of any length, of any camera, in one batch.
 
 The stock towers call the attention function that their configuration names. This one is registered under
-`NAME`; the
-word "flash" in it makes the Qwen towers hand over the whole packed sequence and its boundaries instead of
-one call per
-segment. Without active segments it is plain scaled dot-product attention, so a tower's own forward is
-unchanged.
+`NAME`; the word "flash" in it makes the Qwen towers hand over the whole packed sequence and its boundaries
+instead of one call per segment. Without active segments it is plain scaled dot-product attention, so a
+tower's own forward is unchanged.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ class Sequences:
     """Consecutive runs of a packed sequence that attend only to themselves.
 
     `cumulative` is int32 [n + 1] on the host, `index` holds for each distinct length the rows of all its
-    segments,
-    int64 [count, length] on the device.
+    segments, int64 [count, length] on the device.
     """
 
     lengths: tuple[int, ...]
@@ -90,8 +87,8 @@ def attend(
     cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Bidirectional attention of query, key and value [batch, heads, rows,
-    dim] to [batch, rows, heads, dim]."""
+    """Bidirectional attention of query, key and value [batch, heads, rows, dim] to [batch, rows, heads,
+    dim]."""
     if not _active.get():
         if cu_seq_lens_q is None:
             return scaled_dot_product_attention(
@@ -115,8 +112,8 @@ def attend(
 def _by_length(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequences, scaling: float | None
 ) -> torch.Tensor:
-    """One dense call for all segments of one length; nothing is padded. [heads,
-    rows, dim] -> [rows, heads, dim]."""
+    """One dense call for all segments of one length; nothing is padded. [heads, rows, dim] -> [rows, heads,
+    dim]."""
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape

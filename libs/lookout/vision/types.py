@@ -1,5 +1,5 @@
-"""The interface of every vision tower: the grid of a frame, frames in, tokens out
-(no model and no transport here)."""
+"""The interface of every vision tower: the grid of a frame, frames in, tokens out (no model and no transport
+here)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ Mask = NDArray[np.bool_]
 
 
 class VisionError(LookoutError, ValueError):
-    """A tower cannot do what was asked of it: unknown family, input size, or a
-    frame that does not fit the grid."""
+    """A tower cannot do what was asked of it: unknown family, input size, or a frame that does not fit the
+    grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The patches and the tokens of one model input of `height` x `width` pixels.
 
-    A *group* is the set of patches behind one visual token. `row_taps[r]` are the patch rows that feed
-    group row `r`, and
-    `col_taps[c]` the patch columns that feed group column `c`. Merging families (2x2 patches a token) give
-    disjoint
-    taps; LLaVA-OneVision's pooling of an odd grid gives taps that two tokens share.
+    A *group* is the set of patches behind one visual token. `row_taps[r]` are the patch rows that feed group
+    row `r`, and `col_taps[c]` the patch columns that feed group column `c`. Merging families (2x2 patches a
+    token) give disjoint taps; LLaVA-OneVision's pooling of an odd grid gives taps that two tokens share.
     """
 
     rows: int
@@ -79,8 +77,8 @@ class Grid:
         return spread(keep, self)
 
     def groups(self, dynamic: Mask) -> Mask:
-        """The groups with any dynamic patch, bool [group_rows, group_cols],
-        for patches, bool [rows, cols]."""
+        """The groups with any dynamic patch, bool [group_rows, group_cols], for patches, bool [rows,
+        cols]."""
         return complete(dynamic, self)
 
 
@@ -88,9 +86,8 @@ class Grid:
 class FrameInput:
     """One temporal patch of one camera.
 
-    `pixels` is uint8 [t, height, width, 3] RGB with t = `Grid.temporal`, or 1 (a still, repeated as the
-    model repeats
-    an image); `keep` is bool [group_rows, group_cols].
+    `pixels` is uint8 [t, height, width, 3] RGB with t = `Grid.temporal`, or 1 (a still, repeated as the model
+    repeats an image); `keep` is bool [group_rows, group_cols].
     """
 
     pixels: Pixels
@@ -131,8 +128,8 @@ class Tower(Protocol):
         ...
 
     def encode(self, frames: Sequence[FrameInput]) -> list[FrameTokens]:
-        """Tokens of many frames, of any cameras and sizes, in one batch; each
-        equals its frame encoded alone."""
+        """Tokens of many frames, of any cameras and sizes, in one batch; each equals its frame encoded
+        alone."""
         ...
 
     def flops(self, frames: Sequence[FrameInput]) -> int:

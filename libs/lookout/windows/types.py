@@ -290,9 +290,9 @@ class LabelStyle:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open]
-    visual [frame_close]; then [question_head] question [question_tail] and the answer,
-    whose first token is `yes` or `no`."""
+    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open] visual
+    [frame_close]; then [question_head] question [question_tail] and the answer, whose first token is `yes` or
+    `no`."""
 
     family: str
     prefix: tuple[int, ...]

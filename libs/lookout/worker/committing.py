@@ -102,7 +102,7 @@ class Commits:
             self._committer.submit(self.transaction)
 
     def kafka_is_back(self) -> None:
-        """A transaction that could not go on has its time anew."""
+        """A transaction that could not go on gets its full time again."""
         self._deadline = self._clock() + HANG_S + self._timeout_s
 
     def give_up(self, why: str, numbers: Iterable[int] | None = None) -> None:

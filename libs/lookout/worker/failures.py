@@ -16,8 +16,8 @@ _DEVICE_WORDS = ("CUDA error", "CUDA out of memory", "cuDNN error", "CUBLAS erro
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: TransientError, and what networks, stores and
-    peers raise when they are away.
+    """Whether trying again may help: TransientError, and what networks, stores and peers raise when they are
+    away.
     """
     if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
         return True

@@ -123,7 +123,7 @@ class Ownership:
         self.update_ready()
 
     def kafka_is_back(self) -> None:
-        """What waited for Kafka itself has its time anew."""
+        """What waited for Kafka itself gets its full time again."""
         for partition in self.current.values():
             partition.waits_since = None
 

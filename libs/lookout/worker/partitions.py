@@ -15,8 +15,8 @@ UNLOADED: Any = object()
 
 @dataclass(slots=True)
 class Lane:
-    """One camera: its records in order, one at a time. While `busy` a compute
-    thread owns `state` and `stored`.
+    """One camera: its records in order, one at a time. While `busy` a compute thread owns `state` and
+    `stored`.
     """
 
     camera: str
@@ -36,8 +36,8 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One assigned partition. A new object takes its place after a seek back; `dead`
-    ones only wait for their threads.
+    """One assigned partition. A new object takes its place after a seek back; `dead` ones only wait for their
+    threads.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Partition:
     next_passed: float = 0.0
     next_forget: float = 0.0
     at_end: bool = False  # everything that was in the topic is read
-    seek_to: int | None = None  # reading goes on from here as soon as the client lets it
+    seek_to: int | None = None  # reading continues from here as soon as the client lets it
     waits_for: str = ""  # why it is not taken over yet
     waits_since: float | None = None
     read_to: int | None = None  # the offset behind the newest record read

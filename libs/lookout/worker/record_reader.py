@@ -81,7 +81,7 @@ class RecordReader:
             except KafkaException as error:
                 if error.args[0].fatal():
                     raise
-                continue  # the client goes on by itself
+                continue  # the client continues by itself
             if isinstance(found, End):
                 raise RecordsGoneError(
                     f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"

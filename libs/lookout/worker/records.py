@@ -29,8 +29,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to write, to the partition number that its input came from. `value`
-    None deletes (compacted topics).
+    """One record to write, to the partition number that its input came from. `value` None deletes (compacted
+    topics).
 
     `tag` stays in this process: it comes back with the record's offset in `Handler.committed`.
     """
@@ -112,14 +112,14 @@ class Handler(ABC, Generic[S]):
 
     @abstractmethod
     def load(self, camera: str, stored: StoredCheckpoint | None) -> S:
-        """The camera's state from its newest checkpoint (None: a camera never
-        seen). Runs on a compute thread.
+        """The camera's state from its newest checkpoint (None: a camera never seen). Runs on a compute
+        thread.
         """
 
     @abstractmethod
     def handle(self, state: S, record: Record) -> Result:
-        """Process one record; may change `state` in place. One call at a time for
-        a camera, cameras in parallel.
+        """Process one record; may change `state` in place. One call at a time for a camera, cameras in
+        parallel.
         """
 
     def tick(self, state: S, now: float) -> Result | None:
@@ -145,8 +145,8 @@ class Handler(ABC, Generic[S]):
         return None
 
     def rejected(self, state: S, record: Record, reason: DeadLetter) -> Result | None:
-        """What else to write when `record` becomes a dead letter: an outcome that
-        says why there is none, a gap.
+        """What else to write when `record` becomes a dead letter: an outcome that says why there is none, a
+        gap.
         """
         return None
 
@@ -154,8 +154,8 @@ class Handler(ABC, Generic[S]):
         """Outputs that are now durable. Called on the polling thread: return at once."""
 
     def dropped(self, outputs: Sequence[Output]) -> None:
-        """Outputs that will never be written (an aborted transaction, a partition
-        given back): release their tags.
+        """Outputs that will never be written (an aborted transaction, a partition given back): release their
+        tags.
         """
 
     def revoked(self, partition: int) -> None:
@@ -173,8 +173,8 @@ class Handler(ABC, Generic[S]):
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a partition's order: a record, or what comes of time passing, or the end
-    of a camera that is forgotten.
+    """A place in a partition's order: a record, or what comes of time passing, or the end of a camera that is
+    forgotten.
     """
 
     camera: str

@@ -1,5 +1,5 @@
-"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown
-or missing is an error by name.
+"""Settings of a service, from the environment (prefix `LOOKOUT_`); anything unknown or missing is an error by
+name.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class ServiceSettings(Connections, SamplingSettings):
 
     @property
     def retention_needed_s(self) -> float:
-        """How long segments, frames and tokens must be kept: a window, the
-        longest outage promised and a margin.
+        """How long segments, frames and tokens must be kept: a window, the longest outage promised and a
+        margin.
         """
         return self.window_s + self.outage_s + self.retention_margin_s
 

@@ -1,5 +1,5 @@
-"""Taking over a partition: its committed offset and every camera's newest checkpoint,
-read when nobody else can write.
+"""Taking over a partition: its committed offset and every camera's newest checkpoint, read when nobody else
+can write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDLE_S = 10.0
 class Takeover:
     """A partition as its last owner left it. `offset` None: nothing was ever committed.
 
-    `unreadable`: cameras whose checkpoint is no message; they start anew.
+    `unreadable`: cameras whose checkpoint is no message; they start again.
     """
 
     partition: int

@@ -23,7 +23,7 @@ from lookout.worker.settings import ServiceSettings
 
 #: codes that say that another client took this one's identity over, or that its time ran out
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-#: refusals of one record for good
+#: refusals of one record permanently
 _REFUSALS = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.RECORD_LIST_TOO_LARGE}
 )
@@ -64,8 +64,8 @@ class Transaction:
     def offsets(self, topic: str) -> list[TopicPartition]:
         """Next unread offsets.
 
-        A partition in which only time passed commits its offset again: Kafka then checks
-        that this worker still owns it.
+        A partition in which only time passed commits its offset again: Kafka then checks that this worker
+        still owns it.
         """
         found = []
         for partition, slots in self.batch:

@@ -63,8 +63,8 @@ class _Waits:
 
 
 class Worker:
-    """Runs a handler over its share of one topic. `run` is the polling thread; `stop`
-    may be called from any thread.
+    """Runs a handler over its share of one topic. `run` is the polling thread; `stop` may be called from any
+    thread.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Worker:
 
         Raises:
             FencedError: another process took this one's identity.
-            DeviceFailedError: the device fails for good.
+            DeviceFailedError: the device fails permanently.
             StartupError: the group, or the checkpoints, belong to another configuration.
             ThreadDiedError: a supervised thread died.
         """
@@ -293,7 +293,7 @@ class Worker:
                 raise StartupError(
                     f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
                     f"written under other shared settings, these are {shared}: restore the settings, or set "
-                    "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras anew"
+                    "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras again"
                 )
 
     # -- what the source says (`polling.Listener`)

@@ -72,7 +72,7 @@ def say_what_is_wrong(world: World) -> None:
 
 
 def lose_agent(world: World, name: str) -> None:
-    """The agent that pulls a camera dies and does not come back: the other one goes on."""
+    """The agent that pulls a camera dies and does not come back: the other one continues."""
     before = status(world, f"camera/{name}")
     nodes = world.cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
     world.cluster.kubectl("cordon", *nodes)

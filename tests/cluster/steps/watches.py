@@ -25,7 +25,7 @@ WRONG_URLS = ("http://camera/stream", "rtsp://user:secret@camera/stream", "rtsp:
 
 
 def run(world: World) -> None:
-    """Two controllers; a Watch is followed, the leader dies, the other one goes on."""
+    """Two controllers; a Watch is followed, the leader dies, the other one continues."""
     with world.release("--set", "controller.replicas=2"):
         wrong_resources(world)
         client = world.client()

@@ -73,7 +73,7 @@ def stop_redis(fleet: Fleet, chance: random.Random) -> str:
 
 
 def expire_lease(stage: Stage) -> Fault:
-    """A pod freezes until its lease is over, then goes on: what it says it holds is not believed."""
+    """A pod freezes until its lease is over, then continues: what it says it holds is not believed."""
     return _freeze(stage, "lease", LEASE_S)
 
 

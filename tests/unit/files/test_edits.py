@@ -91,8 +91,8 @@ def test_edits_of_h264_are_what_a_player_shows(edit: str, bframes: int) -> None:
 @pytest.mark.parametrize("bframes", [0, 2])
 @pytest.mark.parametrize("edit", EDITS)
 def test_edits_of_hevc_are_what_a_player_shows(edit: str, bframes: int) -> None:
-    """FFmpeg loses pictures of HEVC where an edit goes on at a keyframe that it has seen; a reader begins
-    anew there and has them. Each of FFmpeg's is one of the reader's."""
+    """FFmpeg loses pictures of HEVC where an edit continues at a keyframe that it has seen; a reader begins
+    again there and has them. Each of FFmpeg's is one of the reader's."""
     data = edited(source("libx265", bframes), EDITS[edit])
     times, pictures = in_order(data)
     with VideoReader(data) as reader:

@@ -69,7 +69,7 @@ def test_a_memory_opens_as_it_was_closed(tmp_path: Path) -> None:
     assert state(MemoryFolder.open(tmp_path, owner=False).memory) == expected[-1]
     assert state(found.memory) == expected[-1]
     assert found.about == {"camera": "gate"}
-    # And goes on as the one that was never closed.
+    # And continues as the one that was never closed.
     whole = memory()
     for step in steps(18):
         step(whole, whole)

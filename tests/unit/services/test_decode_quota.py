@@ -196,7 +196,7 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
     [after] = world.send(PIECES[2])
     assert samples([after]) == [8, 9, 10, 11]
     with pytest.raises(TransientError):
-        world.send(PIECES[3])  # the next wait begins anew
+        world.send(PIECES[3])  # the next wait begins again
 
 
 def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

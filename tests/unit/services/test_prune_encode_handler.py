@@ -167,7 +167,7 @@ def test_a_camera_whose_tokens_nobody_reads_waits_and_then_has_an_outcome() -> N
     after = world.send(world.frames([12, 13, 14, 15], 6, 8))[0].block
     assert (len(after.frames), after.missing) == (4, "")
     with pytest.raises(TransientError):
-        world.send(world.frames([16, 17, 18, 19], 8, 10))  # the next wait begins anew
+        world.send(world.frames([16, 17, 18, 19], 8, 10))  # the next wait begins again
 
 
 def test_one_record_with_more_tokens_than_the_quota_ends() -> None:

@@ -116,7 +116,7 @@ def _question(found: Analysis, place: int, pictures: dict[float, str]) -> str:
 
 
 def _seen(found: Analysis, place: int, pictures: dict[float, str]) -> str:
-    """The pictures that an answer rests on."""
+    """The pictures that an answer is based on."""
     times = [at for at, _ in found.answers[place].seen_s][:PICTURES]
     out = [
         f'<figure><img src="{pictures[at]}" alt="the picture at {clock(at)}">'

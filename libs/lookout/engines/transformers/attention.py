@@ -34,8 +34,8 @@ IN_CACHE = 1 << 20
 class Chunk:
     """Rows [start, stop) of a stream's computed rows; they see the first `limit` rows of the window.
 
-    `mask` is additive [rows, limit], or None where they are the last rows of the
-    first `limit`, unbroken (causal)."""
+    `mask` is additive [rows, limit], or None where they are the last rows of the first `limit`, unbroken
+    (causal)."""
 
     start: int
     stop: int

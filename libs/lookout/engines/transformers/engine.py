@@ -218,7 +218,7 @@ class TransformersEngine:
         """Execute one window of each of several streams; errors come back in the answer of their stream.
 
         Raises:
-            DeviceError: The device failed for good.
+            DeviceError: The device failed permanently.
         """
         with self.in_turn():
             if self._broken is not None:
@@ -247,10 +247,10 @@ class TransformersEngine:
         return PassWork(index, request, suffixes, rows_in(plan.compute), own, name)
 
     def _evict(self, stream: str) -> None:
-        """Take a stream's KV off the device: to the disk tier, or for good.
+        """Take a stream's KV off the device: to the disk tier, or drop it.
 
         Raises:
-            DeviceError: The device failed for good.
+            DeviceError: The device failed permanently.
         """
         kv, reason = self._streams[stream], "KV budget"
         self._budget.release(stream)
@@ -285,7 +285,7 @@ class TransformersEngine:
         beside it (`alone`); any other failure runs its streams one by one.
 
         Raises:
-            DeviceError: The device failed for good, or has no memory for a single window.
+            DeviceError: The device failed permanently, or has no memory for a single window.
         """
         try:
             for work in works:

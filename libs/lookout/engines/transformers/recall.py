@@ -40,7 +40,7 @@ YES_NO = frozenset(_VERBS.split())
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A frame an answer rests on: seconds from the start of the source, and its share of attention."""
+    """A frame an answer is based on: seconds from the start of the source, and its share of attention."""
 
     time: float
     weight: float
@@ -55,7 +55,7 @@ class Recollection:
         question: what was asked.
         p_yes: probability of yes, for a question of yes or no; None elsewhere.
         text: the written answer, where one was asked for.
-        moments: the frames the answer rests on, in order of time.
+        moments: the frames the answer is based on, in order of time.
         covered_from: seconds from the start of the source from which KV was held; None: nothing.
         covered_to: the newest frame, likewise.
         cost: what the answer cost.
@@ -244,8 +244,8 @@ class Recall:
         self._streams: dict[str, StreamRecall] = {}
 
     def close_block(self, plan: WindowPlan, block: StrideBlock, began_us: int, source: str = "") -> None:
-        """Take in the newest block of a window that was just run; its stream
-        began at `began_us` of its source."""
+        """Take in the newest block of a window that was just run; its stream began at `began_us` of its
+        source."""
         held = self._streams.get(plan.stream)
         if held is None:
             camera, _, epoch = plan.stream.rpartition("/")

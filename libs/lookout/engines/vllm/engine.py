@@ -145,7 +145,7 @@ class VllmEngine:
         """Execute one window of each of several streams; errors come back in the answer of their stream.
 
         Raises:
-            DeviceError: The device failed for good.
+            DeviceError: The device failed permanently.
         """
         if self._broken is not None:
             raise DeviceError(self._broken)
@@ -182,7 +182,7 @@ class VllmEngine:
         again, under a new key.
 
         Raises:
-            DeviceError: The device failed for good, or has no memory for a single window.
+            DeviceError: The device failed permanently, or has no memory for a single window.
         """
         try:
             self._windows(works)

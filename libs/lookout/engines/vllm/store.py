@@ -122,7 +122,7 @@ class WindowStore:
         self.failed.setdefault(key, cause)
 
     def failures(self, keys: Iterable[str]) -> dict[str, str]:
-        """The causes of windows that failed since this was last asked; a step after it begins anew."""
+        """The causes of windows that failed since this was last asked; a step after it begins again."""
         return {key: self.failed.pop(key) for key in keys if key in self.failed}
 
     def parent(self, window: WindowInputs) -> SavedKV:

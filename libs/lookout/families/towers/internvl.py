@@ -15,8 +15,8 @@ from lookout.vision.vit import PlainTower
 
 
 class InternVLTower(PlainTower):
-    """InternVL's ViT on kept 2x2 groups; each kept group sees the class token and
-    the kept patches of its frame."""
+    """InternVL's ViT on kept 2x2 groups; each kept group sees the class token and the kept patches of its
+    frame."""
 
     family = "internvl"
     leading = 1

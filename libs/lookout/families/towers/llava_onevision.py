@@ -17,8 +17,8 @@ from lookout.vision.vit import PlainTower
 def pooling(patches: int) -> tuple[tuple[tuple[int, float], ...], ...]:
     """For each of ceil(patches / 2) tokens along an axis: the patches it taps and their weights.
 
-    The taps of `F.interpolate(mode="bilinear", align_corners=False)`. For 27
-    patches, row 13 feeds tokens 6 and 7.
+    The taps of `F.interpolate(mode="bilinear", align_corners=False)`. For 27 patches, row 13 feeds tokens 6
+    and 7.
     """
     tokens = math.ceil(patches / 2)
     out = []

@@ -19,8 +19,8 @@ from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np.uint8]:
-    """Pixels [t, height, width, 3] as patches [groups, merge * merge, 3, t, patch,
-    patch], groups in row-major order."""
+    """Pixels [t, height, width, 3] as patches [groups, merge * merge, 3, t, patch, patch], groups in
+    row-major order."""
     frames, height, width, _ = pixels.shape
     side = patch * merge
     cut = pixels.reshape(frames, height // side, merge, patch, width // side, merge, patch, 3)
@@ -28,8 +28,8 @@ def block_major(pixels: NDArray[np.uint8], patch: int, merge: int) -> NDArray[np
 
 
 class QwenTower(BaseTower):
-    """Kept groups through the stock tower: it takes positions and boundaries of
-    the caller's instead of its own."""
+    """Kept groups through the stock tower: it takes positions and boundaries of the caller's instead of its
+    own."""
 
     def _vision(self) -> nn.Module:
         vision: nn.Module = self.model.visual

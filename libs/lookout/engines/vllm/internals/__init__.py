@@ -1,7 +1,7 @@
 """The only code that imports vLLM: four files, and this face.
 
-Written for the one version in `VERSION`; `tests/vllm/test_contract.py` names what moved
-when another one is installed.
+Written for the one version in `VERSION`; `tests/vllm/test_contract.py` names what moved when another one is
+installed.
 
 - `model`: the language half of a checkpoint as vLLM's model, its input buffers and its rotation.
 - `scheduler`: how many leading rows of a request are external, and which rows of which window a step holds.

@@ -26,8 +26,8 @@ AGREE = 0.02
 
 
 def renamed(name: str) -> str | None:
-    """A checkpoint's weight name, published or saved by transformers, as `WindowModel`
-    holds it; None for the vision half."""
+    """A checkpoint's weight name, published or saved by transformers, as `WindowModel` holds it; None for the
+    vision half."""
     bare = name.removeprefix("model.")
     if bare.startswith(VISION):
         return None
@@ -60,8 +60,8 @@ def rotation_of(text: Any, interleaved: bool) -> Rotary:
 class WideRotary(nn.Module):
     """vLLM's rotation in float32 with float64 angles, whatever the model's dtype.
 
-    Keys are un-rotated when they are kept and rotated again in every window, so its table
-    must not be rounded to bfloat16.
+    Keys are un-rotated when they are kept and rotated again in every window, so its table must not be rounded
+    to bfloat16.
 
     Args:
         inner: vLLM's rotary module; its table is replaced.
@@ -141,8 +141,8 @@ class InputBuffers(nn.Module):
 
 
 class WindowModel(nn.Module, SupportsMRoPE):  # type: ignore[misc]
-    """The language half of a stock checkpoint, fed by windows: the plan's
-    positions, the blocks' embeddings."""
+    """The language half of a stock checkpoint, fed by windows: the plan's positions, the blocks'
+    embeddings."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()

@@ -142,8 +142,8 @@ class WorkerSide:
             deep.index_copy_(1, put, window.deepstack[:, take].to(deep))
 
     def _window_angles(self, window: WindowInputs) -> Angles:
-        """Cosine and sine, float32 [rows, head_dim / 2], of a window, as the
-        model's own rotation has them."""
+        """Cosine and sine, float32 [rows, head_dim / 2], of a window, as the model's own rotation has
+        them."""
         if window.key not in self._angles:
             self._angles = {key: value for key, value in self._angles.items() if key in self.store.windows}
             self._angles[window.key] = self.angles(window.positions)

@@ -25,8 +25,8 @@ class Expected:
     """Where a camera's stream should go on.
 
     epoch_us: container time of the epoch's start; next_us: container time at which the next segment should
-    begin. If it begins no more than early_us before and late_us after that, the epoch continues and stream time
-    is container time minus epoch_us; otherwise the clock jumped and a new epoch begins.
+    begin. If it begins no more than early_us before and late_us after that, the epoch continues and stream
+    time is container time minus epoch_us; otherwise the clock jumped and a new epoch begins.
     """
 
     epoch_us: int

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from bench.results import Results
 from lookout import models
-from lookout.analysis import AnalysisSettings, Analyzer, encode
+from lookout.analysis import AnalysisSettings, Analyzer, encode_frames
 from lookout.engines import Question
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.files import FileFrame
@@ -59,8 +59,8 @@ def clip_of(analyzer: Analyzer, seed: int) -> Clip:
     ]
     yes, known = answers(scenes.observe(scene, times).truth)
     truth = torch.where(known[0, -1], yes[0, -1].float(), torch.nan).numpy()
-    whole = encode(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S), None).frames
-    fewer = encode(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S, prune=True), None).frames
+    whole = encode_frames(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S), None).frames
+    fewer = encode_frames(analyzer.tower, frames, AnalysisSettings(fps=1 / STEP_S, prune=True), None).frames
     return Clip(whole, fewer, truth)
 
 

@@ -198,7 +198,9 @@ class Pipeline:
     def _streams(self, source: Path | BinaryIO, camera: str) -> Iterator[_Stream]:
         """The streams of a source, one after the other: frames pruned and encoded block by block."""
         sampling = self._sampling
-        frames = segment_frames(source, self._grid, sampling.step_us, self._policy)
+        frames = segment_frames(
+            source, self._grid, sampling.step_us, self._policy, window_us=sampling.window_us
+        )
         for _, members in groupby(frames, lambda frame: frame.stream):
             number = self._epochs.get(camera, 0)
             self._epochs[camera] = number + 1

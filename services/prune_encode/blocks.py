@@ -10,6 +10,7 @@ import numpy.typing as npt
 from lookout.errors import BadRecordError
 from lookout.motion import Basis
 from lookout.pruning import Sample, TemporalMask, luma, pack_mask, patch_luma, spread, unpack_mask
+from lookout.streams import empty_indices, frame_input
 from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.vision import FrameInput, Grid
@@ -128,16 +129,14 @@ def check_times(record: frames_pb2.FramesRecord, step_us: int) -> None:
 def blocks_between(
     held: Sequence[BlockRecord], block: int, first: int, samples: int, empty: int
 ) -> Iterator[int]:
-    """The blocks of [block, first) that are written: those with frames, and of each hole the first `empty`
-    ones. A window of empty blocks says all there is to say of a long hole.
-    """
-    filled = {frame.sample // samples for each in held for frame in each.record.segment.frames}
-    at = block
-    for index in [*sorted(each for each in filled if block <= each < first), first]:
-        yield from range(at, min(index, at + empty))
+    """The blocks of [block, first) that are written: those with frames, and the first `empty` of a hole."""
+    filled = {frame.sample // samples for source in held for frame in source.record.segment.frames}
+    following = block
+    for index in [*sorted(index for index in filled if block <= index < first), first]:
+        yield from empty_indices(following, index, empty)
         if index < first:
             yield index
-        at = index + 1
+        following = index + 1
 
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
@@ -176,10 +175,7 @@ def inputs_of(
 ) -> list[FrameInput]:
     """What the tower encodes: the patches' frames and their keep masks, as the record says them."""
     return [
-        FrameInput(
-            np.stack([pixels[i] for i in patch.frames]),
-            unpack_mask(patch.keep, grid.group_rows, grid.group_cols),
-        )
+        frame_input(pixels, patch.frames, unpack_mask(patch.keep, grid.group_rows, grid.group_cols))
         for patch in patches
     ]
 

@@ -6,10 +6,10 @@ prefill. Parts are independent and plain data, so a job is the same call with so
 """
 
 from lookout.analysis.analyzer import Analyzer
-from lookout.analysis.encoding import Encoded, encode
 from lookout.analysis.journal import Journal
 from lookout.analysis.recording import analyze, release
 from lookout.analysis.results import Analysis, Answer, Part, PartAnswer, PartResult, Progress
+from lookout.analysis.run import encode_frames
 from lookout.analysis.settings import AnalysisError, AnalysisSettings
 
 __all__ = [
@@ -18,13 +18,12 @@ __all__ = [
     "AnalysisSettings",
     "Analyzer",
     "Answer",
-    "Encoded",
     "Journal",
     "Part",
     "PartAnswer",
     "PartResult",
     "Progress",
     "analyze",
-    "encode",
+    "encode_frames",
     "release",
 ]

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lookout.analysis.encoding import encode
 from lookout.analysis.results import Part, PartResult, Progress, part_answer
 from lookout.analysis.settings import AnalysisSettings
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.prefill import GroupPrefill
 from lookout.files import FileFrame, Gap, Sampling
-from lookout.pruning import Carry
+from lookout.motion import Basis
+from lookout.pruning import Carry, PrunePolicy, Sample
 from lookout.recordings import GroupPlanner
+from lookout.streams import EncodedStrides, StrideFrame, encode_strides
 from lookout.vision import Tower
 
 
@@ -128,15 +129,16 @@ class PartsRun:
             )
             self._open = _Open(group.part, prefill)
         state = self._open
-        found = encode(self.model.tower, group.frames, self.settings, state.carry)
-        plan = self._planner.plan(str(group.part.number), found.frames, state.prefill.last)
-        cost = state.prefill.add(plan, found.frames)
-        state.carry = found.carry
+        encoded = encode_frames(self.model.tower, group.frames, self.settings, state.carry)
+        frames = encoded.frames
+        plan = self._planner.plan(str(group.part.number), frames, state.prefill.last)
+        cost = state.prefill.add(plan, frames)
+        state.carry = encoded.carry
         state.frames += len(group.frames)
         state.damaged += sum(frame.corrupt for frame in group.frames)
-        state.tokens += sum(len(frame.kept) for frame in found.frames)
-        state.tokens_total += tokens * len(found.frames)
-        state.vision_flops += found.flops
+        state.tokens += sum(len(frame.kept) for frame in frames)
+        state.tokens_total += tokens * len(frames)
+        state.vision_flops += self.model.tower.flops(encoded.inputs)
         state.prefill_flops += cost.flops
 
     def _finish(self, part: Part) -> None:
@@ -169,3 +171,28 @@ class PartsRun:
         self.results.append(result)
         if self._on_part is not None:
             self._on_part(result)
+
+
+def encode_frames(
+    tower: Tower, frames: Sequence[FileFrame], settings: AnalysisSettings, carry: Carry | None = None
+) -> EncodedStrides:
+    """Frames of a file pruned and encoded, stride by stride of the samples at hand.
+
+    Args:
+        tower: The vision tower.
+        frames: In the order of time.
+        settings: `stride_frames` are a stride; `prune`: only patches that changed are encoded.
+        carry: What the frames before left; None: a part begins.
+    """
+    members = [
+        StrideFrame(
+            Sample(frame.pixels, Basis.LUMA, intra=frame.picture.intra, corrupt=frame.corrupt),
+            frame.time_us,
+            frame.slot,
+        )
+        for frame in frames
+    ]
+    size = settings.stride_frames
+    strides = [members[begin : begin + size] for begin in range(0, len(members), size)]
+    policy = PrunePolicy(everything=not settings.prune)
+    return encode_strides(strides, tower, policy, max(1, round(1e6 / settings.fps)), carry)

@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 from lookout.errors import BadRecordError
 from lookout.motion import unpack_mask
 from lookout.store import Array, TensorClient
-from lookout.streams import BlockFacts, Cause, NoAnswer
+from lookout.streams import BlockFacts, Cause, FrameTime, NoAnswer, encoded_frame
 from lookout.v1 import lineage_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import Sampling, TensorRef
-from lookout.windows import EncodedFrame, StrideBlock
+from lookout.windows import StrideBlock
 from lookout.worker import sampling_text
 
 __all__ = [
@@ -166,14 +166,13 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: i
         start += patch.kept
         shown = [block.frames[number] for number in patch.frames]
         frames.append(
-            EncodedFrame(
-                time_us=shown[0].time_us,
-                anchor=patch.anchor,
-                keep=keep_mask(block, patch),
-                tokens=tokens[rows],
-                deepstack=None if deep is None else deep[:, rows],
-                slot_us=shown[0].sample * step_us,
-                label_us=sum(frame.time_us for frame in shown) // len(shown),
+            encoded_frame(
+                [FrameTime(frame.time_us, frame.sample) for frame in shown],
+                patch.anchor,
+                keep_mask(block, patch),
+                tokens[rows],
+                None if deep is None else deep[:, rows],
+                step_us=step_us,
             )
         )
     return LoadedBlock(StrideBlock(stream_name(record), block.index, tuple(frames)), degraded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import MaskPolicy, keeping_everything
-from lookout.streams import ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
+from lookout.streams import ClipWindow, StreamBlock, answered_windows, segment_frames, stream_blocks
 from lookout.vision import FrameInput, Tower
 from lookout.windows import Planner, Policy, WindowSettings
 
@@ -130,7 +131,7 @@ def evaluate(
     windows = 0
     for clip in progress(clips, "clips"):
         clip_questions = [question for question in questions if question.id in clip.spans]
-        encodings = _blocks(clip, tower, masks, sampling)
+        encodings = _streams(clip, tower, masks, sampling)
         plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
         answered = {
             name: _answered(engine, settings, encodings[place], clip_questions)
@@ -164,42 +165,64 @@ def _whole(settings: WindowSettings) -> WindowSettings:
     return replace(settings, policy=Policy.PRUNE_ONLY)
 
 
-def _blocks(
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The blocks of one stream of a clip, and the second of the clip at which it begins."""
+
+    begun_s: float
+    blocks: list[StreamBlock]
+
+
+def _streams(
     clip: LabelledClip, tower: Tower, policy: MaskPolicy, sampling: SamplingNumbers
-) -> tuple[list[StreamBlock], list[StreamBlock]]:
-    """The clip's blocks with everything kept, and pruned."""
-    frames = read_clip(clip.path, tower.grid, sampling.fps, vectors=policy.gathers)
-    unpruned, pruned = (
-        list(
-            stream_blocks(
-                f"{clip.path.name}/0",
-                frames.frames,
-                tower,
-                rule,
-                samples=sampling.block_samples,
-                step_us=frames.step_us,
-                window_blocks=sampling.window_blocks,
+) -> tuple[list[_Stream], list[_Stream]]:
+    """The clip's streams with everything kept, and pruned."""
+    decoded = segment_frames(clip.path, tower.grid, sampling.step_us, policy, window_us=sampling.window_us)
+    clips = [list(members) for _, members in groupby(decoded, lambda frame: frame.stream)]
+
+    def pruned(masks: MaskPolicy) -> list[_Stream]:
+        return [
+            _Stream(
+                members[0].begun_us / 1e6,
+                list(
+                    stream_blocks(
+                        f"{clip.path.name}/{number}",
+                        [member.frame for member in members],
+                        tower,
+                        masks,
+                        samples=sampling.block_samples,
+                        step_us=sampling.step_us,
+                        window_blocks=sampling.window_blocks,
+                    )
+                ),
             )
-        )
-        for rule in (keeping_everything(policy), policy)
-    )
-    return unpruned, pruned
+            for number, members in enumerate(clips)
+        ]
+
+    return pruned(keeping_everything(policy)), pruned(policy)
 
 
 def _answered(
-    engine: Engine, settings: WindowSettings, blocks: Sequence[StreamBlock], questions: Sequence[Question]
+    engine: Engine, settings: WindowSettings, streams: Sequence[_Stream], questions: Sequence[Question]
 ) -> list[ClipWindow]:
-    if not blocks:
-        return []
-    stream, planner = blocks[0].block.stream, Planner(engine.layout, settings)
-    return answered_windows(engine, planner, {stream: blocks}, questions)[stream]
+    """The windows of all streams of a clip; their times are seconds of the clip."""
+    planner, begun_s = (
+        Planner(engine.layout, settings),
+        {s.blocks[0].block.stream: s.begun_s for s in streams},
+    )
+    blocks = {stream.blocks[0].block.stream: stream.blocks for stream in streams}
+    return [
+        replace(window, start_s=begun_s[name] + window.start_s, end_s=begun_s[name] + window.end_s)
+        for name, windows in answered_windows(engine, planner, blocks, questions).items()
+        for window in windows
+    ]
 
 
-def _count_vision(way: Way, blocks: Sequence[StreamBlock], tower: Tower) -> None:
+def _count_vision(way: Way, streams: Sequence[_Stream], tower: Tower) -> None:
     """Add the tokens of one clip."""
     grid = tower.grid
     shape = (grid.temporal, grid.height, grid.width, 3)
-    frames = [frame for block in blocks for frame in block.block.frames]
+    frames = [frame for stream in streams for block in stream.blocks for frame in block.block.frames]
     way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in frames])
     way.kept += sum(int(frame.keep.sum()) for frame in frames)
     way.total += sum(frame.keep.size for frame in frames)

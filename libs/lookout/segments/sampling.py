@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -20,6 +20,12 @@ class Tail(StrEnum):
     LEAVE = "leave"
 
 
+#: by how much segments may overlap; a larger step back is a jump of the clock
+EARLY_US: Final = 5_000_000
+#: by how much a segment may begin late, where no window says it
+LATE_US: Final = 60_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Where a camera's stream should go on.
@@ -31,8 +37,8 @@ class Expected:
 
     epoch_us: int
     next_us: int
-    early_us: int = 1_000_000
-    late_us: int = 60_000_000
+    early_us: int = EARLY_US
+    late_us: int = LATE_US
 
     def holds(self, first_us: int) -> bool:
         """True if a segment that begins at `first_us` continues the epoch."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from lookout.errors import LookoutError
 from lookout.motion.geometry import Fit, Geometry
 from lookout.motion.types import Basis, FrameInfo, Gather, Motion
-from lookout.segments.sampling import Expected, SamplingGrid, Tail
+from lookout.segments.sampling import LATE_US, Expected, SamplingGrid, Tail
 
 __all__ = [
     "CodecError",
@@ -126,10 +126,14 @@ class DecodedSegment:
     next_slot: int  # the first slot a following segment may fill
     end_stream_us: int  # stream time at which the last frame ends
 
-    def following(self) -> Expected:
-        """What to expect of the camera's next segment."""
+    def following(self, late_us: int = LATE_US) -> Expected:
+        """What to expect of the camera's next segment.
+
+        Args:
+            late_us: By how much it may begin late.
+        """
         end = self.facts.end_us
-        return Expected(epoch_us=end - self.end_stream_us, next_us=end)
+        return Expected(epoch_us=end - self.end_stream_us, next_us=end, late_us=late_us)
 
 
 @dataclass(frozen=True, slots=True)

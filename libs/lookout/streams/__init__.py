@@ -2,9 +2,13 @@
 
 from lookout.streams.blocks import (
     EncodedStrides,
+    FrameTime,
     StreamBlock,
     StrideFrame,
+    empty_indices,
     encode_strides,
+    encoded_frame,
+    frame_input,
     stream_blocks,
     strides_of,
 )
@@ -40,6 +44,7 @@ __all__ = [
     "ClipWindow",
     "EncodedStrides",
     "EngineAnswers",
+    "FrameTime",
     "NoAnswer",
     "NoAnswerKind",
     "PlayedWindow",
@@ -54,7 +59,10 @@ __all__ = [
     "WindowSteps",
     "answered_windows",
     "basis_of",
+    "empty_indices",
     "encode_strides",
+    "encoded_frame",
+    "frame_input",
     "read_clip",
     "replay_chain",
     "run_batch",

@@ -1,7 +1,8 @@
-"""Sampled frames become stride blocks of kept tokens: prune, then encode, in one process.
+"""Sampled frames become stride blocks of kept tokens: prune, then encode.
 
-The fleet does the same in two services, with tensors between them (docs/architecture.md). Empty blocks stand
-for holes, as they do there.
+`stream_blocks` does it in one process. In the fleet prune-encode does it and prefill reads the tokens
+(docs/architecture.md), by the same rules: what the tower encodes (`frame_input`), what a window sees of it
+(`encoded_frame`), and which empty blocks stand for a hole (`empty_indices`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lookout.motion import Basis
@@ -20,7 +22,18 @@ from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
 from lookout.windows import EncodedFrame, StrideBlock
 
-__all__ = ["EncodedStrides", "StreamBlock", "StrideFrame", "encode_strides", "stream_blocks", "strides_of"]
+__all__ = [
+    "EncodedStrides",
+    "FrameTime",
+    "StreamBlock",
+    "StrideFrame",
+    "empty_indices",
+    "encode_strides",
+    "encoded_frame",
+    "frame_input",
+    "stream_blocks",
+    "strides_of",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +84,68 @@ class EncodedStrides:
     carry: Carry | None
     inputs: list[FrameInput]
 
+    @property
+    def frames(self) -> list[EncodedFrame]:
+        """Of all strides, one after the other."""
+        return [frame for stride in self.strides for frame in stride]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTime:
+    """When a sampled frame was taken: its own stream time in microseconds, and its point of the grid."""
+
+    time_us: int
+    slot: int
+
+
+def frame_input(
+    pixels: Sequence[NDArray[np.uint8]], frames: Sequence[int], keep: NDArray[np.bool_]
+) -> FrameInput:
+    """What the tower encodes of one temporal patch.
+
+    Args:
+        pixels: Of all frames of the block, each uint8 [height, width, 3].
+        frames: Those of the patch.
+        keep: bool [group_rows, group_cols].
+    """
+    return FrameInput(np.stack([pixels[number] for number in frames]), keep)
+
+
+def encoded_frame(
+    shown: Sequence[FrameTime],
+    anchor: bool,
+    keep: NDArray[np.bool_],
+    tokens: torch.Tensor,
+    deepstack: torch.Tensor | None,
+    *,
+    step_us: int,
+) -> EncodedFrame:
+    """A temporal patch as windows take it: it begins with its first frame, and its label is of their middle.
+
+    Args:
+        shown: Its frames, in the order of time.
+        anchor: Whether it is encoded whole, for the frames behind it.
+        keep: bool [group_rows, group_cols].
+        tokens: [kept, hidden].
+        deepstack: [levels, kept, hidden], where the family has it.
+        step_us: Microseconds between two points of the sampling grid.
+    """
+    return EncodedFrame(
+        time_us=shown[0].time_us,
+        anchor=anchor,
+        keep=keep,
+        tokens=tokens,
+        deepstack=deepstack,
+        slot_us=shown[0].slot * step_us,
+        label_us=sum(frame.time_us for frame in shown) // len(shown),
+    )
+
+
+def empty_indices(begin: int, end: int, window_blocks: int) -> range:
+    """The empty blocks of a hole in [begin, end): no more than a window of them, which says all there is to
+    say of a long hole."""
+    return range(begin, min(end, begin + window_blocks))
+
 
 def strides_of(frames: Iterable[StrideFrame], samples: int) -> Iterator[tuple[int, list[StrideFrame]]]:
     """Frames of one stream, cut into strides on the sampling grid.
@@ -105,30 +180,22 @@ def encode_strides(
     inputs: list[FrameInput] = []
     pictures: list[list[tuple[bool, list[StrideFrame]]]] = []
     for members in strides:
-        masks, carry = prune_block([each.sample for each in members], tower.grid, policy, carry)
+        masks, carry = prune_block([member.sample for member in members], tower.grid, policy, carry)
         pictures.append([(mask.anchor, [members[i] for i in mask.frames]) for mask in masks])
-        inputs += [
-            FrameInput(np.stack([members[i].sample.pixels for i in mask.frames]), mask.keep) for mask in masks
-        ]
+        pixels = [member.sample.pixels for member in members]
+        inputs += [frame_input(pixels, mask.frames, mask.keep) for mask in masks]
     encoded = iter(zip(inputs, tower.encode(inputs), strict=True))
-    found = []
+    strides_encoded = []
     for stride in pictures:
         frames = []
         for anchor, shown in stride:
             given, tokens = next(encoded)
+            times = [FrameTime(member.time_us, member.slot) for member in shown]
             frames.append(
-                EncodedFrame(
-                    time_us=shown[0].time_us,
-                    anchor=anchor,
-                    keep=given.keep,
-                    tokens=tokens.tokens,
-                    deepstack=tokens.deepstack,
-                    slot_us=shown[0].slot * step_us,
-                    label_us=sum(each.time_us for each in shown) // len(shown),
-                )
+                encoded_frame(times, anchor, given.keep, tokens.tokens, tokens.deepstack, step_us=step_us)
             )
-        found.append(tuple(frames))
-    return EncodedStrides(found, carry, inputs)
+        strides_encoded.append(tuple(frames))
+    return EncodedStrides(strides_encoded, carry, inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +242,7 @@ def stream_blocks(
     carry: Carry | None = None
     following = 0
     for index, members in strides_of(frames, samples):
-        for hole in range(following, min(index, following + window_blocks)):
+        for hole in empty_indices(following, index, window_blocks):
             yield StreamBlock(StrideBlock(stream, hole, ()), BlockFacts(hole, samples, 0))
         following = index + 1
         encoded = encode_strides([members], tower, policy, step_us, carry)

@@ -46,16 +46,7 @@ def read_clip(
         CodecError: The bytes cannot be decoded.
     """
     step_us = round(1e6 / fps)
-    rule = GatherSettings(grid.rows, grid.cols, grid.patch, vectors) if vectors is not None else None
-    gather = MotionGather(rule) if rule is not None else None
-    request = DecodeRequest(
-        grid.width,
-        grid.height,
-        SamplingGrid(step_us),
-        gather=gather,
-        vectors=gather is not None,
-        limits=Limits(seconds=LONGEST_S),
-    )
+    request = _request(grid, step_us, vectors, limits=Limits(seconds=LONGEST_S))
     decoded = SoftwareDecoder().decode(Path(path).read_bytes(), request)
     frames = [
         StrideFrame.of(frame, pixels) for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
@@ -81,36 +72,55 @@ class SourceFrame:
 
 
 def segment_frames(
-    source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy
+    source: Path | BinaryIO, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int
 ) -> Iterator[SourceFrame]:
     """The sampled frames of a source, cut at keyframes as a camera would and decoded segment by segment.
+
+    Where segments overlap, or a hole is no longer than a window, the stream goes on; any other jump of the
+    clock begins the next one. services/decode decides the same.
 
     Args:
         source: The video.
         grid: The model's input.
         step_us: Microseconds between two points of the sampling grid.
         policy: Says whether motion vectors are gathered.
+        window_us: Microseconds of a window.
 
     Raises:
         CodecError: The source cannot be read.
     """
-    method = policy.gathers
-    gather = None
-    if method is not None:
-        gather = MotionGather(GatherSettings(grid.rows, grid.cols, grid.patch, method))
-    request = DecodeRequest(
-        grid.width,
-        grid.height,
-        SamplingGrid(step_us),
-        tail=Tail.LEAVE,
-        gather=gather,
-        vectors=method is not None,
-    )
-    number, begun_us = -1, 0
+    request = _request(grid, step_us, policy.gathers, tail=Tail.LEAVE)
+    number, begun_us, watermark_us = -1, 0, 0
     for piece in cut(source):
         decoded = SoftwareDecoder().decode(piece.data, request)
         if request.expected is None or not decoded.continued:
-            number, begun_us = number + 1, piece.start_us
+            number, begun_us, watermark_us = number + 1, piece.start_us, 0
+        elif decoded.end_stream_us <= watermark_us:
+            continue  # late: all of its time is decided
+        watermark_us = max(watermark_us, decoded.end_stream_us)
         for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
             yield SourceFrame(number, begun_us, decoded.end_stream_us, StrideFrame.of(frame, pixels))
-        request = replace(request, expected=decoded.following(), first_slot=decoded.next_slot)
+        request = replace(request, expected=decoded.following(window_us), first_slot=decoded.next_slot)
+
+
+def _request(
+    grid: Grid,
+    step_us: int,
+    method: GatherMethod | None,
+    *,
+    tail: Tail = Tail.KEEP,
+    limits: Limits | None = None,
+) -> DecodeRequest:
+    """What to decode for a model's input; without a method of gathering, motion vectors are not read."""
+    gather = None
+    if method is not None:
+        gather = MotionGather(GatherSettings(grid.rows, grid.cols, grid.patch, method))
+    return DecodeRequest(
+        grid.width,
+        grid.height,
+        SamplingGrid(step_us),
+        tail=tail,
+        gather=gather,
+        vectors=gather is not None,
+        limits=limits or Limits(),
+    )

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookout.analysis import AnalysisSettings
-from lookout.analysis import encode as encode_frames
+from lookout.analysis import AnalysisSettings, encode_frames
 from lookout.engines import EngineError, PlanError, Question
 from lookout.engines.transformers import load_engine
 from lookout.engines.transformers.prefill import GroupPrefill

@@ -157,7 +157,8 @@ def test_a_stream_goes_on_from_segment_to_segment() -> None:
     whole = encode("ts", frames=40, gop=10)
     first = decode(whole, DecodeRequest(28, 28, tail=Tail.LEAVE))
     assert not first.continued
-    again = decode(whole, DecodeRequest(28, 28, expected=first.following(), first_slot=first.next_slot))
+    expected = replace(first.following(), early_us=1_000_000)
+    again = decode(whole, DecodeRequest(28, 28, expected=expected, first_slot=first.next_slot))
     assert not again.continued  # the same clock again is a reset: 4 s early
     assert again.frames[0].slot == 0
     moved = Expected(epoch_us=first.facts.first_us - 4_000_000, next_us=first.facts.first_us)

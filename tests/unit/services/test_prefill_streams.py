@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from lookout.chains import block_facts, empty_block
+from lookout.chains import block_facts, empty_block, foreign_reason
 from lookout.engines import Question
 from lookout.services.prefill.batcher import Batcher
 from lookout.streams import Player, StreamBlock, WindowRule
@@ -19,9 +19,14 @@ from tests.unit.services.prefill_case import FALL, World, engine_of, loaded
 
 
 def record(
-    index: int, *, empty: bool = False, damaged: Sequence[int] = (), late: bool = False
+    index: int,
+    *,
+    empty: bool = False,
+    damaged: Sequence[int] = (),
+    late: bool = False,
+    model: str = "m1",
 ) -> TokensRecord:
-    message = block_record("cam", index, empty=empty or late)
+    message = block_record("cam", index, empty=empty or late, model=model)
     if late:
         message.block.missing, message.block.missing_cause = "late", CAUSE_LATE
     for frame in damaged:
@@ -37,6 +42,7 @@ STREAMS: Mapping[str, Sequence[TokensRecord]] = {
     "late": [record(k, late=k in (2, 4)) for k in range(8)],
     "indices that never came": [record(k) for k in (0, 1, 2, 5, 6, 7)],
     "damaged": [record(k, damaged=range(4) if k in (2, 3) else [1] if k == 7 else ()) for k in range(9)],
+    "a foreign model": [record(k, model="m0" if k in (3, 4) else "m1") for k in range(9)],
     "a lost stream": [record(k) for k in range(9)],
 }
 
@@ -63,7 +69,8 @@ def test_a_stream_has_the_windows_of_the_fleet(batcher: Batcher, name: str) -> N
         if index == lost:
             engine.close_stream("cam/0")
         block = loaded("cam", index) if message.block.patches else empty_block(message)
-        facts = block_facts(message, world.settings.block_samples)
+        foreign = foreign_reason(message, "m1")
+        facts = block_facts(message, world.settings.block_samples, foreign=foreign)
         (played,) = player.step([StreamBlock(block, facts)], [Question("fall", FALL.question)])
         if played.refusal is not None:
             alone[index] = f"OUTCOME_{played.refusal.kind.name}"

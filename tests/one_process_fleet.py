@@ -1,0 +1,126 @@
+"""A fleet without Kafka: the handlers of decode, prune-encode and prefill, one camera, records in lists."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from lookout.engines import load_engine
+from lookout.families import load_tower
+from lookout.models.digest import folder_digest
+from lookout.segments import SoftwareDecoder
+from lookout.services.decode.handler import DecodeHandler
+from lookout.services.decode.settings import DecodeSettings
+from lookout.services.prefill.batcher import Batcher
+from lookout.services.prefill.handler import PrefillHandler
+from lookout.services.prefill.loading import BlockCache, BlockLoader
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.watches import Watches
+from lookout.services.prune_encode.encoder import Encoder
+from lookout.services.prune_encode.handler import PruneEncodeHandler
+from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.store import Peers, StoreSettings, TensorClient, TensorStore
+from lookout.streams import ChainRule, ChainRunner
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+from lookout.windows import Planner
+from lookout.wire import FRAMES, SEGMENTS, TOKENS, VERDICTS, from_json, to_json
+from lookout.worker import Record, Result, View, load_settings
+
+START_MS = 1_700_000_000_000
+
+
+class OneProcessFleet:
+    """What the services do with the segments of one camera, in their order.
+
+    Attributes:
+        tokens: Records of tokens.v1.
+        verdicts: Committed outcomes.
+    """
+
+    def __init__(self, model: Path, *watches: Watch, camera: str = "cam", **values: object) -> None:
+        self.camera, self.model = camera, model
+        self.digest = folder_digest(model)
+        self.topics: dict[str, list[Record]] = defaultdict(list)
+        self.now_ms = START_MS
+        given = {"mode": "local", "model_dir": model, **values}
+        self.settings = load_settings(PrefillSettings, {}, **given)
+        self.store = TensorStore(StoreSettings(memory_bytes=1 << 28, unread_bytes=1 << 28))
+        self.client = TensorClient(Peers(StoreSettings()), None, self.store)
+        prune = load_settings(PruneEncodeSettings, {}, **given)
+        self.encoder = Encoder(load_tower(model), prune.batch)
+        self.engine = load_engine(model)
+        self.batcher = Batcher(self.engine, 8)
+        view = View(MappingProxyType({watch.id: (to_json(watch),) for watch in watches}), 1)
+        planner = Planner(self.engine.layout, self.settings.windows)
+        self.decode = DecodeHandler(
+            load_settings(DecodeSettings, {}, **given), SoftwareDecoder(), self.store, self
+        )
+        self.prune = PruneEncodeHandler(
+            prune, self.encoder, self.store, self.client, self, model_digest=self.digest
+        )
+        self.prefill = PrefillHandler(
+            self.settings,
+            Watches(lambda: view),
+            BlockLoader(self.client, BlockCache(1 << 26), self.settings.step_us, self.settings.give_up_s),
+            ChainRunner(ChainRule(planner, audit_limit=self.settings.audit_limit), self.batcher),
+            log=self,
+            model_digest=self.digest,
+        )
+        self._decoded = self.decode.load(camera, None)
+        self._pruned = self.prune.load(camera, None)
+        self._prefilled = self.prefill.load(camera, None)
+
+    @property
+    def tokens(self) -> list[TokensRecord]:
+        """Records of tokens.v1."""
+        return [TokensRecord.FromString(record.value) for record in self.topics[TOKENS.name]]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Committed outcomes."""
+        return [from_json(record.value, Verdict) for record in self.topics[VERDICTS.name]]
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        """Records of a topic, read again."""
+        return [self.topics[topic][offset] for offset in offsets]
+
+    def send(self, data: bytes, after_ms: int = 2000) -> None:
+        """One segment of the camera, and what all stages make of it."""
+        self.now_ms += after_ms
+        segment = self._append(SEGMENTS.name, data)
+        self._prune(self.decode.handle(self._decoded, segment))
+
+    def end(self) -> None:
+        """Silence, until decode writes the gap."""
+        for _ in range(400):
+            self.now_ms += 500
+            result = self.decode.tick(self._decoded, self.now_ms / 1000)
+            if result is not None and result.outputs:
+                self._prune(result)
+                return
+        raise AssertionError("decode wrote no gap")
+
+    def close(self) -> None:
+        """Free the models."""
+        self.batcher.close()
+        self.encoder.close()
+
+    def _append(self, topic: str, value: bytes) -> Record:
+        log = self.topics[topic]
+        log.append(Record(topic, 0, len(log), self.camera, value, (), self.now_ms))
+        return log[-1]
+
+    def _prune(self, decoded: Result) -> None:
+        assert decoded.dead_letter is None
+        for output in decoded.outputs:
+            frames = self._append(output.topic, output.value or b"")
+            if output.topic != FRAMES.name:
+                continue
+            for tokens in self.prune.handle(self._pruned, frames).outputs:
+                record = self._append(TOKENS.name, tokens.value or b"")
+                for verdict in self.prefill.handle(self._prefilled, record).outputs:
+                    self._append(VERDICTS.name, verdict.value or b"")

@@ -1,0 +1,124 @@
+"""One table of clips: Pipeline, evaluation and the fleet's handlers see the same windows and answer alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from io import BytesIO
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from lookout.engines import Question, load_engine
+from lookout.evaluation.evaluate import _answered, _streams
+from lookout.evaluation.labels import LabelledClip
+from lookout.families import load_tower
+from lookout.models import window_defaults
+from lookout.pipeline import Pipeline
+from lookout.presets import DEFAULT, preset_of
+from lookout.segments import cut
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.v1.watches_pb2 import Watch
+from tests.one_process_fleet import OneProcessFleet
+from tests.streams import clip, segments
+from tests.tiny_models import checkpoint
+
+QUESTION = "Is anyone lying?"
+SAMPLING = {"fps": 2.0, "stride_s": 2.0, "window_s": 6.0}
+PACKET = 188
+
+#: windows of each stream, in the order of the streams: (index of the newest block, p(yes))
+Windows = list[list[tuple[int, float]]]
+
+
+@cache
+def pieces() -> list[bytes]:
+    return segments(16.0)
+
+
+def damaged(data: bytes) -> bytes:
+    """The clip without six packets, a part of a keyframe among them, as a lossy network leaves it."""
+    packets = [data[start : start + PACKET] for start in range(0, len(data), PACKET)]
+    lost = len(packets) // 2 + 5
+    return b"".join(packets[: lost - 3] + packets[lost + 3 :])
+
+
+CLIPS: Mapping[str, bytes] = {
+    "plain": b"".join(pieces()),
+    "a hole": b"".join(pieces()[:3] + pieces()[4:]),
+    "a hole as long as a window": b"".join(pieces()[:2] + pieces()[5:]),
+    "a clock jump": b"".join(pieces()[:3]) + clip(8.0, seed=1),
+    "a clock jump forward": b"".join(pieces()[:2] + segments(60.0)[26:]),
+    "damaged": damaged(clip(16.0)),
+    "shorter than a stride": segments(1.5)[0],
+}
+
+
+def of_fleet(data: bytes) -> Windows:
+    watch = Watch(id="fall", version=1, question=QUESTION)
+    fleet = OneProcessFleet(checkpoint("internvl"), watch, **SAMPLING)
+    for piece in cut(BytesIO(data)):
+        fleet.send(piece.data)
+    fleet.end()
+    streams: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for verdict in fleet.verdicts:
+        answers = streams[verdict.epoch]  # an epoch without an answer has its place
+        if verdict.outcome == Verdict.OUTCOME_ANSWERED:
+            answers.append((verdict.window, verdict.p_yes))
+    fleet.close()
+    return [streams[epoch] for epoch in sorted(streams)]
+
+
+def of_pipeline(data: bytes) -> Windows:
+    pipeline = Pipeline(checkpoint("internvl"), [QUESTION], **SAMPLING)
+    stride_s = SAMPLING["stride_s"]
+    streams: Windows = []
+    for stream in pipeline._streams(BytesIO(data), "cam"):
+        verdicts = [(verdict, stream.begun_us / 1e6) for verdict in pipeline._answer(stream)]
+        streams.append(
+            [(ceil((verdict.time - begun_s) / stride_s) - 1, verdict.p_yes) for verdict, begun_s in verdicts]
+        )
+    pipeline.close()
+    return streams
+
+
+def of_evaluation(data: bytes, folder: Path) -> Windows:
+    path = folder / "clip.ts"
+    path.write_bytes(data)
+    model, preset = checkpoint("internvl"), preset_of(DEFAULT)
+    sampling = window_defaults(model).changed(**SAMPLING)
+    tower, engine = load_tower(model), load_engine(model)
+    clip = LabelledClip(path, {QUESTION: ()})
+    _, streams = _streams(clip, tower, preset.masks, sampling)
+    windows = preset.windows.sampled(sampling)
+    answered = [_answered(engine, windows, [stream], [Question("fall", QUESTION)]) for stream in streams]
+    engine.close()
+    return [
+        [(window.plan.window, window.answer.answers[0].p_yes) for window in windows] for windows in answered
+    ]
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_a_clip_has_the_windows_of_the_fleet(name: str, tmp_path: Path) -> None:
+    fleet = of_fleet(CLIPS[name])
+    assert sum(map(len, fleet)) > 0
+    for other in (of_pipeline(CLIPS[name]), of_evaluation(CLIPS[name], tmp_path)):
+        assert [[index for index, _ in stream] for stream in other] == [
+            [index for index, _ in stream] for stream in fleet
+        ]
+        p_yes = [p for stream in fleet for _, p in stream]
+        assert [p for stream in other for _, p in stream] == pytest.approx(p_yes, abs=1e-5)
+
+
+def test_the_table_has_what_it_says() -> None:
+    """Otherwise its rows would test the plain clip again."""
+    windows = {name: [[index for index, _ in stream] for stream in of_fleet(CLIPS[name])] for name in CLIPS}
+    assert windows["plain"] == [[*range(8)]]
+    assert windows["a hole"] == [[0, 1, 2, 4, 5, 6, 7]]
+    assert windows["a hole as long as a window"] == [[0, 1, 5, 6, 7]]
+    assert windows["a clock jump"] == [[0, 1, 2], [0, 1, 2, 3]]
+    assert len(windows["a clock jump forward"]) == 2
+    assert windows["damaged"] == [[0, 1, 2, 3, 7]]
+    assert windows["shorter than a stride"] == [[0]]

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import lookout
 from lookout.segments import cut
@@ -111,6 +112,18 @@ def test_example_pruning_policy_keeps_the_lower_part(tmp_path: Path, run_example
     assert len(shares) >= 3
     assert all(0.5 < share < 1 for share in shares)
     assert len((EXAMPLES / "pruning_policy.py").read_text().splitlines()) < 40
+
+
+@pytest.mark.parametrize("name", ["masks.py", "timeline.py", "evidence.py"])
+def test_examples_of_the_gallery_draw_their_picture(
+    name: str, tmp_path: Path, run_example: Callable[..., str]
+) -> None:
+    question = [] if name == "masks.py" else ["Is anyone lying on the ground?"]
+    picture = tmp_path / "picture.png"
+    run_example(name, clip("room", 20, tmp_path), *question, picture)
+    with Image.open(picture) as drawn:
+        assert drawn.width > drawn.height > 50
+        assert len(drawn.convert("RGB").getcolors(1 << 24) or []) > 100
 
 
 def test_example_backtest_finds_the_fall(tmp_path: Path, run_example: Callable[..., str]) -> None:

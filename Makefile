@@ -71,6 +71,9 @@ demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 test-faults: setup  ## ten cameras while every process is killed, frozen and fenced; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
 
+test-strangers: setup  ## strangers at every door while five cameras play (LONG=1: an hour); ends with one line of JSON
+	$(BIN)/python -m tests.fleet.strangers $(if $(LONG),--long)
+
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'

@@ -7,7 +7,9 @@ buffer that is flushed later.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,8 +29,29 @@ def private_folder(path: Path | str) -> Path:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """`opener` of `open`: a new file that only its owner can read."""
-    return os.open(path, flags, FILE_MODE)
+    """`opener` of `open`: a new file that only its owner can read; a link is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
+
+
+def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> bytes:
+    """The bytes of a regular file: others may have put a device or a pipe in its place, which never ends.
+
+    Args:
+        path: Which.
+        limit: The most bytes that are read; None: any number.
+        links: Whether a link is followed.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is larger.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
+    with open(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        if limit is not None and facts.st_size > limit:
+            raise OSError(errno.EFBIG, f"{facts.st_size} bytes; {limit} are allowed", str(path))
+        return file.read()
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:
@@ -50,7 +73,7 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = 
         OSError: The disk refused it.
     """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
         try:
             for part in parts:
                 write_all(handle, part)
@@ -95,6 +118,7 @@ __all__ = [
     "FILE_MODE",
     "private_folder",
     "private_opener",
+    "read_file",
     "replace_file",
     "sync_folder",
     "write_all",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from lookout.wire.outside_text import clean
+from lookout.outside_text import clean
 
 __all__ = ["AccessError", "allowed_hosts", "check_scheme", "is_for", "placed"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lookout.outside_text import clean
 from lookout.rules import check_watch, next_version
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
-from lookout.wire.outside_text import clean
 from lookout.wire.ranges import check_ranges
 
 _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
 from lookout.observe import logs
+from lookout.outside_text import clean
 from lookout.rules import RuleError
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
@@ -20,7 +21,6 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
 from lookout.wire.limits import ALL_WATCHES
-from lookout.wire.outside_text import clean
 from lookout.worker import View
 
 M = TypeVar("M", bound=Message)

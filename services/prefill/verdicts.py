@@ -8,13 +8,13 @@ import numpy as np
 from lookout import engines
 from lookout.chains import WIRE_CAUSES, keep_mask
 from lookout.motion import pack_mask
+from lookout.outside_text import clean
 from lookout.streams import AnsweredWindow, NoAnswer, NoAnswerKind
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.windows import WindowPlan
 from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, verdict_id
 from lookout.wire.limits import REASON
-from lookout.wire.outside_text import clean
 from lookout.worker import Output
 
 __all__ = [

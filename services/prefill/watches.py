@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from lookout.outside_text import clean
 from lookout.rules import RuleError, read_watch
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE
 from lookout.wire.limits import CAMERA_WATCHES
-from lookout.wire.outside_text import clean
 from lookout.worker import View
 
 __all__ = ["Active", "Watches"]

@@ -191,6 +191,7 @@ def process(settings: ToySettings, log: Path) -> subprocess.Popen[bytes]:
         "session_timeout_s",
         "drain_s",
         "transaction_timeout_s",
+        "work_limit_s",
     )
     environ = {f"LOOKOUT_{name.upper()}": str(getattr(settings, name)) for name in names}
     clean = {key: value for key, value in os.environ.items() if not key.startswith("LOOKOUT_")}

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from lookout.cli.app import app
 from lookout.cli.connect import CliError, Position, Reader, reading, send_and_confirm
 from lookout.local import KafkaServer, create_topics
+from lookout.outside_text import clean
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, MAX_SEGMENT_BYTES, SEGMENTS, WATCHES, all_topics, key_text, to_json
 from lookout.wire.headers import CAPTURED_AT, text
-from lookout.wire.outside_text import clean
 from tests.clock import at
 
 pytestmark = pytest.mark.fleet

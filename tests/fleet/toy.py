@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from lookout.errors import BadRecordError, FencedError, TransientError
+from lookout.errors import BadRecordError, FencedError, LookoutRuntimeError, TransientError
 from lookout.observe import logs as runtime_logs
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.worker import (
@@ -25,6 +25,7 @@ from lookout.worker import (
     Supervisor,
     Topics,
     Worker,
+    end_process,
     load_settings,
 )
 
@@ -56,7 +57,8 @@ class Toy(Handler[State]):
     `do`: "bad" a record that can never be processed, "boom" an unknown error, "huge" an output too large for
     its topic, "huge twice" so is what is written beside its dead letter, "away" a dependency that is away
     while `away`, "device" a device that fails while `device_broken`, "exit" what ends the batching thread,
-    "gate" waits until `gate` is open.
+    "gate" waits until `gate` is open, "loop" computes for ever in Python. `sleep` is a call into C: nothing
+    stops it.
     """
 
     config_digest = "toy-1"
@@ -98,6 +100,8 @@ class Toy(Handler[State]):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if do == "gate":
             self.gate.wait()
+        while do == "loop":
+            pass
         time.sleep(asked.get("sleep", 0))
         state.count += 1
         state.total = self.adder.ask((state.total, asked["n"], do == "exit"))
@@ -160,8 +164,11 @@ def main() -> int:
     except FencedError as error:
         sys.stderr.write(f"{error}\n")
         return 3
+    except LookoutRuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 
-from lookout.wire.outside_text import CHARACTERS, clean, visible
+from lookout.outside_text import CHARACTERS, clean, visible
 
 __all__ = ["TerminalConsole", "echo", "escaped", "say"]
 

@@ -22,12 +22,12 @@ from lookout.cli.connect import (
     send_and_confirm,
 )
 from lookout.cli.output import TerminalConsole, echo, say
+from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch, next_version, read_watch
 from lookout.rules.messages import rule_of
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire import CAMERA_OFFLINE, WATCHES, key_text, to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
-from lookout.wire.outside_text import clean
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()

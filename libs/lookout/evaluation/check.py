@@ -196,9 +196,11 @@ def _load(folder: Path, device: str, dtype: str) -> _Loaded:
     try:
         read_config(folder)
         layout = load_layout(folder)
-        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype))
+        full_model = AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=False
+        )
         full_model = full_model.to(device).eval().requires_grad_(False)
-        processor = AutoProcessor.from_pretrained(folder)
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         tower = load_tower(folder, device=device, dtype=getattr(torch, dtype))
     except (WindowError, VisionError, OSError, ValueError, KeyError) as error:
         raise CheckError(f"{folder}: {error}") from error

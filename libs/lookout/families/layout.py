@@ -42,7 +42,7 @@ def load_layout(checkpoint: Path | str) -> Layout:
 
     folder = Path(checkpoint)
     config = read_config(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     own = folder / LAYOUT_FILE
     if own.is_file():
         text = _own_text(own)

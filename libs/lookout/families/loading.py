@@ -11,6 +11,9 @@ from torch import nn
 
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
+from lookout.models.checkpoint import check_checkpoint
+from lookout.models.errors import ModelError
+from lookout.outside_text import clean
 from lookout.vision.base import Normalise
 from lookout.vision.quiet import quiet_loading
 from lookout.vision.types import Tower, VisionError
@@ -55,9 +58,23 @@ def _family(model_type: object, folder: Path) -> Family:
 def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise VisionError(f"{folder} is not a checkpoint folder: it has no config.json")
+    try:
+        check_checkpoint(folder)
+        return _read_checked(folder, device, dtype)
+    except VisionError:
+        raise
+    except ModelError as error:
+        raise VisionError(str(error)) from error
+    except Exception as error:
+        # Any: transformers checks little of a configuration, and fails wherever a value does not fit.
+        why = f"{type(error).__name__}: {clean(error, 300)}"
+        raise VisionError(f"{folder} cannot be loaded: {why}") from error
+
+
+def _read_checked(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     from transformers import AutoConfig, AutoModel
 
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     _family(config.model_type, folder)
     # Without language layers the stock class neither allocates nor reads them.
     config.text_config.num_hidden_layers = 0
@@ -67,7 +84,7 @@ def _read(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
     # The language model's layers are left out on purpose; what is missing is checked here.
     with quiet_loading():
         model, report = AutoModel.from_pretrained(
-            folder, config=config, dtype=dtype, output_loading_info=True
+            folder, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False
         )
     if report["missing_keys"]:
         raise VisionError(f"{folder} lacks weights of the tower: {', '.join(sorted(report['missing_keys']))}")

@@ -267,6 +267,7 @@ class Fleet(Startable):
             check_open_files()
         except StartupError as error:
             raise LocalError(str(error)) from error
+        _refuse_links(self.folder)
         try:
             self._lock.acquire()
         except Timeout:
@@ -399,6 +400,19 @@ class Fleet(Startable):
                 )
             if waiting:
                 time.sleep(0.2)
+
+
+def _refuse_links(folder: Path) -> None:
+    """Check a folder that may have been prepared by somebody else: what is written in it stays in it.
+
+    Raises:
+        LocalError: Something in it is a link.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                raise LocalError(f"{path} is a link: remove it, or give another folder")
 
 
 def _write_secret(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lookout.disk import private_folder
+from lookout.disk import private_folder, replace_file
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
@@ -186,7 +186,7 @@ class KafkaServer(LocalServer):
         if clients and self._outside:
             _listen_outside(properties, self._outside, ("CONTROLLER", *clients))
         path = self.folder / name
-        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        replace_file(path, "".join(f"{name}={value}\n" for name, value in properties.items()).encode())
         return path
 
     def _await_ready(self, child: Child) -> None:

@@ -24,7 +24,7 @@ from typing import IO, Any, Self
 import structlog
 import torch
 
-from lookout.disk import private_folder, private_opener, replace_file, sync_folder, write_file
+from lookout.disk import private_folder, private_opener, read_file, replace_file, sync_folder, write_file
 from lookout.memory.clusters import Cluster
 from lookout.memory.history import CameraMemory
 from lookout.memory.index import (
@@ -468,7 +468,7 @@ class MemoryFolder:
         except DamagedMemoryError as error:
             for index in sorted(self.folder.glob("index-*.bin"), reverse=True):
                 with contextlib.suppress(DamagedMemoryError):
-                    unpack_file(index.read_bytes(), str(index))
+                    unpack_file(read_file(index), str(index))
                     log.warning("manifest of a memory replaced by its index", manifest=str(path))
                     return int(index.stem.removeprefix("index-"))
             self.damage.append(f"{error}; no index is intact")
@@ -553,7 +553,7 @@ def lock(folder: Path) -> IO[str]:
 def _bytes_of(path: Path) -> bytes:
     """The bytes of a file; none where there is none."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         return b""
 
@@ -561,7 +561,7 @@ def _bytes_of(path: Path) -> bytes:
 def _needed(path: Path) -> bytes:
     if not path.is_file():
         raise DamagedMemoryError(f"{path} is missing")
-    return path.read_bytes()
+    return read_file(path)
 
 
 def _read_meta(folder: Path) -> Record:
@@ -570,7 +570,7 @@ def _read_meta(folder: Path) -> Record:
     if not path.is_file():
         raise HistoryError(f"{folder} holds no memory: {META} is missing")
     try:
-        record = unpack_file(path.read_bytes(), str(path))
+        record = unpack_file(read_file(path), str(path))
     except DamagedMemoryError:
         copy = _bytes_of(folder / META_COPY)
         if not copy:

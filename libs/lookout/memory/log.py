@@ -20,7 +20,7 @@ class RecordLog:
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
         """Go on at the end of the file; `fresh`: begin it again."""
         self.path = path
-        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if fresh else 0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0)
         self._handle = os.open(path, flags, FILE_MODE)
         self._size = os.fstat(self._handle).st_size
         self._torn = False

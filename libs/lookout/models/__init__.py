@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from lookout.models.checkpoint import check_checkpoint
 from lookout.models.errors import ModelError, SamplingError
 from lookout.models.questions import QuestionError, asks_yes_no, check_question
 from lookout.models.windows import SamplingNumbers, WindowDefaults, window_defaults
@@ -46,11 +47,12 @@ def find_model(folder: Path | str | None = None) -> Path:
         folder: The folder of a vision-language model's checkpoint; None: the one that comes with Lookout.
 
     Raises:
-        ModelError: The folder does not exist or holds no checkpoint.
+        ModelError: The folder does not exist, holds no checkpoint, or claims what cannot be.
     """
     path = TINY if folder is None else Path(folder)
     if not path.exists():
         raise ModelError(f"{path} does not exist")
-    if not (path / "config.json").is_file():
+    if not (path / "config.json").exists():
         raise ModelError(f"{path} holds no checkpoint: config.json is missing")
+    check_checkpoint(path)
     return path.resolve()

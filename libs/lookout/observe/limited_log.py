@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lookout.wire.outside_text import clean
+from lookout.outside_text import clean
 
 __all__ = ["LimitedLog"]
 

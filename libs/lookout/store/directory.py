@@ -26,12 +26,12 @@ import redis
 import structlog
 
 from lookout.net import RedisSecurity, without_security
+from lookout.outside_text import clean
 from lookout.store.errors import DirectoryDownError
 from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
 from lookout.store.signing import AddressSigner
 from lookout.v1.lineage_pb2 import TensorRef
-from lookout.wire.outside_text import clean
 
 __all__ = ["Announcer", "Directory", "Holder"]
 
@@ -132,7 +132,7 @@ class Directory:
         self.client.close()
 
     def _find(self, entry: str, stage: int) -> list[Holder]:
-        lines: dict[str, str] = self.client.hgetall(entry)  # type: ignore[assignment]
+        lines: dict[str, str] = self._of_type(entry, self.client.hgetall) or {}
         if not lines:
             return []
         leases = self._leases(stage, list(lines))
@@ -146,8 +146,19 @@ class Directory:
                 self._withdraw(keys=[entry], args=[pod, epoch])
         return holders
 
+    def _of_type(self, key: str, read: Callable[[str], Any]) -> Any:
+        """What a key holds; None where others wrote a value of another type there: it is removed."""
+        try:
+            return read(key)
+        except redis.ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            _log.warning("a key of another type is removed", key=clean(key))
+            self.client.delete(key)
+            return None
+
     def _roster(self, stage: int) -> list[str]:
-        pods: list[str] = self.client.hkeys(_pods(stage, "roster"))  # type: ignore[assignment]
+        pods: list[str] = self._of_type(_pods(stage, "roster"), self.client.hkeys) or []
         leases = self._leases(stage, pods)
         if dead := [pod for pod in pods if pod not in leases]:
             self.client.hdel(_pods(stage, "roster"), *dead)

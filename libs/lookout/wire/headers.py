@@ -47,5 +47,5 @@ def number(headers: Iterable[tuple[str, bytes | str | None]] | None, name: str) 
 
 
 def encode(values: dict[str, str]) -> Headers:
-    """Headers as the client takes them."""
-    return tuple((key, value.encode()) for key, value in values.items())
+    """Headers as the client takes them; halves of surrogate pairs, which UTF-8 has not, become escapes."""
+    return tuple((key, value.encode("utf-8", "backslashreplace")) for key, value in values.items())

@@ -73,7 +73,7 @@ from lookout.worker.record_reader import RecordReader
 from lookout.worker.records import DeadLetter, Delivery, Handler, Output, Record, Result, StoredCheckpoint
 from lookout.worker.refusals import LeftOut, quota_letter
 from lookout.worker.sampling import SamplingSettings, sampling_text
-from lookout.worker.service import Context, main, run_service, topics_of
+from lookout.worker.service import Context, end_process, main, run_service, topics_of
 from lookout.worker.settings import ServiceSettings, digest, load_settings
 from lookout.worker.startup import check_digest
 from lookout.worker.supervision import Supervisor, ThreadDiedError
@@ -104,6 +104,7 @@ __all__ = [
     "Worker",
     "check_digest",
     "digest",
+    "end_process",
     "is_device_failure",
     "is_transient",
     "load_settings",

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING
 
-from lookout.errors import LookoutRuntimeError
+from lookout.errors import LookoutRuntimeError, StartupError
 from lookout.observe import logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
+from lookout.outside_text import clean
 from lookout.worker.committing import discard
 from lookout.worker.partitions import Partition
 from lookout.worker.records import Handler, Record, Slot
@@ -34,7 +35,8 @@ class Ownership:
         refusals: forgotten with their partition.
         metrics: gauges of partitions, cameras and lag.
         health: not ready while a partition waits; the message names it.
-        check: raises where checkpoints do not fit this configuration.
+        foreign: the cameras of a takeover whose checkpoints were written under another configuration.
+        refusal: what ends the process where every checkpoint is of another configuration.
         limit_s: a takeover that has to wait for longer ends the process.
         clock: monotonic seconds.
     """
@@ -47,7 +49,8 @@ class Ownership:
         refusals: Refusals,
         metrics: Metrics,
         health: Health,
-        check: Callable[[Takeover], None] = lambda takeover: None,
+        foreign: Callable[[Takeover], frozenset[str]] = lambda takeover: frozenset(),
+        refusal: Callable[[Takeover], Exception] = lambda takeover: StartupError("another configuration"),
         limit_s: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,7 +59,10 @@ class Ownership:
         self._refusals = refusals
         self._metrics = metrics
         self._health = health
-        self._check = check
+        self._foreign = foreign
+        self._refusal = refusal
+        self._agreed = False  # a checkpoint of this configuration was read
+        self._doubtful: dict[int, tuple[Partition, Takeover]] = {}  # every checkpoint is of another one
         self._limit_s = limit_s
         self._clock = clock
         self._log = logs.get("partitions")
@@ -75,25 +81,59 @@ class Ownership:
     def loaded(self, partition: Partition, takeover: Takeover) -> None:
         """The state of `partition` was read.
 
+        A changed configuration changes every checkpoint's mark. Some checkpoints with another mark beside
+        those with ours are no such change: others may write the topic, and one record of theirs would end
+        this stage for all cameras. Their cameras start without a checkpoint.
+
         Raises:
-            StartupError: It does not fit.
+            StartupError: No checkpoint of any partition fits.
         """
         if partition.dead:
             return
-        self._check(takeover)
+        foreign = self._foreign(takeover)
+        if len(foreign) < len(takeover.checkpoints):
+            self._agreed = True
+        elif foreign and not self._agreed:
+            self._doubtful[partition.number] = partition, takeover
+            partition.waits_for = "its checkpoints are of another configuration"
+            self._decide()
+            return
+        self._open(partition, takeover, foreign)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Partitions in doubt are opened once a checkpoint fits; where none does, this process ends.
+
+        Raises:
+            StartupError: No checkpoint fits, and no partition is left that could have one.
+        """
+        doubtful = {
+            number: pair for number, pair in self._doubtful.items() if self.current.get(number) is pair[0]
+        }
+        self._doubtful = {} if self._agreed else doubtful
+        if self._agreed:
+            for partition, takeover in doubtful.values():
+                self._open(partition, takeover, self._foreign(takeover))
+        elif doubtful and all(each.loaded or each.number in doubtful for each in self.current.values()):
+            raise self._refusal(next(iter(doubtful.values()))[1])
+        self.update_ready()
+
+    def _open(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
+        """Work on `partition` from now on."""
+        partition.waits_for = ""
         partition.loaded = True
         partition.committed = takeover.offset
         partition.seek_to = OFFSET_BEGINNING if takeover.offset is None else takeover.offset
-        partition.checkpoints = dict(takeover.checkpoints)
-        partition.active_ms = {
-            camera: each.record_ms for camera, each in takeover.checkpoints.items() if each.record_ms
-        }
-        for camera in takeover.unreadable:
+        checkpoints = {name: each for name, each in takeover.checkpoints.items() if name not in foreign}
+        partition.checkpoints = checkpoints
+        partition.active_ms = {name: each.record_ms for name, each in checkpoints.items() if each.record_ms}
+        for camera in sorted(takeover.unreadable | foreign):
             self._metrics.unreadable.labels(self._metrics.stage).inc()
             self._log.error(
-                "a checkpoint cannot be read: its camera starts without one",
-                camera=camera,
+                "a checkpoint cannot be used: its camera starts without one",
+                camera=clean(camera),
                 partition=partition.number,
+                why="another configuration" if camera in foreign else "no message",
             )
         self._metrics.takeovers.labels(self._metrics.stage).inc()
         self._log.info(
@@ -102,7 +142,6 @@ class Ownership:
             offset=partition.committed,
             cameras=len(partition.checkpoints),
         )
-        self.update_ready()
 
     def waits(self, partition: Partition, why: str) -> None:
         """`partition` cannot be taken over yet.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
+from lookout.outside_text import clean
 from lookout.wire import MAX_MESSAGE_BYTES, all_topics
 from lookout.wire import headers as names
 from lookout.wire.headers import Headers
@@ -167,7 +168,7 @@ def size_of(output: Output) -> int:
 def _dead_letter(stage: str, topic: str, record: Record, why: DeadLetter, kept: Kept) -> Output:
     facts = {
         names.REASON: why.reason,
-        names.DETAIL: why.detail[:DETAIL_CHARS],
+        names.DETAIL: clean(why.detail, DETAIL_CHARS),
         names.STAGE: stage,
         names.SOURCE_TOPIC: record.topic,
         names.SOURCE_PARTITION: str(record.partition),

@@ -94,10 +94,14 @@ def main(stage: Stage, kind: type[T], make_handler: Callable[[Context[T]], Handl
     except StartupError as error:
         sys.stderr.write(f"lookout {stage.value}: {error}\n")
         sys.exit(MISCONFIGURED)
-    code = run_service(stage, settings, make_handler)
+    end_process(run_service(stage, settings, make_handler))
+
+
+def end_process(code: int) -> NoReturn:
+    """Exit, although a compute thread may still be busy: what it does can no longer count."""
     sys.stderr.flush()
     if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
-        os._exit(code)  # a compute thread is still busy; what it does can no longer count
+        os._exit(code)
     sys.exit(code)
 
 

@@ -15,8 +15,8 @@ from lookout.errors import StartupError, TransientError
 from lookout.observe import logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
+from lookout.outside_text import clean
 from lookout.wire import key_text
-from lookout.wire.outside_text import clean
 from lookout.worker.retry import CALL_S, NotReadyError, retry_until
 from lookout.worker.settings import ServiceSettings
 from lookout.worker.supervision import Supervisor

@@ -25,6 +25,7 @@ from lookout.errors import LookoutRuntimeError, StartupError
 from lookout.observe import logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
+from lookout.outside_text import clean
 from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id
 from lookout.wire import headers as names
 from lookout.worker.backpressure import Backpressure
@@ -154,7 +155,8 @@ class Worker:
             refusals=refusals,
             metrics=metrics,
             health=self._health,
-            check=self._check,
+            foreign=self._foreign,
+            refusal=self._refusal,
             limit_s=settings.takeover_limit_s,
         )
         self._commits = Commits(
@@ -284,17 +286,25 @@ class Worker:
                 self._take(self._events.get(timeout=0.05))
         self._commits.give_up("the partition was given back")
 
-    def _check(self, takeover: Takeover) -> None:
+    def _foreign(self, takeover: Takeover) -> frozenset[str]:
+        """Cameras whose checkpoint was written under other shared settings."""
         if self._settings.on_config_change == "restart":
-            return
-        for camera, checkpoint in takeover.checkpoints.items():
-            if not is_compatible(checkpoint.config_digest, self._handler.shared_settings):
-                shared = ", ".join(f"{name}={value}" for name, value in self._handler.shared_settings.items())
-                raise StartupError(
-                    f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
-                    f"written under other shared settings, these are {shared}: restore the settings, or set "
-                    "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras again"
-                )
+            return frozenset()
+        shared = self._handler.shared_settings
+        return frozenset(
+            camera
+            for camera, checkpoint in takeover.checkpoints.items()
+            if not is_compatible(checkpoint.config_digest, shared)
+        )
+
+    def _refusal(self, takeover: Takeover) -> StartupError:
+        shared = ", ".join(f"{name}={value}" for name, value in self._handler.shared_settings.items())
+        camera = clean(min(self._foreign(takeover)))
+        return StartupError(
+            f"the checkpoint of camera {camera!r} in {self._topics.state} [{takeover.partition}] was "
+            f"written under other shared settings, these are {shared}: restore the settings, or set "
+            "LOOKOUT_ON_CONFIG_CHANGE=restart to start those cameras again"
+        )
 
     # -- what the source says (`polling.Listener`)
 

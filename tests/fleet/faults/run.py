@@ -47,9 +47,18 @@ class Plan:
 
 
 class Publisher:
-    """Plays all cameras on a thread; with `pace` None as fast as it can. Each segment counts once."""
+    """Plays all cameras on a thread; with `pace` None as fast as it can. Each segment counts once.
 
-    def __init__(self, bootstrap: str, film: Sequence[Piece], pace: float | None) -> None:
+    `options`: librdkafka options, by the broker's address.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        film: Sequence[Piece],
+        pace: float | None,
+        options: Callable[[str], Mapping[str, object]] = lambda bootstrap: {},
+    ) -> None:
         self._film = sorted(film, key=lambda piece: (piece.start_s, piece.camera))
         self._pace = pace
         self._producer = Producer(
@@ -59,6 +68,7 @@ class Publisher:
                 "message.max.bytes": 17 << 20,
                 "delivery.timeout.ms": 600_000,
                 "log_level": 0,
+                **options(bootstrap),
             }
         )
         self._failed: list[str] = []

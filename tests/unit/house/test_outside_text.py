@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.wire.outside_text import clean
+from lookout.outside_text import clean
 
 ROOT = Path(__file__).parents[3]
 CLI = sorted((ROOT / "libs/lookout/cli").rglob("*.py"))

@@ -74,3 +74,37 @@ def test_a_new_token_signs_anew(redis_url: str, token: Path) -> None:
     announcer.renew()
     assert own.replicas(STAGE_FRAMES) == ["127.0.0.1:9"]
     own.close()
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 5000, "7", '"a"', "null", '{"started": "x"}', '{"epoch": 1, "started": 1e300}']
+)
+def test_a_strange_lease_under_an_honest_name_gives_way(redis_url: str, token: Path, value: str) -> None:
+    own = directory(redis_url, token)
+    own.client.set(f"lookout:{{pods:{STAGE_FRAMES}}}:lease:honest", value)
+    own.client.set(f"lookout:{{pods:{STAGE_FRAMES}}}:epoch:honest", "9" * 400)
+    announcer = Announcer(own, STAGE_FRAMES, "honest", "127.0.0.1:9", lambda: [entry_of(REF)])
+    assert announcer.renew()
+    assert [holder.address for holder in own.find(REF)] == ["127.0.0.1:9"]
+    announcer.stop()
+    own.close()
+
+
+def test_keys_of_another_type_give_way(redis_url: str, token: Path) -> None:
+    """A key of the wrong type would make every script and every look-up fail, for good."""
+    own = directory(redis_url, token)
+    keys = [f"lookout:{{pods:{STAGE_FRAMES}}}:{what}" for what in ("roster", "lease:honest", "epoch:honest")]
+    for key in (*keys, entry_of(REF)):
+        own.client.delete(key)
+        own.client.rpush(key, "a")
+    assert own.find(REF) == []
+    assert own.replicas(STAGE_FRAMES) == []
+    for key in (*keys, entry_of(REF)):
+        own.client.delete(key)
+        own.client.rpush(key, "a")
+    announcer = Announcer(own, STAGE_FRAMES, "honest", "127.0.0.1:9", lambda: [entry_of(REF)])
+    assert announcer.renew()
+    assert [holder.address for holder in own.find(REF)] == ["127.0.0.1:9"]
+    own.client.rpush(keys[1] + "x", "a")
+    announcer.stop()
+    own.close()

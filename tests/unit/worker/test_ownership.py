@@ -16,6 +16,8 @@ from lookout.worker.records import Slot
 from lookout.worker.refusals import Refusals
 from lookout.worker.takeover import Takeover
 
+OTHER = Checkpoint(config_digest="other")
+
 
 class FakeTakeovers:
     """Keeps what was asked for."""
@@ -53,7 +55,6 @@ class World:
     def __init__(self) -> None:
         self.takeovers, self.handler, self.health = FakeTakeovers(), Plain(), Health()
         self.metrics = Metrics("toy")
-        self.refuse = ""
         self.now = 0.0
         self.ownership = Ownership(
             self.handler,
@@ -61,14 +62,14 @@ class World:
             refusals=Refusals(),
             metrics=self.metrics,
             health=self.health,
-            check=self._check,
+            foreign=self._foreign,
+            refusal=lambda takeover: StartupError("another grid"),
             limit_s=60.0,
             clock=lambda: self.now,
         )
 
-    def _check(self, takeover: Takeover) -> None:
-        if self.refuse:
-            raise StartupError(self.refuse)
+    def _foreign(self, takeover: Takeover) -> frozenset[str]:
+        return frozenset(name for name, each in takeover.checkpoints.items() if each.config_digest == "other")
 
     def own(self, offset: int | None = 5, **checkpoints: Checkpoint) -> Partition:
         self.ownership.assigned([3])
@@ -187,16 +188,40 @@ def test_a_takeover_that_comes_too_late_changes_nothing() -> None:
     world.ownership.assigned([3])
     partition = world.takeovers.asked[-1]
     world.ownership.gone([3], "lost")
-    world.refuse = "would be noticed"
-    world.ownership.loaded(partition, Takeover(3, 5))
+    world.ownership.loaded(partition, Takeover(3, 5, {"cam": OTHER}))
     assert not partition.loaded
 
 
 def test_a_configuration_that_does_not_fit_is_told() -> None:
     world = World()
-    world.refuse = "another grid"
     with pytest.raises(StartupError, match="another grid"):
-        world.own(cam=Checkpoint())
+        world.own(cam=OTHER)
+
+
+def test_a_strange_configuration_costs_its_camera_alone() -> None:
+    """A stranger's record in the state topic would otherwise end the stage for every camera."""
+    world = World()
+    world.ownership.assigned([3, 5, 7])
+    three, five, seven = world.takeovers.asked
+    world.ownership.loaded(three, Takeover(3, 5, {"strange": OTHER}))
+    assert not three.loaded
+    assert "3 (its checkpoints are of another configuration)" in world.health.blockers()["worker"]
+    world.ownership.loaded(seven, Takeover(7, 5))
+    world.ownership.loaded(five, Takeover(5, 5, {"honest": Checkpoint(record_ms=7), "forged": OTHER}))
+    assert three.loaded
+    assert world.health.ready()
+    assert three.stored("strange") is None
+    assert five.stored("forged") is None
+    assert five.stored("honest") is not None
+
+
+def test_a_configuration_that_fits_nowhere_is_told_once_every_partition_is_read() -> None:
+    world = World()
+    world.ownership.assigned([3, 5])
+    three, five = world.takeovers.asked
+    world.ownership.loaded(three, Takeover(3, 5, {"cam": OTHER}))
+    with pytest.raises(StartupError, match="another grid"):
+        world.ownership.loaded(five, Takeover(5, 5, {"gate": OTHER}))
 
 
 def test_an_unreadable_checkpoint_costs_one_camera_its_state() -> None:

@@ -68,3 +68,14 @@ def test_what_is_refused_is_forgotten_with_its_partition() -> None:
     refusals.forget(2)
     assert refusals.of(one) is None
     assert refusals.may_tick(2, "cam")
+
+
+def test_a_reason_with_anything_in_it_can_be_written() -> None:
+    """Half a surrogate pair in a reason once ended the stage at each try to write the dead letter."""
+    why = DeadLetter("bad", "no field \ud800\udfff \x1b[2J " + "x" * 100_000)
+    output, _ = dead_letter(record(), why, stage="toy", topic="dlq", limit=1 << 20)
+    assert output is not None
+    detail = headers.text(output.headers, headers.DETAIL) or ""
+    assert detail.startswith("no field \\ud800\\udfff \\x1b[2J xxx")
+    assert len(detail) < 5000
+    assert headers.encode({"a": "\ud800"}) == (("a", b"\\ud800"),)

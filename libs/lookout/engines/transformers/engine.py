@@ -79,7 +79,7 @@ def load_engine(
     from transformers import AutoTokenizer
 
     model = load_language_model(checkpoint, torch.device(device), kind)
-    tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint))
+    tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint), trust_remote_code=False)
     return TransformersEngine(
         model,
         prompt,

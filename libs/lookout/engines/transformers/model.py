@@ -87,7 +87,7 @@ def load_language_model(checkpoint: Path | str, device: torch.device, dtype: tor
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
     with quiet_loading():
-        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+        full_model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, trust_remote_code=False)
     return take_language_model(full_model, family, device)
 
 

@@ -72,7 +72,7 @@ def load_engine(
         raise UnsupportedModelError(str(error)) from error
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     rows = min(max_rows, shape.limit)
     # One page more than a window fills: vLLM keeps the first for itself.
     pages = (-(-rows // block_size) + 1) * block_size

@@ -1,0 +1,117 @@
+"""What a checkpoint folder claims, checked before anything is allocated for it.
+
+A folder from elsewhere may announce any size. Its weights are never unpickled, and none of its code runs
+(transformers asks for `trust_remote_code`, which nobody here gives); what is left is what it makes a reader
+allocate or compute.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from lookout.disk import read_file
+from lookout.models.errors import ModelError
+from lookout.outside_text import clean
+
+__all__ = ["check_checkpoint"]
+
+CONFIG: Final = "config.json"
+#: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million
+_CONFIG_BYTES: Final = 4 << 20
+_TOKENIZER_BYTES: Final = 256 << 20
+#: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it
+_TABLE_BYTES: Final = 100_000_000
+#: layers of a tower or a language model, and any other number of a configuration, at most
+_LAYERS: Final = 1000
+_NUMBER: Final = 1 << 31
+_BITS: Final = {
+    **{"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64},
+    **{"F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6},
+    **{"F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8},
+}
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Check a checkpoint folder's configuration and the tables of its weights.
+
+    Raises:
+        ModelError: A file is none, is too large, or claims what cannot be.
+    """
+    config = _read_json(folder / CONFIG, _CONFIG_BYTES)
+    for name, value in _numbers(config):
+        limit = _LAYERS if "layers" in name or name == "depth" else _NUMBER
+        if not math.isfinite(value) or abs(value) > limit:
+            raise ModelError(f"{folder / CONFIG}: {clean(name, 60)} is {value:.6g}; {limit} is the limit")
+    for path in sorted(folder.glob("*.json")):
+        if path.name != CONFIG:
+            _read(path, _TOKENIZER_BYTES)
+    for path in sorted(folder.glob("*.safetensors")):
+        _check_weights(path)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        return read_file(path, limit=limit, links=True)  # download caches consist of links
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_json(path: Path, limit: int) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(path, limit))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is no JSON: {clean(error, 200)}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} holds no JSON object")
+    return value
+
+
+def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a configuration, with the name it stands under."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float):
+        yield name, float(value) if abs(value) < 1e300 else math.inf
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _numbers(inner, name)
+
+
+def _check_weights(path: Path) -> None:
+    """Check the table of tensors in front of a safetensors file.
+
+    Raises:
+        ModelError: It is none, or a tensor is not where it says.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ModelError(f"{path} cannot be read: no regular file")
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > min(size - 8, _TABLE_BYTES):
+                raise ModelError(f"{path} is damaged: its table of tensors has {length} bytes")
+            table = json.loads(file.read(length))
+        for name, tensor in table.items():
+            if name != "__metadata__":
+                _check_tensor(tensor, size - 8 - length)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error) as error:
+        if isinstance(error, ModelError):
+            raise
+        why = clean(error, 200)
+        raise ModelError(f"{path} is damaged: its table of tensors cannot be used ({why})") from error
+
+
+def _check_tensor(tensor: dict[str, Any], size: int) -> None:
+    first, last = tensor["data_offsets"]
+    elements = math.prod(int(side) for side in tensor["shape"])
+    if not 0 <= first <= last <= size or (last - first) * 8 != elements * _BITS[tensor["dtype"]]:
+        raise ValueError(f"{tensor['shape']} of {tensor['dtype']} at {first} to {last} of {size} bytes")

@@ -50,20 +50,22 @@ lint: setup  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Unit tests share no server and no folder, so they run side by side; the others start fleets of their own.
+# Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run side
+# by side. While a fleet waits for a broker or a session, the other half of the machine works.
 WORKERS ?= 2
-UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadfile
+UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadgroup
+FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(WORKERS) --dist loadgroup
 
 test-unit: lint  ## style, types and unit tests: the inner loop
 	$(UNIT) -m "not long"
 
 test: lint  ## everything that proves Lookout in minutes
 	$(UNIT) -m "not long"
-	$(BIN)/python -m pytest --ignore tests/unit -m "not long" --durations 20
+	$(FLEET) -m "not long" --durations 20
 
 test-all: lint  ## the heavier checks as well
 	$(UNIT)
-	$(BIN)/python -m pytest --ignore tests/unit
+	$(FLEET)
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")

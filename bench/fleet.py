@@ -39,7 +39,7 @@ from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import SEGMENTS, VERDICTS, WATCHES, Stage, headers, to_json
 from tests.fleet.faults.footage import Piece, pieces
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "libs/lookout/models/tiny"
 PARTITIONS = 64
 STRIDE_S, WINDOW_S = 2.0, 10.0

@@ -256,7 +256,7 @@ def cheapest(curve: dict[float, dict[str, float]], limit: float) -> float | None
 def footage() -> Path | None:
     """Where real clips are: LOOKOUT_FOOTAGE, else the folder beside the project."""
     named = os.environ.get("LOOKOUT_FOOTAGE")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2].parent / "shared" / "video"
+    folder = Path(named) if named else Path(__file__).resolve().parents[1].parent / "shared" / "video"
     return folder if folder.is_dir() else None
 
 

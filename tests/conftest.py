@@ -13,6 +13,7 @@ import pytest
 # tests of tiny models took twenty times as long beside another program.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+VLLM = Path(__file__).parent / "vllm"
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
 
 
@@ -23,8 +24,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A `long` test that names no timeout has half an hour: on a busy machine brokers start for minutes."""
+    """A `long` test that names no timeout has half an hour: on a busy machine brokers start for minutes.
+
+    Side by side, tests of a file stay together, because they share servers; so do all of vLLM, whose engines
+    are one at a time and serve several files."""
     for item in items:
+        group = "vllm" if VLLM in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1800))
 

@@ -132,11 +132,11 @@ class AlertsHandler(Handler[CameraState]):
         if watch is None:
             return []
         try:
-            said = offline_answer(verdict, answer, watch)
+            reply = offline_answer(verdict, answer, watch)
         except RuleError as error:
             _log.error("the rule of a watch cannot be followed", watch=watch.id, error=str(error))
             return []
-        return [] if said is None else _stepped(state, said, watch.question or OFFLINE_QUESTION)
+        return [] if reply is None else _stepped(state, reply, watch.question or OFFLINE_QUESTION)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """Close the incidents of removed watches after their last verdicts."""

@@ -33,7 +33,7 @@ def offline_answer(
     Raises:
         RuleError: The rule of the watch cannot be followed.
     """
-    if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, each) for each in watch.cameras):
+    if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, pattern) for pattern in watch.cameras):
         return None
     silent = answer.outcome is Outcome.GAP and verdict.reason == SILENCE
     rule: Rule = replace(rule_of(watch.rule), zones=())

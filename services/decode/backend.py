@@ -90,11 +90,11 @@ def choose_decoder(
         _log.info("decoding in software", reason="LOOKOUT_BACKEND=software")
         return software, "software"
     try:
-        made = nvdec()
+        decoder = nvdec()
     except CodecError as error:
         if wanted == "nvdec":
             raise StartupError(f"LOOKOUT_BACKEND=nvdec: {error.detail}") from error
         _log.warning("decoding in software", reason=error.detail)
         return software, "software"
     _log.info("decoding with NVDEC", reason=f"LOOKOUT_BACKEND={wanted}")
-    return (made if wanted == "nvdec" else NvdecOrSoftware(made, software)), "nvdec"
+    return (decoder if wanted == "nvdec" else NvdecOrSoftware(decoder, software)), "nvdec"

@@ -40,12 +40,12 @@ class Claims:
     def release(self, partition: int) -> None:
         """The partition is another worker's now."""
         with self._lock:
-            self._claims = {name: each for name, each in self._claims.items() if each[0] != partition}
+            self._claims = {name: claim for name, claim in self._claims.items() if claim[0] != partition}
 
     def _sweep(self, now: float) -> None:
         """Drop what expired: whatever ids a producer invents, they are held for `2 * keep_s` at most."""
         if now < self._next_sweep:
             return
         self._next_sweep = now + self._keep_s
-        self._claims = {name: each for name, each in self._claims.items() if each[1] > now}
+        self._claims = {name: claim for name, claim in self._claims.items() if claim[1] > now}
         self._reported = {name: until for name, until in self._reported.items() if until > now}

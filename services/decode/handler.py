@@ -161,13 +161,13 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """Where the camera's stream stands."""
         if stored is None:
             return CameraState(camera, Stream())
-        kept = stored.checkpoint.decode
+        checkpoint = stored.checkpoint.decode
         # Samples and blocks of two configurations do not mix: the next segment opens an epoch.
         return CameraState(
             camera,
-            Stream.of(kept),
-            usage=Usage.of(kept.quota),
-            left_out=LeftOutCount.of(kept.quota),
+            Stream.of(checkpoint),
+            usage=Usage.of(checkpoint.quota),
+            left_out=LeftOutCount.of(checkpoint.quota),
             reconfigured=stored.config_changed,
         )
 
@@ -298,14 +298,14 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """False, and a warning, where the camera's records come in two partitions: its streams get mixed up
         downstream.
         """
-        other = self._claims.take(record.camera, record.partition)
-        if other is None:
+        claimant = self._claims.take(record.camera, record.partition)
+        if claimant is None:
             return True
         _log.warning(
             "a camera id is in two partitions: give every camera its own id, and let one producer "
             "(or one partitioner) write it",
             camera=record.camera,
-            partitions=sorted((other, record.partition)),
+            partitions=sorted((claimant, record.partition)),
         )
         return False
 
@@ -513,10 +513,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     @staticmethod
     def _checkpoint(state: CameraState) -> Checkpoint:
-        kept = state.stream.message()
-        kept.quota.CopyFrom(state.usage.message())
-        state.left_out.fill(kept.quota)
-        return Checkpoint(decode=kept)
+        message = state.stream.message()
+        message.quota.CopyFrom(state.usage.message())
+        state.left_out.fill(message.quota)
+        return Checkpoint(decode=message)
 
     # -- pixels
 

@@ -24,7 +24,7 @@ TINY_INPUT = ModelInput(112, 112, 14)
 
 def _listed(value: object) -> object:
     return (
-        tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
     )
 
 

@@ -134,14 +134,14 @@ def captured_ms(record: Record) -> int | None:
     Raises:
         BadRecordError: It is no time in milliseconds.
     """
-    found = headers.number(record.headers, headers.CAPTURED_AT)
-    if found is None or _FIRST_MS <= found < _LAST_MS:
-        return found
-    unit = "seconds" if found < _FIRST_MS else "microseconds or nanoseconds"
+    captured = headers.number(record.headers, headers.CAPTURED_AT)
+    if captured is None or _FIRST_MS <= captured < _LAST_MS:
+        return captured
+    unit = "seconds" if captured < _FIRST_MS else "microseconds or nanoseconds"
     raise BadRecordError(
         "bad-captured-at",
-        f"the header {headers.CAPTURED_AT} is {found}, perhaps {unit}: milliseconds since 1970 are expected, "
-        "of the years 2000 to 2255; leave it out where the camera has no clock",
+        f"the header {headers.CAPTURED_AT} is {captured}, perhaps {unit}: milliseconds since 1970 are "
+        "expected, of the years 2000 to 2255; leave it out where the camera has no clock",
     )
 
 

@@ -67,8 +67,8 @@ class Analyzer:
         """Names the checkpoint: its configuration, and the size and time of its files."""
         state = hashlib.blake2b((self.folder / "config.json").read_bytes(), digest_size=12)
         for path in sorted(self.folder.glob("*.safetensors")):
-            found = path.stat()
-            state.update(f"{path.name} {found.st_size} {found.st_mtime_ns}".encode())
+            facts = path.stat()
+            state.update(f"{path.name} {facts.st_size} {facts.st_mtime_ns}".encode())
         return state.hexdigest()
 
     def part_frames(self, settings: AnalysisSettings) -> int:
@@ -145,24 +145,24 @@ class Analyzer:
         """
         how = settings or AnalysisSettings()
         begun = time.perf_counter() if begun is None else begun
-        picks, whole = self.parts(reader, how)
-        chosen = whole if parts is None else list(parts)
-        wanted = [pick for part in chosen for pick in picks[part.first : part.stop]]
+        picks, all_parts = self.parts(reader, how)
+        selection = all_parts if parts is None else list(parts)
+        sample_picks = [pick for part in selection for pick in picks[part.first : part.stop]]
         sampling = reader.sample(
-            picks=wanted,
+            picks=sample_picks,
             size=(self.tower.grid.height, self.tower.grid.width),
             fit=how.fit,
             threads=how.threads,
             lookahead=max(how.prefill.group_frames * (1 + how.waiting), 8),
         )
-        longest = max((part.stop - part.first for part in chosen), default=1)
+        longest = max((part.stop - part.first for part in selection), default=1)
         planner = self.planner(how, longest)
         model = Model(self.tower, self.engine)
 
         def gaps(part: Part) -> tuple[Gap, ...]:
             return gaps_of(picks[part.first : part.stop], sampling.lost, round(part.end_s * 1e6))
 
-        state = PartsRun(model, planner, questions, how, chosen, gaps, on_part, progress)
+        state = PartsRun(model, planner, questions, how, selection, gaps, on_part, progress)
         start = time.perf_counter() - begun
         with sampling:
             _, timings = run_groups(

@@ -34,10 +34,10 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(json.dumps({"request": self.identity}) + "\n")
             return {}
-        found = [PartResult.from_dict(line) for line in lines[1:]]
-        kept = [json.dumps(lines[0]), *(json.dumps(result.to_dict()) for result in found)]
-        self.path.write_text("\n".join(kept) + "\n")
-        return {result.part.number: result for result in found}
+        results = [PartResult.from_dict(line) for line in lines[1:]]
+        valid_lines = [json.dumps(lines[0]), *(json.dumps(result.to_dict()) for result in results)]
+        self.path.write_text("\n".join(valid_lines) + "\n")
+        return {result.part.number: result for result in results}
 
     def _lines(self) -> list[dict[str, Any]]:
         """The whole lines of the file."""
@@ -61,11 +61,11 @@ def identity_of(
     model: str, reader: RecordingReader, questions: Sequence[Question], settings: AnalysisSettings
 ) -> str:
     """Names a request: the model's digest, recording, questions, and the settings that change answers."""
-    same = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
+    canonical = dataclasses.replace(settings, mode=Mode.OVERLAPPED, waiting=1, threads=None)
     table = reader.table
     state = hashlib.blake2b(digest_size=16)
     state.update(repr((model, [(q.text, q.describe) for q in questions])).encode())
-    state.update(repr(same).encode())
+    state.update(repr(canonical).encode())
     state.update(repr(reader.facts).encode())
     for array in (table.pts, table.size):
         state.update(np.ascontiguousarray(array).data)

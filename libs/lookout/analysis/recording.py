@@ -68,10 +68,10 @@ def analyze(
     ready = analyzer or _loaded(model, device)
     for text in questions:
         models.check_question(ready.folder, text, text=how.describe > 0)
-    asked = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
+    numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:
-        return _analyzed(ready, reader, asked, how, journal, on_part, progress, begun, loaded)
+        return _analyzed(ready, reader, numbered, how, journal, on_part, progress, begun, loaded)
 
 
 _kept: dict[tuple[str, str], Analyzer] = {}
@@ -108,11 +108,11 @@ def _analyzed(  # noqa: PLR0917
 ) -> Analysis:
     _, parts = analyzer.parts(reader, settings)
     book = Journal(journal, identity_of(analyzer.digest, reader, questions, settings)) if journal else None
-    known = book.read() if book is not None else {}
-    left = [part for part in parts if part.number not in known]
+    finished_results = book.read() if book is not None else {}
+    remaining = [part for part in parts if part.number not in finished_results]
 
     def finished(result: PartResult) -> None:
-        known[result.part.number] = result
+        finished_results[result.part.number] = result
         if book is not None:
             book.add(result)
         if on_part is not None:
@@ -120,12 +120,12 @@ def _analyzed(  # noqa: PLR0917
 
     timings: Timings | None = None
     work: dict[str, int] = {}
-    if left:
+    if remaining:
         _, timings, sampling = analyzer.run(
-            reader, questions, settings, parts=left, on_part=finished, progress=progress, begun=loaded
+            reader, questions, settings, parts=remaining, on_part=finished, progress=progress, begun=loaded
         )
         work = dataclasses.asdict(sampling.work)
-    results = tuple(known[part.number] for part in parts)
+    results = tuple(finished_results[part.number] for part in parts)
     return Analysis(
         source=reader.facts.name,
         seconds=reader.facts.duration_us / 1e6,
@@ -137,5 +137,5 @@ def _analyzed(  # noqa: PLR0917
         timings=timings,
         work=work,
         wall_s=time.perf_counter() - begun,
-        run_s=sum(part.end_s - part.start_s for part in left),
+        run_s=sum(part.end_s - part.start_s for part in remaining),
     )

@@ -171,8 +171,8 @@ def joined(gaps: Iterable[Gap]) -> list[Gap]:
 
 def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
     """A part's answer to a question, as the engine gave it."""
-    seen = tuple((each.time_us / 1e6, each.share) for each in found.evidence)
-    return PartAnswer(question.text, found.answer.p_yes, found.answer.text, seen)
+    times = tuple((moment.time_us / 1e6, moment.share) for moment in found.evidence)
+    return PartAnswer(question.text, found.answer.p_yes, found.answer.text, times)
 
 
 def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> Answer:
@@ -182,8 +182,8 @@ def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> 
         raise CodecError(Reason.NO_FRAMES, f"none of {len(results)} parts has a frame that could be decoded")
     best, part = max(answered, key=lambda each: each[0].p_yes)
     yes: list[tuple[float, float]] = []
-    for said, where in answered:
-        if said.p_yes <= 0.5:
+    for reply, where in answered:
+        if reply.p_yes <= 0.5:
             continue
         if yes and abs(yes[-1][1] - where.start_s) < 1e-6:
             yes[-1] = (yes[-1][0], where.end_s)

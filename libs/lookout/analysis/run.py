@@ -89,21 +89,21 @@ class PartsRun:
         """Groups of decoded frames; every part ends with a group, an empty one where frames are missing."""
         size = self.settings.prefill.group_frames * self.model.tower.grid.temporal
         frames = iter(sampling)
-        held: list[FileFrame] = []
+        buffer: list[FileFrame] = []
         following = next(frames, None)
         position = 0
         for part in self.parts:
             stop = position + part.stop - part.first
             while following is not None and following.position < stop:
-                held.append(following)
+                buffer.append(following)
                 self._decoded += 1
                 following = next(frames, None)
-                more = following is not None and following.position < stop
-                if len(held) == size and more:
-                    yield Group(part, held, ends=False)
-                    held = []
-            yield Group(part, held, ends=True)
-            held, position = [], stop
+                continues = following is not None and following.position < stop
+                if len(buffer) == size and continues:
+                    yield Group(part, buffer, ends=False)
+                    buffer = []
+            yield Group(part, buffer, ends=True)
+            buffer, position = [], stop
 
     def take(self, group: Group) -> None:
         """Encode and prefill a group; answer at the end of a part."""

@@ -80,6 +80,6 @@ def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> Anal
     prefill = {name: value for name, value in options.items() if name in inner}
     if "score" in prefill:
         prefill["score"] = Score(prefill["score"])
-    rest = {name: value for name, value in options.items() if name in outer}
-    chosen = dataclasses.replace(settings, **rest)
-    return dataclasses.replace(chosen, prefill=dataclasses.replace(chosen.prefill, **prefill))
+    direct = {name: value for name, value in options.items() if name in outer}
+    combined = dataclasses.replace(settings, **direct)
+    return dataclasses.replace(combined, prefill=dataclasses.replace(combined.prefill, **prefill))

@@ -48,7 +48,7 @@ class LoadedBlock:
 
 def cause_of(value: lineage_pb2.Cause) -> Cause | None:
     """A cause on the wire; None where it says nothing, or is of a later release."""
-    return next((cause for cause, known in WIRE_CAUSES.items() if known == value), None)
+    return next((cause for cause, wire_cause in WIRE_CAUSES.items() if wire_cause == value), None)
 
 
 def stream_name(record: tokens_pb2.TokensRecord) -> str:
@@ -108,7 +108,7 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
     Raises:
         BadRecordError: It does.
     """
-    kept = 0
+    total = 0
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):
             raise BadRecordError("bad-tokens", f"patch {number} names frames that the block does not have")
@@ -116,10 +116,10 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
             raise BadRecordError(
                 "bad-tokens", f"patch {number}: the keep mask does not keep {patch.kept} groups"
             )
-        kept += patch.kept
-    if block.patches and (not block.embeddings.shape or block.embeddings.shape[0] != kept):
+        total += patch.kept
+    if block.patches and (not block.embeddings.shape or block.embeddings.shape[0] != total):
         shape = list(block.embeddings.shape)
-        raise BadRecordError("bad-tokens", f"embeddings of shape {shape} for {kept} kept groups")
+        raise BadRecordError("bad-tokens", f"embeddings of shape {shape} for {total} kept groups")
     if len(block.deepstack.shape) and list(block.deepstack.shape)[1:] != list(block.embeddings.shape):
         raise BadRecordError(
             "bad-tokens", f"deepstack of shape {list(block.deepstack.shape)} beside embeddings"
@@ -157,8 +157,8 @@ def load_block(record: tokens_pb2.TokensRecord, client: TensorClient, step_us: i
     tokens, degraded = _fetch(client, block.embeddings, record)
     deep: torch.Tensor | None = None
     if len(block.deepstack.shape):
-        deep, more = _fetch(client, block.deepstack, record)
-        degraded |= more
+        deep, deep_degraded = _fetch(client, block.deepstack, record)
+        degraded |= deep_degraded
     frames = []
     start = 0
     for patch in block.patches:

@@ -68,7 +68,9 @@ class BlockSource:
 def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
     """A verdict of a window that the engine computed: not one without an answer, not a repeated one."""
     answered = Verdict.OUTCOME_ANSWERED
-    return next((one for one in verdicts if one.outcome == answered and one.basis != "idle"), None)
+    return next(
+        (verdict for verdict in verdicts if verdict.outcome == answered and verdict.basis != "idle"), None
+    )
 
 
 def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:

@@ -139,8 +139,8 @@ def _processor_template(folder: Path) -> str | None:
     path = folder / "chat_template.json"
     if not path.is_file():
         return None
-    found = json.loads(path.read_text()).get("chat_template")
-    return found if isinstance(found, str) else None
+    template = json.loads(path.read_text()).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
@@ -154,8 +154,8 @@ def _template_text(prompt: Prompt, tokenizer: Any, folder: Path) -> LayoutText:
         tokenize=False,
         add_generation_prompt=True,
     )
-    prefix, video, rest = str(shown).partition(prompt.video)
-    head, question, tail = rest.partition(_QUESTION)
+    prefix, video, remainder = str(shown).partition(prompt.video)
+    head, question, tail = remainder.partition(_QUESTION)
     if not video or not question:
         raise WindowError(f"{folder}: the chat template shows no {prompt.video!r} before the question")
     return LayoutText(

@@ -97,8 +97,8 @@ def _normalise(folder: Path, family: Family) -> Normalise:
         path = folder / name
         if not path.is_file():
             continue
-        whole = json.loads(path.read_text())
-        for part in (whole, whole.get("video_processor") or {}, whole.get("image_processor") or {}):
+        document = json.loads(path.read_text())
+        for part in (document, document.get("video_processor") or {}, document.get("image_processor") or {}):
             if "image_mean" in part and "image_std" in part:
                 return Normalise(tuple(part["image_mean"]), tuple(part["image_std"]))
     return Normalise(*family.usual)

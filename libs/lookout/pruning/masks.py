@@ -272,7 +272,7 @@ def prune_block(
     Raises:
         ValueError: The masks do not fit the frames or the grid, or a motion grid does not fit the patch grid.
     """
-    masks, left = policy.masks(samples, grid, carry)
+    masks, next_carry = policy.masks(samples, grid, carry)
     pairs = temporal_pairs(len(samples), grid.temporal)
     decided = [mask.frames for mask in masks]
     if decided != pairs:
@@ -284,7 +284,7 @@ def prune_block(
                 f"{policy!r} gives a mask of {mask.keep.dtype} {mask.keep.shape} for frames {mask.frames}: "
                 f"it must be bool {shape}"
             )
-    return masks, left
+    return masks, next_carry
 
 
 def _changed(
@@ -335,8 +335,8 @@ def _patch(
     judged = [_dynamic(sample, grid, policy, state) for sample in members]
     dynamic: Mask = np.logical_or.reduce(judged)
     damaged = any(sample.corrupt for sample in members)
-    wanted = not state.anchored or (policy.anchors is Anchors.GOP and any(s.intra for s in members))
-    anchor = wanted and not damaged
+    due = not state.anchored or (policy.anchors is Anchors.GOP and any(s.intra for s in members))
+    anchor = due and not damaged
     if anchor:
         state.anchored = True
         state.active[:] = False

@@ -86,9 +86,11 @@ class PruningSettings(BaseModel):
 
     @model_validator(mode="after")
     def _parameters_fit(self) -> Self:
-        base, given = policy_of(self.pruning or self.preset), self._parameters
-        if given and not isinstance(base, PrunePolicy):
-            raise PolicyError(f"pruning policy {self.pruning!r} has no {', '.join(given)}: leave them unset")
+        base, parameters = policy_of(self.pruning or self.preset), self._parameters
+        if parameters and not isinstance(base, PrunePolicy):
+            raise PolicyError(
+                f"pruning policy {self.pruning!r} has no {', '.join(parameters)}: leave them unset"
+            )
         return self
 
     @property

@@ -26,7 +26,7 @@ def coverage_intervals(answers: Iterable[Verdict]) -> list[CoverageInterval]:
     absent: it was not looked at.
     """
     newest: dict[tuple[str, str], CoverageInterval] = {}
-    done: list[CoverageInterval] = []
+    intervals: list[CoverageInterval] = []
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)
@@ -37,6 +37,6 @@ def coverage_intervals(answers: Iterable[Verdict]) -> list[CoverageInterval]:
             newest[key] = replace(last, end_ms=answer.end_ms)
             continue
         if last:
-            done.append(last)
+            intervals.append(last)
         newest[key] = CoverageInterval(answer.camera, answer.watch, start, answer.end_ms, answer.outcome)
-    return sorted([*done, *newest.values()], key=lambda i: (i.camera, i.watch, i.start_ms))
+    return sorted([*intervals, *newest.values()], key=lambda i: (i.camera, i.watch, i.start_ms))

@@ -56,8 +56,8 @@ def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[Watc
         return state, events + closed
     if answer.outcome in _BLIND:
         return state, events
-    state, more = _judged(state, answer, incident)
-    return state, events + more
+    state, further = _judged(state, answer, incident)
+    return state, events + further
 
 
 def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:

@@ -44,12 +44,12 @@ def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
 
 def _time_of_day(text: str) -> time:
     try:
-        found = time.fromisoformat(text)
+        moment = time.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is not None:
+        moment = None
+    if moment is None or moment.tzinfo is not None:
         raise RuleError(f"schedule: {text!r} is not a time of day such as 22:00")
-    return found
+    return moment
 
 
 def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Verdict:

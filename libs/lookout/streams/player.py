@@ -69,8 +69,8 @@ class Player:
             EngineError: A window cannot be computed.
         """
         outcomes = [self._opened(block) for block in blocks]
-        asked = [place for place, outcome in enumerate(outcomes) if outcome.refusal is None]
-        for place, played in zip(asked, self._asked([outcomes[p] for p in asked], questions), strict=True):
+        places = [place for place, outcome in enumerate(outcomes) if outcome.refusal is None]
+        for place, played in zip(places, self._asked([outcomes[p] for p in places], questions), strict=True):
             outcomes[place] = played
         return outcomes
 

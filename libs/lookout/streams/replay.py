@@ -143,8 +143,8 @@ class _Replay:
             return
         for step in range(since):
             index = window.index - since + step
-            known = self._windows.get(index)
-            first = known.first if known is not None else max(0, index - self._size + 1)
+            record = self._windows.get(index)
+            first = record.first if record is not None else max(0, index - self._size + 1)
             member = ChainWindow(index, first=first, since_key=step)
             self._computed([block.seen for block in self._members(member)], member)
 

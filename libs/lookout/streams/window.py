@@ -164,8 +164,8 @@ class WindowRule:
 
     def coverage(self, window: Sequence[BlockFacts]) -> float:
         """Share of the window's samples that were seen undamaged."""
-        seen = sum(block.frames - block.damaged for block in window if block.usable)
-        return min(1.0, seen / max(1, sum(block.samples for block in window)))
+        intact = sum(block.frames - block.damaged for block in window if block.usable)
+        return min(1.0, intact / max(1, sum(block.samples for block in window)))
 
     def damage(self, window: Sequence[BlockFacts]) -> float:
         """Share of the window's samples that are damaged, or are missing from a block with damage.

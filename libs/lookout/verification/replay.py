@@ -79,8 +79,8 @@ class Replayer:
                     yield _repeated(verdict, before.get((verdict.watch, verdict.watch_version)))
                 elif not _computed(verdict):
                     yield Finding(verdict, Kind.UNANSWERED)
-            if computed and (other := self._other(computed[0])):
-                yield from (Finding(verdict, Kind.UNVERIFIED, reason=other) for verdict in computed)
+            if computed and (reason := self._other(computed[0])):
+                yield from (Finding(verdict, Kind.UNVERIFIED, reason=reason) for verdict in computed)
             elif computed:
                 yield from self._compared(next(played), computed)
             before.update({(verdict.watch, verdict.watch_version): verdict for verdict in computed})
@@ -120,6 +120,6 @@ def _repeated(verdict: Verdict, before: Verdict | None) -> Finding:
     """An idle window repeats the last computed answer of its question."""
     if before is None:
         return Finding(verdict, Kind.EXPIRED, reason="the answer that it repeats is no longer in verdicts.v1")
-    same = verdict.p_yes == before.p_yes
-    why = "" if same else f"it repeats {before.p_yes:.6f} as {verdict.p_yes:.6f}"
-    return Finding(verdict, Kind.VERIFIED if same else Kind.UNVERIFIED, before.p_yes, why)
+    equal = verdict.p_yes == before.p_yes
+    why = "" if equal else f"it repeats {before.p_yes:.6f} as {verdict.p_yes:.6f}"
+    return Finding(verdict, Kind.VERIFIED if equal else Kind.UNVERIFIED, before.p_yes, why)

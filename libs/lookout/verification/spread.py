@@ -47,11 +47,11 @@ def rerun_spread(
         for number, name in enumerate(names)
     }
     alone = {name: streams[name] for name in names[: len(chains)]}
-    one = answered_windows(engine, planner, alone, questions, batch=1, key=False)
-    other = answered_windows(engine, planner, streams, questions, batch=TOGETHER, key=False)
+    alone_windows = answered_windows(engine, planner, alone, questions, batch=1, key=False)
+    batched_windows = answered_windows(engine, planner, streams, questions, batch=TOGETHER, key=False)
     return max(
         abs(a.p_yes - b.p_yes)
         for name in alone
-        for mine, theirs in zip(one[name], other[name], strict=True)
+        for mine, theirs in zip(alone_windows[name], batched_windows[name], strict=True)
         for a, b in zip(mine.answer.answers, theirs.answer.answers, strict=True)
     )

@@ -62,7 +62,7 @@ def verify(
     common: Mapping[str, Any] | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
     tolerance: float | None = None,
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: Callable[[int, int], object] = lambda count, total: None,
 ) -> Tally:
     """Compute the verdicts in scope again and compare p(yes).
 
@@ -78,18 +78,18 @@ def verify(
         progress: Called with the verdicts done and their number.
     """
     scope = scope or PastScope()
-    given = {"bootstrap": bootstrap, **(common or {})}
+    shared = {"bootstrap": bootstrap, **(common or {})}
     theirs = {name: dict(values) for name, values in (own or {}).items()}
     settings = load_settings(
         PrefillSettings,
         {},
-        **{"mode": "local", "model_dir": model, **given, **theirs.get("prefill", {})},
+        **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})},
     )
     digest = folder_digest(model)
     engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
     planner = Planner(engine.layout, settings.windows)
     tally = Tally()
-    with TokensFromKafka(model, digest, given, theirs) as tokens:
+    with TokensFromKafka(model, digest, shared, theirs) as tokens:
         epochs = _epochs(settings, scope)
         if tolerance is None:
             tolerance = FLOAT32
@@ -105,13 +105,13 @@ def verify(
             plan_digest=plan_digest(planner, reuse=settings.reuse),
             tolerance=tolerance,
         )
-        done = 0
+        count = 0
         for epoch in epochs:
             for finding in replayer.replay(epoch):
                 if scope.has(finding.verdict):
                     tally.add(finding)
-                done += 1
-                progress(done, total)
+                count += 1
+                progress(count, total)
     engine.close()
     return tally
 

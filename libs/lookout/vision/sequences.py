@@ -73,7 +73,7 @@ def attending(*segments: Sequences) -> Iterator[None]:
 
 def _chosen(boundaries: torch.Tensor | None) -> Sequences:
     active = _active.get()
-    return next((one for one in active if one.cumulative is boundaries), active[0])
+    return next((entry for entry in active if entry.cumulative is boundaries), active[0])
 
 
 def attend(

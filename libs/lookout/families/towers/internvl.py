@@ -71,11 +71,11 @@ class InternVLTower(PlainTower):
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         hidden, numbers = self._sequences(frames, grids)
         parts, counts, start = [], [], 0
-        for frame, grid, kept in zip(frames, grids, numbers, strict=True):
+        for frame, grid, cells in zip(frames, grids, numbers, strict=True):
             start += self.leading
-            parts.append(self._shuffled(hidden[start : start + len(kept)], kept, grid, frame.keep))
+            parts.append(self._shuffled(hidden[start : start + len(cells)], cells, grid, frame.keep))
             counts.append(len(parts[-1]))
-            start += len(kept)
+            start += len(cells)
         tokens = self.model.multi_modal_projector(torch.cat(parts))
         return [FrameTokens(part) for part in tokens.split(counts)]
 

@@ -43,9 +43,9 @@ class LlavaNextVideoTower(PlainTower):
         rows = side // patch
         if rows % stride:
             raise self._refuse_size(height, width, f"{rows} patches a side are not pooled by {stride}")
-        taps, left = disjoint(rows // stride, stride), side - rows * patch
+        taps, margin = disjoint(rows // stride, stride), side - rows * patch
         hidden = int(self.config.text_config.hidden_size)
-        return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(left, left))
+        return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(margin, margin))
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)
@@ -75,10 +75,10 @@ class LlavaNextVideoTower(PlainTower):
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         hidden, numbers = self._sequences(frames, grids)
         parts, start = [], 0
-        for frame, grid, kept in zip(frames, grids, numbers, strict=True):
+        for frame, grid, cells in zip(frames, grids, numbers, strict=True):
             start += self.leading
-            parts.append(self._pooled(hidden[start : start + len(kept)], kept, grid, frame.keep))
-            start += len(kept)
+            parts.append(self._pooled(hidden[start : start + len(cells)], cells, grid, frame.keep))
+            start += len(cells)
         tokens = self.model.multi_modal_projector(torch.cat(parts))
         return [FrameTokens(part) for part in tokens.split([len(part) for part in parts])]
 

@@ -59,8 +59,8 @@ class LlavaOnevisionTower(PlainTower):
             raise self._refuse_size(height, width, f"its position table is made for {side}x{side}")
         rows = side // patch
         taps = tuple(tuple(patch for patch, _ in token) for token in pooling(rows))
-        hidden, left = int(self.config.text_config.hidden_size), side - rows * patch
-        return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(left, left))
+        hidden, margin = int(self.config.text_config.hidden_size), side - rows * patch
+        return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(margin, margin))
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)
@@ -84,10 +84,10 @@ class LlavaOnevisionTower(PlainTower):
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
         hidden, numbers = self._sequences(frames, grids)
         projected = self.model.multi_modal_projector(hidden[None])[0]
-        parts = projected.split([len(kept) for kept in numbers])
+        parts = projected.split([len(cells) for cells in numbers])
         return [
-            FrameTokens(self._pooled(part, kept, grid, frame.keep))
-            for part, kept, grid, frame in zip(parts, numbers, grids, frames, strict=True)
+            FrameTokens(self._pooled(part, cells, grid, frame.keep))
+            for part, cells, grid, frame in zip(parts, numbers, grids, frames, strict=True)
         ]
 
     def _pooled(self, rows: torch.Tensor, kept: torch.Tensor, grid: Grid, keep: Mask) -> torch.Tensor:

@@ -62,15 +62,15 @@ class QwenTower(BaseTower):
         return torch.tensor([[1, grid.rows, grid.cols]])
 
     def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
-        kept = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
+        cells = [torch.from_numpy(np.flatnonzero(frame.keep)) for frame in frames]
         patches = self._pixels(frames, grids)
-        frame_segments = Sequences.of([len(groups) * self._unit for groups in kept], self.device)
-        layout, windows = self._layout(grids, kept)
+        frame_segments = Sequences.of([len(groups) * self._unit for groups in cells], self.device)
+        layout, windows = self._layout(grids, cells)
         positions = [
             get_vision_position_ids(self._shape(grid), grid.merge)
             .view(-1, self._unit, 2)[groups]
             .flatten(0, 1)
-            for grid, groups in zip(grids, kept, strict=True)
+            for grid, groups in zip(grids, cells, strict=True)
         ]
         with attending(frame_segments, *windows):
             out = self.vision(
@@ -81,7 +81,7 @@ class QwenTower(BaseTower):
                 max_seqlen=frame_segments.longest,
                 **layout,
             )
-        counts = [len(groups) for groups in kept]
+        counts = [len(groups) for groups in cells]
         levels = getattr(out, "deepstack_features", None)
         if not levels:
             return [FrameTokens(tokens) for tokens in out.pooler_output.split(counts)]

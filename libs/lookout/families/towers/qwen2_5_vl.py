@@ -33,9 +33,9 @@ class Qwen25Tower(QwenTower):
         order, window = self._windows(grid)
         place = torch.full((grid.tokens,), -1)
         place[groups] = torch.arange(len(groups))
-        here = place[order] >= 0
-        counts = torch.bincount(window[here])
-        return place[order][here], counts[counts > 0].tolist()
+        inside = place[order] >= 0
+        counts = torch.bincount(window[inside])
+        return place[order][inside], counts[counts > 0].tolist()
 
     def _layout(
         self, grids: Sequence[Grid], kept: Sequence[torch.Tensor]
@@ -56,7 +56,7 @@ class Qwen25Tower(QwenTower):
 
     def _pairs(self, grid: Grid, keep: Mask) -> int:
         _, counts = self._kept_windows(grid, torch.from_numpy(np.flatnonzero(keep)))
-        whole = len(set(self.vision.config.fullatt_block_indexes) & set(range(len(self.vision.blocks))))
+        full_blocks = len(set(self.vision.config.fullatt_block_indexes) & set(range(len(self.vision.blocks))))
         inside = sum((count * self._unit) ** 2 for count in counts)
         frame = (int(keep.sum()) * self._unit) ** 2
-        return whole * frame + (len(self.vision.blocks) - whole) * inside
+        return full_blocks * frame + (len(self.vision.blocks) - full_blocks) * inside

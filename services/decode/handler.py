@@ -1,9 +1,8 @@
 """One camera's segments become frames records: stream epochs and stream time are decided here."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import google_crc32c
 import numpy as np
@@ -48,7 +47,17 @@ from lookout.v1.lineage_pb2 import (
 )
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS, Stage, dead_letters, headers, tensor_id
-from lookout.worker import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint, digest, quota_letter
+from lookout.worker import (
+    DeadLetter,
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+    quota_letter,
+)
 
 __all__ = ["EVENTS", "CameraState", "DecodeHandler"]
 
@@ -80,14 +89,6 @@ _CAUSES = {
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
 
 _log = structlog.get_logger(__name__)
-
-
-class RecordSource(Protocol):
-    """Where records are read again (`lookout.worker.RecordReader`)."""
-
-    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
-        """Errors: RecordsGoneError, TransientError."""
-        ...
 
 
 @dataclass(slots=True)
@@ -267,7 +268,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         stream, settings = state.stream, self._settings
         if not stream.epoch:
             return now_ms - state.usage.since_ms > settings.quota_interval_s * 1000
-        return now_ms - max(stream.heard_ms, stream.arrived_ms) > settings.forget_days * DAY_MS
+        days = settings.forget_after_days
+        return days is not None and now_ms - max(stream.heard_ms, stream.arrived_ms) > days * DAY_MS
 
     def passed(self, state: CameraState, record_ms: int) -> Result | None:
         """A gap, once, where other cameras of the partition were heard for too long and this one was not."""

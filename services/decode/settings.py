@@ -59,9 +59,6 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     wall_anchor_s: float = Field(
         300.0, gt=0, description="seconds after which the wall offset of stream time is measured again"
     )
-    forget_days: float = Field(
-        30.0, gt=0, description="days without a segment after which a camera is forgotten"
-    )
     claim_s: float = Field(
         60.0, gt=0, description="seconds for which a camera id belongs to the partition in which it was seen"
     )

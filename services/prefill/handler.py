@@ -2,9 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -31,7 +30,7 @@ from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
 from lookout.windows import WindowError
 from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
-from lookout.worker import DeadLetter, Handler, Record, Result, StoredCheckpoint, digest
+from lookout.worker import DeadLetter, Handler, Record, RecordSource, Result, StoredCheckpoint, digest
 
 __all__ = ["EVENTS", "CameraState", "PrefillHandler"]
 
@@ -58,12 +57,6 @@ Verdict = verdicts_pb2.Verdict
 Event = lineage_pb2.StreamEvent
 Tokens = tokens_pb2.TokensRecord
 _log = structlog.get_logger(__name__)
-
-
-class RecordSource(Protocol):
-    """Where records are read again (`lookout.worker.RecordReader`)."""
-
-    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]: ...
 
 
 @dataclass(slots=True)

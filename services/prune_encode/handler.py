@@ -2,9 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import structlog
@@ -55,7 +54,16 @@ from lookout.v1.lineage_pb2 import (
 from lookout.v1.state_pb2 import Checkpoint, PruneState
 from lookout.v1.tokens_pb2 import StrideBlock, TokensRecord
 from lookout.wire import FRAMES, TOKENS, Stage, WireError, check_epoch, from_bytes, tensor_id
-from lookout.worker import Handler, Output, Record, Result, StoredCheckpoint, digest, sampling_text
+from lookout.worker import (
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+    sampling_text,
+)
 
 __all__ = ["EVENTS", "CameraState", "PruneEncodeHandler"]
 
@@ -77,14 +85,6 @@ STATE_VERSION = 2
 DAY_MS = 86_400_000
 
 _log = structlog.get_logger(__name__)
-
-
-class RecordSource(Protocol):
-    """Where records are read again (`lookout.worker.RecordReader`)."""
-
-    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
-        """Errors: RecordsGoneError, TransientError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     def tick(self, state: CameraState, now: float) -> Result | None:
         """A camera that stays away is forgotten."""
         heard_ms = state.open.heard_ms
-        if not heard_ms or now * 1000 - heard_ms <= self._settings.forget_days * DAY_MS:
+        days = self._settings.forget_after_days
+        if not heard_ms or days is None or now * 1000 - heard_ms <= days * DAY_MS:
             return None
         state.open = Open()
         return Result(forget=True)

@@ -43,7 +43,4 @@ class PruneEncodeSettings(ServiceSettings, PruningSettings):
     pixels_wait_s: float = Field(
         120.0, gt=0, description="seconds after which a block is closed without its missing pixels"
     )
-    forget_days: float = Field(
-        30.0, gt=0, description="days without a record after which a camera is forgotten"
-    )
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")

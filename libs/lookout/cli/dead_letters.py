@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
-from lookout.wire import INPUT, dead_letters, headers
+from lookout.wire import PIPELINE, headers
 
 __all__ = ["DeadLetterNews"]
 
@@ -33,7 +33,7 @@ class DeadLetterNews:
         self._consumer = Consumer(
             {**options, "group.id": f"lookout-up-{uuid.uuid4().hex}", "enable.auto.commit": False}
         )
-        topics = [dead_letters(source).name for source in INPUT.values()]
+        topics = [flow.dead_letters.name for flow in PIPELINE.values()]
         known = self._consumer.list_topics(timeout=10.0).topics
         self._consumer.assign(
             [

@@ -1,3 +1,4 @@
+from google.protobuf import any_pb2 as _any_pb2
 from lookout.v1 import alerts_pb2 as _alerts_pb2
 from lookout.v1 import lineage_pb2 as _lineage_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
@@ -10,20 +11,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Checkpoint(_message.Message):
-    __slots__ = ("config_digest", "record_ms", "decode", "prune", "prefill", "alerts")
+    __slots__ = ("config_digest", "record_ms", "decode", "prune", "prefill", "alerts", "own")
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     RECORD_MS_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
     PRUNE_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     ALERTS_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     config_digest: str
     record_ms: int
     decode: DecodeState
     prune: PruneState
     prefill: PrefillState
     alerts: AlertsState
-    def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ...) -> None: ...
+    own: _any_pb2.Any
+    def __init__(self, config_digest: _Optional[str] = ..., record_ms: _Optional[int] = ..., decode: _Optional[_Union[DecodeState, _Mapping]] = ..., prune: _Optional[_Union[PruneState, _Mapping]] = ..., prefill: _Optional[_Union[PrefillState, _Mapping]] = ..., alerts: _Optional[_Union[AlertsState, _Mapping]] = ..., own: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
 
 class DecodeState(_message.Message):
     __slots__ = ("epoch", "wall_offset_us", "watermark_us", "epoch_pts", "last_pts", "last_arrival_ms", "silent", "next_sample", "anchored_us", "least_offset_us", "quota", "arrived_ms")

@@ -221,6 +221,8 @@ SIZES: Final[dict[str, int]] = {
     "TensorRef.dtype": 32,
     "StreamEvent.reason": limits.REASON,
     "Checkpoint.config_digest": 1000,
+    "google.protobuf.Any.type_url": 200,
+    "google.protobuf.Any.value": 1 << 20,  # a record of a state topic is no larger
     "PruneState.active": 1 << 20,
     "PruneState.missing": limits.REASON,
     "WatchState.watch": limits.ID_BYTES,

@@ -118,10 +118,10 @@ CAMERAS: Final = Topic(
 )
 
 
-def state_topic(stage: Stage) -> Topic:
-    """The compacted topic of one stage's checkpoints (lookout.v1.Checkpoint)."""
+def state_topic(service: str) -> Topic:
+    """The compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
     return Topic(
-        f"{stage}.state.v1", "lookout.v1.Checkpoint", retention_ms=None, compact_within_ms=STATE_COMPACT_MS
+        f"{service}.state.v1", "lookout.v1.Checkpoint", retention_ms=None, compact_within_ms=STATE_COMPACT_MS
     )
 
 
@@ -135,27 +135,55 @@ def dead_letters(source: Topic) -> Topic:
     )
 
 
-INPUT: Final[dict[Stage, Topic]] = {
-    Stage.DECODE: SEGMENTS,
-    Stage.PRUNE_ENCODE: FRAMES,
-    Stage.PREFILL: TOKENS,
-    Stage.ALERTS: VERDICTS,
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a service reads and writes.
+
+    Several services may read one topic, each in its own consumer group, named after the service.
+
+    Attributes:
+        name: Of the service, its consumer group and its state topic.
+        source: The topic that it reads.
+        outputs: Topics that it writes; none: its effect is outside Kafka.
+    """
+
+    name: str
+    source: Topic
+    outputs: tuple[Topic, ...] = ()
+
+    @property
+    def state(self) -> Topic:
+        """Where its checkpoints are."""
+        return state_topic(self.name)
+
+    @property
+    def dead_letters(self) -> Topic:
+        """Where records go that it cannot process; the header `lookout-stage` names the service."""
+        return dead_letters(self.source)
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """All of them."""
+        return (self.source, *self.outputs, self.state, self.dead_letters)
+
+
+PIPELINE: Final[dict[Stage, Flow]] = {
+    Stage.DECODE: Flow(Stage.DECODE, SEGMENTS, (FRAMES,)),
+    Stage.PRUNE_ENCODE: Flow(Stage.PRUNE_ENCODE, FRAMES, (TOKENS,)),
+    Stage.PREFILL: Flow(Stage.PREFILL, TOKENS, (VERDICTS,)),
+    Stage.ALERTS: Flow(Stage.ALERTS, VERDICTS, (ALERTS,)),
 }
-OUTPUT: Final[dict[Stage, Topic]] = {
-    Stage.DECODE: FRAMES,
-    Stage.PRUNE_ENCODE: TOKENS,
-    Stage.PREFILL: VERDICTS,
-    Stage.ALERTS: ALERTS,
-}
+"""The services of every installation."""
 
 
 def all_topics() -> tuple[Topic, ...]:
     """Every topic of an installation, inputs first."""
-    flow = (SEGMENTS, FRAMES, TOKENS, VERDICTS, ALERTS)
+    flows = PIPELINE.values()
+    records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
     return (
-        *flow,
+        *records,
         WATCHES,
         CAMERAS,
-        *(state_topic(stage) for stage in Stage),
-        *(dead_letters(topic) for topic in INPUT.values()),
+        *(flow.state for flow in flows),
+        *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -3,10 +3,14 @@
 **A service is a handler.** Derive settings from `ServiceSettings` (each field is `LOOKOUT_<FIELD>`) and a
 handler from `Handler[State]`, then:
 
-    # services/decode/__main__.py
+    # services/recorder/__main__.py
     from lookout.worker import main
-    from lookout.wire import Stage
-    main(Stage.DECODE, DecodeSettings, make_handler)         # checks, serves, works, exits
+    from lookout.wire import VERDICTS, Flow
+    main(Flow("recorder", VERDICTS), RecorderSettings, make_handler)    # checks, serves, works, exits
+
+A `Flow` says what it reads and writes: a service may read a topic that another one reads too (its consumer
+group is its name), and needs no output. A service that only answers calls has no handler:
+`serve("recall", RecallSettings, add)`, where `add(context)` adds its servicers.
 
 `make_handler(context)` builds the handler. `context` has `settings`, `address` (host:port of this instance's
 gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, server),
@@ -23,7 +27,7 @@ do")` for anything that must stop the service; `check_digest(settings, actual)` 
         tick_every = 1.0         # optional
 
         def load(self, camera, stored):           # stored: StoredCheckpoint | None
-            ...                                   # stored.checkpoint.decode; rereader for its records
+            ...                                   # stored.own(MyState); rereader for its records
         def handle(self, state, record):          # record: Record(topic, partition, offset, camera, ...)
             return Result([Output("frames.v1", record.camera, message.SerializeToString())], checkpoint)
         def tick(self, state, now): ...           # silence -> gap: a Result or None
@@ -32,9 +36,9 @@ do")` for anything that must stop the service; `check_digest(settings, actual)` 
 - `handle` runs on compute threads: one call at a time for a camera, in order; cameras in parallel. It may
   change `state`.
 - A `Result` (outputs, checkpoint, dead letter) is committed with the record's offset in one transaction, or
-  not at all; outputs go to the partition number the record came from. `checkpoint` is a
-  `lookout.v1.Checkpoint` with the stage's own part set; the worker fills in `config_digest` and
-  `record_ms`. None: unchanged.
+  not at all; outputs go to the partition number the record came from. `checkpoint` is `own_checkpoint(state)`
+  of any protobuf message (the four stages have parts of `lookout.v1.Checkpoint`); the worker fills in
+  `config_digest` and `record_ms`. None: unchanged.
 - **State must be a function of the newest checkpoint and the records that it names** (`offsets`, read again
   with the rereader): a crash, a rebalance, an aborted transaction or an unexpected exception drops the state,
   and `load` is called with the newest checkpoint again. Records after that checkpoint's commit come again,
@@ -70,10 +74,20 @@ from lookout.worker.batching import BatchingThread
 from lookout.worker.failures import is_device_failure, is_transient
 from lookout.worker.offsets import Downstream
 from lookout.worker.record_reader import RecordReader
-from lookout.worker.records import DeadLetter, Delivery, Handler, Output, Record, Result, StoredCheckpoint
+from lookout.worker.records import (
+    DeadLetter,
+    Delivery,
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    own_checkpoint,
+)
 from lookout.worker.refusals import LeftOut, quota_letter
 from lookout.worker.sampling import SamplingSettings, sampling_text
-from lookout.worker.service import Context, end_process, main, run_service, topics_of
+from lookout.worker.service import Context, end_process, main, run_calls, run_service, serve, topics_of
 from lookout.worker.settings import ServiceSettings, digest, load_settings
 from lookout.worker.startup import check_digest
 from lookout.worker.supervision import Supervisor, ThreadDiedError
@@ -92,6 +106,7 @@ __all__ = [
     "Output",
     "Record",
     "RecordReader",
+    "RecordSource",
     "Result",
     "SamplingSettings",
     "ServiceSettings",
@@ -109,8 +124,11 @@ __all__ = [
     "is_transient",
     "load_settings",
     "main",
+    "own_checkpoint",
     "quota_letter",
+    "run_calls",
     "run_service",
     "sampling_text",
+    "serve",
     "topics_of",
 ]

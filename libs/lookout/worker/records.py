@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+from google.protobuf.message import Message
 
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire.headers import Headers
 
 S = TypeVar("S")
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,19 @@ class Record:
     headers: Headers = ()
     timestamp_ms: int = 0
     damage: str = ""  # what of the record could not be read, for people
+
+
+class RecordSource(Protocol):
+    """Where records are read again (`lookout.worker.RecordReader`)."""
+
+    def read(self, topic: str, partition: int, offsets: Iterable[int]) -> Sequence[Record]:
+        """The records at `offsets`, in their order.
+
+        Raises:
+            RecordsGoneError: Retention has removed one.
+            TransientError: Kafka does not answer in time.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,15 @@ class StoredCheckpoint:
     partition: int
     config_changed: bool = False
 
+    def own(self, kind: type[M]) -> M | None:
+        """The service's own message in it; None where it holds none of that kind.
+
+        Args:
+            kind: The message that `own_checkpoint` was given.
+        """
+        message = kind()
+        return message if self.checkpoint.own.Unpack(message) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -91,6 +116,13 @@ class Delivery:
     partition: int
     offset: int
     source: Record | None
+
+
+def own_checkpoint(state: Message) -> Checkpoint:
+    """A checkpoint with a message of the service's own: `StoredCheckpoint.own` reads it."""
+    checkpoint = Checkpoint()
+    checkpoint.own.Pack(state)
+    return checkpoint
 
 
 NOTHING = Result()

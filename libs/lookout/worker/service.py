@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -15,7 +15,7 @@ from lookout.net.server import GrpcServer
 from lookout.observe import logs, tracing
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics, Probes
-from lookout.wire import INPUT, OUTPUT, Stage, dead_letters, state_topic
+from lookout.wire import PIPELINE, Flow, Stage, Topic
 from lookout.worker.offsets import Downstream
 from lookout.worker.record_reader import RecordReader
 from lookout.worker.records import Handler
@@ -30,6 +30,7 @@ T = TypeVar("T", bound=ServiceSettings)
 
 #: a process that was fenced is done: it may wait so long for its number to be read
 LAST_SCRAPE_S = 60.0
+_BEAT_S = 1.0
 STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 
@@ -37,7 +38,7 @@ STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 class Context(Generic[T]):
     """What a service may build on; made before its handler, closed after it."""
 
-    stage: Stage
+    name: str
     settings: T
     metrics: Metrics
     health: Health
@@ -68,9 +69,10 @@ class Context(Generic[T]):
         self.on_close(table.stop)
         return table
 
-    def downstream(self, stage: Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
-        """What `stage` has read of its input (its group must have its default name)."""
-        watcher = Downstream(self.settings, stage.value, INPUT[stage].name, changed)
+    def downstream(self, reader: Flow | Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
+        """What a service has read of its input (its group must have its default name)."""
+        flow = flow_of(reader)
+        watcher = Downstream(self.settings, flow.name, flow.source.name, changed)
         watcher.start(self.supervisor)
         self.on_close(watcher.stop)
         return watcher
@@ -85,16 +87,40 @@ class Context(Generic[T]):
             self._closers.pop()()
 
 
-def main(stage: Stage, kind: type[T], make_handler: Callable[[Context[T]], Handler[Any]]) -> NoReturn:
-    """Run the service of `stage` and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the
+MakeHandler = Callable[[Context[T]], Handler[Any]]
+
+
+def main(service: Flow | Stage, kind: type[T], make_handler: MakeHandler[T]) -> NoReturn:
+    """Run a service of records and exit: 0 stopped, 1 failed, 2 misconfigured, 3 fenced by a process of the
     same name, 4 the device failed.
+
+    Args:
+        service: What it reads and writes: `Flow("recorder", VERDICTS)`, or one of the pipeline's stages.
+        kind: Its settings.
+        make_handler: Builds its handler.
     """
+    flow = flow_of(service)
+    _exit(flow.name, kind, lambda settings: run_service(flow, settings, make_handler))
+
+
+def serve(name: str, kind: type[T], add: Callable[[Context[T]], object]) -> NoReturn:
+    """Run a service that only answers gRPC calls, and exit as `main` does.
+
+    Args:
+        name: Of the service.
+        kind: Its settings.
+        add: Adds its servicers to `context.grpc`; what it opens it closes by `context.on_close`.
+    """
+    _exit(name, kind, lambda settings: run_calls(name, settings, add))
+
+
+def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
     try:
         settings = load_settings(kind)
     except StartupError as error:
-        sys.stderr.write(f"lookout {stage.value}: {error}\n")
+        sys.stderr.write(f"lookout {name}: {error}\n")
         sys.exit(MISCONFIGURED)
-    end_process(run_service(stage, settings, make_handler))
+    end_process(run(settings))
 
 
 def end_process(code: int) -> NoReturn:
@@ -105,28 +131,58 @@ def end_process(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], Handler[Any]]) -> int:
+def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]) -> int:
     """Check, start, work until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
-    logs.setup(stage.value, settings.instance, settings.log_level, settings.log_human)
-    tracing.setup(stage.value, settings.instance, settings.otlp_endpoint)
-    log = logs.get("service")
-    context: Context[T] | None = None
-    try:
-        context = _open(stage, settings)
+    flow = flow_of(service)
+
+    def work(context: Context[T]) -> None:
         handler = make_handler(context)
         worker = Worker(
             settings,
-            stage.value,
-            topics_of(stage),
+            flow.name,
+            topics_of(flow),
             handler,
             metrics=context.metrics,
             health=context.health,
             supervisor=context.supervisor,
         )
         _serve(context)
-        _on_signals(worker, log)
+        log = logs.get("service")
+        _on_signals(worker.stop, log)
         log.info("started", grpc=context.address, config_digest=handler.config_digest)
         worker.run()
+
+    return _run(flow.name, settings, flow.topics, work)
+
+
+def run_calls(name: str, settings: T, add: Callable[[Context[T]], object]) -> int:
+    """Check, start, answer calls until SIGTERM or SIGINT; the exit code. Call it on the main thread."""
+
+    def work(context: Context[T]) -> None:
+        add(context)
+        stopped = threading.Event()
+        _serve(context)
+        log = logs.get("service")
+        _on_signals(stopped.set, log)
+        context.health.beat()
+        context.health.clear("worker")
+        log.info("started", grpc=context.address)
+        while not stopped.wait(_BEAT_S):
+            context.supervisor.check()
+            context.health.beat()
+        context.health.block("worker", "stopping")
+
+    return _run(name, settings, (), work)
+
+
+def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Context[T]], None]) -> int:
+    logs.setup(name, settings.instance, settings.log_level, settings.log_human)
+    tracing.setup(name, settings.instance, settings.otlp_endpoint)
+    log = logs.get("service")
+    context: Context[T] | None = None
+    try:
+        context = _open(name, settings, topics)
+        work(context)
         log.info("stopped")
         return STOPPED
     except StartupError as error:
@@ -135,7 +191,7 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
     except FencedError as error:
         log.error("fenced", error=str(error))
         if context is not None:
-            context.metrics.fenced.labels(stage.value).inc()
+            context.metrics.fenced.labels(name).inc()
             context.health.block("worker", "fenced: it ends after the next read of /metrics")
             context.probes.wait_for_scrape(LAST_SCRAPE_S)
         return FENCED
@@ -150,26 +206,30 @@ def run_service(stage: Stage, settings: T, make_handler: Callable[[Context[T]], 
             context.close()
 
 
-def topics_of(stage: Stage) -> Topics:
-    """A stage's topics, from the wire's table."""
-    source = INPUT[stage]
-    letters = dead_letters(source)
-    return Topics(source.name, state_topic(stage).name, letters.name, letters.max_message_bytes)
+def flow_of(service: Flow | Stage) -> Flow:
+    """What a service reads and writes."""
+    return service if isinstance(service, Flow) else PIPELINE[service]
 
 
-def _open(stage: Stage, settings: T) -> Context[T]:
-    source = INPUT[stage]
+def topics_of(flow: Flow) -> Topics:
+    """The names of a service's topics."""
+    letters = flow.dead_letters
+    return Topics(flow.source.name, flow.state.name, letters.name, letters.max_message_bytes)
+
+
+def _open(name: str, settings: T, topics: Sequence[Topic]) -> Context[T]:
     check_open_files()
-    check_kafka(settings, (source, OUTPUT[stage], state_topic(stage), dead_letters(source)))
+    if topics:
+        check_kafka(settings, topics)
     check_redis(settings)
-    metrics = Metrics(stage.value)
+    metrics = Metrics(name)
     health = Health(settings.stall_s)
     try:
         probes = Probes(metrics, health, settings.metrics_port, settings.host)
     except OSError as error:
         raise StartupError(f"LOOKOUT_METRICS_PORT={settings.metrics_port}: {error.strerror}") from error
     context = Context(
-        stage,
+        name,
         settings,
         metrics,
         health,
@@ -202,10 +262,10 @@ def _serve(context: Context[T]) -> None:
     context.on_close(stopped.set)
 
 
-def _on_signals(worker: Worker, log: Any) -> None:
-    def stop(number: int, _frame: Any) -> None:
+def _on_signals(stop: Callable[[], object], log: Any) -> None:
+    def stopping(number: int, _frame: Any) -> None:
         log.info("stopping", signal=signal.Signals(number).name)
-        worker.stop()
+        stop()
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stopping)
+    signal.signal(signal.SIGINT, stopping)

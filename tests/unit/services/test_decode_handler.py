@@ -162,7 +162,7 @@ def test_a_neighbours_records_show_that_a_camera_is_silent() -> None:
 
 
 def test_a_camera_that_stays_away_is_forgotten() -> None:
-    world = World(silence_s=1.0, forget_days=2.0)
+    world = World(silence_s=1.0, forget_after_days=2.0)
     world.send(PIECES[0])
     world.wait(2.0)
     world.now += 2 * 86_400 - 60

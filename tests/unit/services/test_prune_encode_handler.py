@@ -254,7 +254,7 @@ def test_the_wall_clock_of_a_block_is_that_of_its_newest_frames() -> None:
 
 
 def test_a_camera_that_stays_away_is_forgotten() -> None:
-    world = World(forget_days=2.0)
+    world = World(forget_after_days=2.0)
     message = world.frames([0, 1], 0, 1).SerializeToString()
     heard_ms = 1_700_000_000_000
     world.handler.handle(world.state, Record(FRAMES.name, 0, 0, "yard", message, (), heard_ms))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 from lookout.wire import (
-    INPUT,
-    OUTPUT,
+    PIPELINE,
     WATCHES,
     Stage,
     all_topics,
@@ -18,6 +17,6 @@ def test_the_topic_table_is_one_chain() -> None:
     assert len(names) == len(set(names))
     order = list(Stage)
     for before, after in itertools.pairwise(order):
-        assert OUTPUT[before] is INPUT[after]
+        assert PIPELINE[before].outputs == (PIPELINE[after].source,)
     assert WATCHES.config()["cleanup.policy"] == "compact"
     assert all(topic.config()["max.message.bytes"] for topic in all_topics())

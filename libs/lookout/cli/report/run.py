@@ -18,7 +18,7 @@ from lookout.v1.verdicts_pb2 import Cost, Verdict
 from lookout.wire import (
     ALERTS,
     FRAMES,
-    INPUT,
+    PIPELINE,
     SEGMENTS,
     TOKENS,
     VERDICTS,
@@ -36,7 +36,7 @@ TOPICS = (
     TOKENS.name,
     VERDICTS.name,
     ALERTS.name,
-    *(dead_letters(t).name for t in INPUT.values()),
+    *(flow.dead_letters.name for flow in PIPELINE.values()),
 )
 
 

@@ -2,18 +2,23 @@
 
 Record keys, questions, file names and a model's answers may hold anything: escape sequences that repaint a
 terminal (ESC [, OSC), marks that turn the direction of writing, a megabyte in a line. `clean` is the one
-function for all of them; `tests/unit/house/test_outside_text.py` finds prints that go without it.
+function for all of them, `clean_event` its form for log lines; `tests/unit/house/test_outside_text.py` finds
+prints and logs that go without it.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
+from collections.abc import MutableMapping
+from typing import Any, Final
 
-__all__ = ["CHARACTERS", "clean", "visible"]
+__all__ = ["CHARACTERS", "clean", "clean_event", "visible"]
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
+#: characters of a traceback, entries of a list, that a log line holds
+TRACEBACK: Final = 20_000
+ENTRIES: Final = 100
 #: categories of Unicode that are written as an escape: controls (Cc), marks of direction and other formats
 #: (Cf), halves of surrogate pairs (Cs), private use (Co), unassigned (Cn), and the separators of lines and
 #: paragraphs (Zl, Zp)
@@ -34,6 +39,30 @@ def clean(text: object, limit: int = CHARACTERS) -> str:
     full = str(text)
     shown = visible(full[:limit]).replace("\n", "\\x0a").replace("\t", "\\x09")
     return shown if len(full) <= limit else f"{shown}… ({len(full) - limit} more characters)"
+
+
+def clean_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The same for every text of a log line: a processor of structlog, the last one before lines are made.
+
+    Returns:
+        The event; a traceback keeps its lines and the end of it.
+    """
+    for name, value in event.items():
+        if name in ("exception", "stack"):
+            event[name] = visible(str(value)[-TRACEBACK:])
+        else:
+            event[name] = _cleaned(value)
+    return event
+
+
+def _cleaned(value: object, depth: int = 0) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict) and depth < 3:
+        return {clean(key): _cleaned(inner, depth + 1) for key, inner in list(value.items())[:ENTRIES]}
+    if isinstance(value, list | tuple | set | frozenset) and depth < 3:
+        return [_cleaned(inner, depth + 1) for inner in list(value)[:ENTRIES]]
+    return clean(value)
 
 
 def visible(text: str) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from lookout.errors import StartupError
 from lookout.observe import Health, Metrics, Probes, logs
+from lookout.outside_text import visible
 from lookout.services.camera_agent.agent import Agent, Numbers
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
@@ -33,7 +34,7 @@ def main() -> int:
         table = Table(settings, CAMERAS.name)
         table.start(settings.start_timeout_s)
     except StartupError as error:
-        sys.stderr.write(f"lookout camera-agent: {error}\n")
+        sys.stderr.write(visible(f"lookout camera-agent: {error}\n"))
         return MISCONFIGURED
     health, metrics = Health(settings.stall_s), Metrics("camera-agent")
     probes = Probes(metrics, health, settings.metrics_port, settings.host)

@@ -15,6 +15,7 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 from lookout.errors import StartupError
 from lookout.observe import Health, Metrics, Probes, logs
+from lookout.outside_text import visible
 from lookout.rules import watch_fault
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
@@ -129,7 +130,7 @@ def main() -> int:
     try:
         settings = load_settings(ControllerSettings)
     except StartupError as error:
-        sys.stderr.write(f"lookout controller: {error}\n")
+        sys.stderr.write(visible(f"lookout controller: {error}\n"))
         return MISCONFIGURED
     logs.setup("controller", settings.instance, settings.log_level, settings.log_human)
     health = Health(stall_s=1e9)

@@ -20,6 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
+from lookout.outside_text import visible
+
 _AUTHORITY_LIFE = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)  # clocks of nodes differ
 _MOST_TRIES = 5
@@ -206,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     config.load_incluster_config()
     change = Credential(options.namespace, options.secret, options.dns_name, options.days).ensure()
-    print(f"secret {options.secret}: {change or 'nothing to do'}")
+    print(visible(f"secret {options.secret}: {change or 'nothing to do'}"))
     return 0
 
 

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from lookout.outside_text import visible
+
 _CHUNK = 1 << 20
 _DONE = ".sha256"
 
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.folder,
         )
     except DownloadError as error:
-        sys.stderr.write(f"lookout download: {error}\n")
+        sys.stderr.write(visible(f"lookout download: {error}\n"))
         return 1
     return 0
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
+from lookout.outside_text import visible
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Resources
 
 _PATIENCE_S = 120.0
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     config.load_incluster_config()
     if not _stop(options.namespace, options.deployment):
-        sys.stderr.write(f"lookout release: {options.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
+        sys.stderr.write(
+            visible(f"lookout release: {options.deployment} did not stop within {_PATIENCE_S:.0f} s\n")
+        )
         return 1
     resources = Resources(options.namespace)
     for kind in (CAMERA, WATCH):

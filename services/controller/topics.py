@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
+from lookout.outside_text import visible
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import Topic, all_topics
 from lookout.worker import load_settings
@@ -51,13 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StartupError as error:
         return _say([str(error)], MISCONFIGURED)
     for name in created:
-        print(f"created {name}", flush=True)
+        print(visible(f"created {name}"), flush=True)
     return _say(problems, MISCONFIGURED)
 
 
 def _say(problems: Sequence[str], code: int) -> int:
     for problem in problems:
-        sys.stderr.write(f"lookout topics: {problem}\n")
+        sys.stderr.write(visible(f"lookout topics: {problem}\n"))
     return code if problems else 0
 
 

@@ -38,6 +38,7 @@ from lookout.v1.lineage_pb2 import (
     CAUSE_CONFIGURATION,
     CAUSE_LATE,
     CAUSE_QUOTA,
+    CAUSE_RETENTION,
     CAUSE_SILENCE,
     CAUSE_TWO_CAMERAS,
     STAGE_FRAMES,
@@ -84,6 +85,7 @@ _CAUSES = {
     "clock-reset": CAUSE_CLOCK_RESET,
     "configuration": CAUSE_CONFIGURATION,
     "two-cameras": CAUSE_TWO_CAMERAS,
+    "retention": CAUSE_RETENTION,
 }
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
@@ -221,7 +223,12 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             return self._write(state, record, decoded, stream, [])
         if expected is not None and (end_us := self._late_end(stream, record, decoded)) is not None:
             return self._late(state, record, decoded, end_us)
-        gap = [] if not stream.open else [self._gap(state, broken or _jump(stream, decoded))]
+        if not stream.open:
+            gap = []
+        elif _removed(stream, record):
+            gap = [self._gap(state, "retention", max(0, began_ms(record) * 1000 - stream.wall_us))]
+        else:
+            gap = [self._gap(state, broken or _jump(stream, decoded))]
         return self._write(state, record, decoded, stream.following(record, decoded), gap)
 
     def _other_camera(self, state: CameraState, record: Record, decoded: DecodedSegment) -> Result:
@@ -492,11 +499,15 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         state.left_out = LeftOutCount()
         return Result(letters, self._checkpoint(state))
 
-    def _gap(self, state: CameraState, reason: str) -> Output:
-        """The end of the present epoch."""
+    def _gap(self, state: CameraState, reason: str, until_us: int = 0) -> Output:
+        """The end of the present epoch; a gap whose end is known lasts until that stream time."""
         at = state.stream.watermark_us
         event = StreamEvent(
-            kind=StreamEvent.KIND_GAP, start_us=at, end_us=at, reason=reason, cause=_CAUSES[reason]
+            kind=StreamEvent.KIND_GAP,
+            start_us=at,
+            end_us=max(at, until_us),
+            reason=reason,
+            cause=_CAUSES[reason],
         )
         return self._event(state, event)
 
@@ -554,6 +565,11 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
 def _counted(result: Result, **more: int) -> Result:
     return replace(result, counts={**result.counts, **more})
+
+
+def _removed(stream: Stream, record: Record) -> bool:
+    """Whether retention removed records of the partition between the camera's newest segment and this one."""
+    return record.loss is not None and 0 < stream.arrived_ms < record.loss.until_ms
 
 
 def _jump(stream: Stream, decoded: DecodedSegment) -> str:

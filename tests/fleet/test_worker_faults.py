@@ -9,7 +9,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lookout.errors import FencedError, StartupError
 from lookout.local import KafkaServer
@@ -326,3 +327,24 @@ def test_a_table_is_loaded_and_followed(bench: Bench) -> None:
         assert dict(before.history) == {"a": (b"1", b"3"), "b": (b"2",)}
     finally:
         table.stop()
+
+
+def test_records_that_retention_removed_are_told_to_the_handler(own_kafka: KafkaServer, prefix: str) -> None:
+    """On a real broker: the group has read to 3, the topic begins at 8."""
+    bench = Bench(own_kafka.bootstrap, prefix, partitions=1)
+    for n in (1, 2, 3):
+        bench.send("cam", n, partition=0)
+    bench.flush()
+    with running(bench.settings()):
+        eventually(lambda: bench.counted(["cam"], 3))
+    for n in (4, 5, 6, 7, 8, 9):
+        bench.send("cam", n, partition=0)
+    bench.flush()
+    admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
+    for future in admin.delete_records([TopicPartition(f"{prefix}in", 0, 7)]).values():
+        future.result()
+    with running(bench.settings()) as worker:
+        eventually(lambda: bench.counted(["cam"], 5))
+        losses = [loss.offsets if (loss := record.loss) else 0 for record in worker.handler.records]
+        assert losses == [4, 4]
+        eventually(lambda: worker.count("lost_offsets_total") == 4)

@@ -76,6 +76,7 @@ class Toy(Handler[State]):
         self.gate.set()
         self.loads: list[tuple[str, bool]] = []
         self.seen: list[tuple[str, int]] = []
+        self.records: list[Record] = []
         self.ticks: list[str] = []
         self.changed: list[bool] = []
         self.silent: set[str] = set()
@@ -92,6 +93,7 @@ class Toy(Handler[State]):
         asked = json.loads(record.value)
         do = asked.get("do")
         self.seen.append((record.camera, asked["n"]))
+        self.records.append(record)
         if do == "bad":
             raise BadRecordError("bad", "as asked")
         if do == "away" and self.away:

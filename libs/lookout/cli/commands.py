@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -77,6 +78,7 @@ def load_command(name: str) -> Any:
     """A command, imported."""
     place = COMMANDS[name]
     found = getattr(import_module(f"lookout.cli.{place.module}"), place.name)
+    _log_plainly()
     if place.group:
         command = typer.main.get_group(found)
         command.name = name
@@ -88,6 +90,23 @@ def load_command(name: str) -> Any:
     )
     app.command(name)(found)
     return typer.main.get_command(app)
+
+
+def _log_plainly() -> None:
+    """Log lines of commands are people's: on stderr, without colours, texts from outside shown as escapes."""
+    import structlog
+
+    from lookout.outside_text import clean_event
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            clean_event,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 class CommandGroup(TyperGroup):

@@ -18,6 +18,7 @@ from types import FrameType
 from lookout.local.kafka import KafkaServer, Listener
 from lookout.local.processes import LocalError
 from lookout.local.redis import find_redis_server
+from lookout.outside_text import visible
 
 _OWN_PORT = 19092
 _LOOK_EVERY_S = 0.5
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _redis(given.data, given.port, given.max_memory_mb)
         return _kafka(given.data, given.listener, given.heap_mb)
     except LocalError as error:
-        sys.stderr.write(f"lookout.local.tryout: {error}\n")
+        sys.stderr.write(visible(f"lookout.local.tryout: {error}\n"))
         return 1
 
 
@@ -75,7 +76,7 @@ def _kafka(folder: Path, listeners: Sequence[Listener], heap_mb: int) -> int:
     except _StoppedError:
         server.stop()
         return 0
-    sys.stderr.write(f"Kafka ended:\n{server.log.read_text(errors='replace')[-4000:]}\n")
+    sys.stderr.write(visible(f"Kafka ended:\n{server.log.read_text(errors='replace')[-4000:]}\n"))
     return 1
 
 

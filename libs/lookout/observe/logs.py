@@ -11,6 +11,8 @@ from typing import Any, cast
 import structlog
 from opentelemetry import trace
 
+from lookout.outside_text import clean_event
+
 Event = MutableMapping[str, Any]
 
 
@@ -27,7 +29,7 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
         _constant({"stage": stage, "instance": instance}),
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        processors=[*shared, structlog.processors.format_exc_info, clean_event, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
@@ -36,7 +38,12 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                clean_event,
+                renderer,
+            ],
         )
     )
     root = logging.getLogger()

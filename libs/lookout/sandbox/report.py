@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from lookout.outside_text import visible
 from lookout.sandbox.survey import inspect_all
 from lookout.segments.inspection import Inspection
 
@@ -84,11 +85,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, help="Markdown file whose marked part the table replaces")
     options = parser.parse_args(arguments)
     if not options.folder.exists():
-        print(f"{options.folder} does not exist", file=sys.stderr)
+        print(visible(f"{options.folder} does not exist"), file=sys.stderr)
         return 2
     table = markdown(inspect_all(options.folder), options.folder)
     if options.into is None:
-        print(table)
+        print(visible(str(table)))
     else:
         options.into.write_text(insert(options.into.read_text(), table))
     return 0

@@ -41,6 +41,7 @@ class Cause(StrEnum):
     TOKENS_LOST = "tokens-lost"
     REJECTED = "rejected"
     ENGINE = "engine"
+    RETENTION = "retention"
 
     @property
     def kind(self) -> NoAnswerKind:

@@ -33,6 +33,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAUSE_TOKENS_LOST: _ClassVar[Cause]
     CAUSE_REJECTED: _ClassVar[Cause]
     CAUSE_ENGINE: _ClassVar[Cause]
+    CAUSE_RETENTION: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
@@ -54,6 +55,7 @@ CAUSE_DAMAGED: Cause
 CAUSE_TOKENS_LOST: Cause
 CAUSE_REJECTED: Cause
 CAUSE_ENGINE: Cause
+CAUSE_RETENTION: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")

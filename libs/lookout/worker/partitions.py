@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.worker.records import Slot, StoredCheckpoint
+from lookout.worker.records import Loss, Slot, StoredCheckpoint
 
 UNLOADED: Any = object()
 
@@ -62,13 +63,23 @@ class Partition:
     read_to: int | None = None  # the offset behind the newest record read
     jump: tuple[int, int] | None = None  # the widest run of offsets passed over since `lost` was asked
     lost_to: int = 0  # offsets below this that are gone were counted
+    loss: Loss | None = None  # the newest run of offsets that retention removed
 
-    def note_read(self, offset: int) -> None:
-        """A record was read. Offsets passed over are ends of transactions, or are gone."""
+    def note_read(self, offset: int, record_ms: int = 0, low: Callable[[], int] = lambda: 0) -> None:
+        """A record was read. Offsets passed over are ends of transactions, or are gone.
+
+        Args:
+            offset: The record's.
+            record_ms: Its time in Kafka, Unix milliseconds.
+            low: The first offset that the topic still holds; asked only where more than the end of one
+                transaction was passed over.
+        """
         start = self.read_to if self.read_to is not None else self.committed
         if start is not None and offset > start:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
+            if offset - start > 1 and (gone := min(low(), offset) - start) > 0:
+                self.loss = Loss(gone, record_ms)
         self.read_to = offset + 1
 
     def lost(self, low: int) -> int:
@@ -170,4 +181,5 @@ class Partition:
             checkpoints=self.checkpoints,
             active_ms=self.active_ms,
             lost_to=self.lost_to,
+            loss=self.loss,
         )

@@ -15,6 +15,8 @@ from lookout.worker.records import Record
 from lookout.worker.settings import ServiceSettings
 
 MESSAGES_A_TURN = 256
+#: seconds in which Kafka says where a partition begins
+LOW_S = 2.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
 #: a fatal error's own `fatal()` is False where it arrives as a message; its text then says what it is
 _FENCED_TEXT = ("FENCED", "Static consumer fenced", "fenced by other")
@@ -121,6 +123,14 @@ class Source:
     def reads(self, number: int) -> bool:
         """Whether the partition is read at all."""
         return number in self._reading
+
+    def low(self, number: int) -> int:
+        """The first offset that the partition still holds; 0 where Kafka does not answer."""
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=LOW_S)
+        except KafkaException:
+            return 0
+        return max(0, found[0]) if found else 0
 
     def place(self, number: int, offset: int) -> bool:
         """Read the partition from `offset` on; False: the client is busy with it, try again later."""

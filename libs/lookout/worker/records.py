@@ -28,6 +28,20 @@ class Record:
     headers: Headers = ()
     timestamp_ms: int = 0
     damage: str = ""  # what of the record could not be read, for people
+    loss: Loss | None = None  # the newest one of its partition, as far as this process has seen it
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records of a partition that retention removed before they were read.
+
+    Attributes:
+        offsets: Their number, ends of transactions included.
+        until_ms: Record time of the first one behind them.
+    """
+
+    offsets: int
+    until_ms: int
 
 
 class RecordSource(Protocol):

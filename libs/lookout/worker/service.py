@@ -15,6 +15,7 @@ from lookout.net.server import GrpcServer
 from lookout.observe import logs, tracing
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics, Probes
+from lookout.outside_text import visible
 from lookout.wire import PIPELINE, Flow, Stage, Topic
 from lookout.worker.offsets import Downstream
 from lookout.worker.record_reader import RecordReader
@@ -118,7 +119,7 @@ def _exit(name: str, kind: type[T], run: Callable[[T], int]) -> NoReturn:
     try:
         settings = load_settings(kind)
     except StartupError as error:
-        sys.stderr.write(f"lookout {name}: {error}\n")
+        sys.stderr.write(visible(f"lookout {name}: {error}\n"))
         sys.exit(MISCONFIGURED)
     end_process(run(settings))
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -335,7 +335,9 @@ class Worker:
             return  # given back, going back, or stopping: not committed, so it is read again
         partition.at_end = False
         partition.record_ms = max(partition.record_ms, record.timestamp_ms)
-        partition.note_read(record.offset)
+        partition.note_read(record.offset, record.timestamp_ms, lambda: self._source.low(record.partition))
+        if partition.loss is not None:
+            record = replace(record, loss=partition.loss)
         slot = Slot(record.camera, record, traceparent=_traceparent(record), arrived_ms=self._arrived(record))
         if (reason := _refusal(record)) is None:
             self._lanes.dispatch(partition.add(slot))

@@ -162,6 +162,17 @@ def test_what_a_camera_says_cannot_end_the_script() -> None:
     assert "<script>alert(1)" not in text
 
 
+@pytest.mark.parametrize("text", ["\u202egnp\u202c", "\x1b[2J", "\x9b", "a\u2066b\u2069", "\x07\x00"])
+def test_what_a_camera_says_turns_no_text_on_the_page(text: str) -> None:
+    run = example_run()
+    run.questions["someone-lying"] = text
+    page = render(page_data(run, None, FACTS), FACTS)
+    assert not set(page) & set("\u202e\u202c\x1b\x9b\u2066\u2069\x07\x00")
+    assert not any(
+        f"\\u{ord(letter):04x}" in page.replace("\\\\", "") for letter in text if not letter.isprintable()
+    )
+
+
 def test_an_empty_run_is_a_page_too() -> None:
     assert "0 cameras" in render(page_data(FleetRecord(), None, FACTS), FACTS)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import io
+import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from lookout.cli.output import TerminalConsole, echo, say
+from lookout.observe import logs
 from lookout.outside_text import clean
 
 ROOT = Path(__file__).parents[3]
@@ -18,6 +22,7 @@ CLI = sorted((ROOT / "libs/lookout/cli").rglob("*.py"))
 SAFE_CALLS = {"clean", "clock", "escape", "escaped", "len", "round", "public_url"}
 NUMBER = set("dfgeE%")
 #: ways to a terminal that `output` stands in front of
+PRINTS = {"print", "sys.stderr.write", "sys.stdout.write"}
 RAW = {"typer.echo", "click.echo", "sys.stdout.write", "print", "Console"}
 
 STRANGE = [
@@ -62,6 +67,80 @@ def safe(value: ast.FormattedValue) -> bool:
 def test_nothing_is_printed_without_the_one_function() -> None:
     found = [line for path in CLI for line in wrong(path)]
     assert not found, "\n".join(found)
+
+
+def unclean(code: str) -> Iterator[tuple[int, str]]:
+    """(line, what) of prints of a service or a room that may hold text from outside, and of logs that are set
+    up without the one processor.
+    """
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        text = ast.unparse(node)
+        if name == "structlog.configure" and "clean_event" not in text:
+            yield node.lineno, "structlog.configure without clean_event"
+        if name == "logging.basicConfig":
+            yield node.lineno, name
+        if name in PRINTS and not all(plain(argument) for argument in node.args):
+            yield node.lineno, f"{name}: use lookout.outside_text.visible"
+
+
+def plain(argument: ast.expr) -> bool:
+    """Whether what is printed is a constant, or went through the one function."""
+    if isinstance(argument, ast.Call):
+        return ast.unparse(argument.func) in ("visible", "clean")
+    return isinstance(argument, ast.Constant)
+
+
+def test_services_and_rooms_print_and_log_through_the_one_function() -> None:
+    """Watchbench is no part of a fleet: its user reads no text there but his own."""
+    files = [path for path in sorted((ROOT / "libs/lookout").rglob("*.py")) if path not in CLI]
+    files += sorted((ROOT / "services").rglob("*.py"))
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in files
+        for line, what in unclean(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(key)",
+        "sys.stderr.write(f'{key}')",
+        "structlog.configure(processors=[])",
+        "logging.basicConfig()",
+    ],
+)
+def test_the_rule_for_services_finds_what_it_is_for(code: str) -> None:
+    assert list(unclean(code))
+
+
+@pytest.mark.parametrize("human", [False, True])
+@pytest.mark.parametrize("text", STRANGE)
+def test_a_log_line_shows_strange_text_and_obeys_none(
+    text: str, human: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines of this project, of other libraries, and tracebacks."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    logs.setup("toy", "toy-0", human=human)
+    try:
+        logs.get("own").error("it", key=text, places=[text, {"a": text}])
+        logging.getLogger("other").error("theirs %s", text)
+        try:
+            raise ValueError(text)
+        except ValueError:
+            logs.get("own").exception("failed")
+        shown = capsys.readouterr().err
+    finally:
+        root.handlers, root.level = before
+        structlog.reset_defaults()
+    colours = re.compile(r"\x1b\[[0-9;]*m") if human else re.compile("$^")
+    assert not set(colours.sub("", shown)) & set("\x9b\x07\x08\x00\r\u202e\u202c\u2066\u2069\ud800\x1b")
+    assert len(shown) < 100_000
 
 
 def test_the_rule_finds_what_it_is_for(tmp_path: Path) -> None:

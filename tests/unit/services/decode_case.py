@@ -14,6 +14,7 @@ from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import FRAMES, SEGMENTS, dead_letters
 from lookout.worker import Output, Record, Result, StoredCheckpoint
+from lookout.worker.records import Loss
 from tests.streams import segments
 
 START_MS = 1_700_000_000_000
@@ -43,6 +44,7 @@ class World:
         self.store = TensorStore(self.settings.store)
         self.now = START_MS / 1000
         self.partition = 0
+        self.loss: Loss | None = None
         self.monotonic = 0.0
         self.handler = DecodeHandler(
             self.settings, SoftwareDecoder(), self.store, self.topic, clock=self.clock
@@ -63,7 +65,7 @@ class World:
         self.now += after_ms / 1000
         pairs = tuple((name.replace("_", "-"), text.encode()) for name, text in headers.items())
         at = round(self.now * 1000)
-        record = Record(SEGMENTS.name, self.partition, offset, "yard", value, pairs, at)
+        record = Record(SEGMENTS.name, self.partition, offset, "yard", value, pairs, at, loss=self.loss)
         self.topic.records[offset] = record
         return self.take(self.handler.handle(self.state, record))
 

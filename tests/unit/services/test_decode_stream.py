@@ -6,7 +6,8 @@ import pytest
 
 from lookout.errors import BadRecordError
 from lookout.v1.frames_pb2 import Frame
-from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_RETENTION, StreamEvent
+from lookout.worker.records import Loss
 from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 
 
@@ -81,3 +82,27 @@ def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
     # Anchored at 0 s, then at 4 s with the smallest offset since (not with that of the late segment).
     assert walls == [2_100_000, 2_100_000, 2_200_000, 2_200_000]
     assert len({r.epoch for r in records}) == 1
+
+
+def test_what_retention_removed_is_a_gap_of_its_own_with_its_length() -> None:
+    """An hour in which nobody read was once a clock jump without length."""
+    world = World(window_s=2.0)
+    before = world.send(PIECES[0])
+    world.loss = Loss(900, round(world.now * 1000) + 3_600_000)
+    gap, after = world.send(PIECES[3], after_ms=3_600_000)
+    assert (gap.event.reason, gap.event.cause) == ("retention", CAUSE_RETENTION)
+    assert gap.event.start_us == before[0].segment.end_us
+    length_us = after.wall_offset_us - before[0].wall_offset_us - gap.event.start_us
+    assert gap.event.end_us - gap.event.start_us == length_us
+    assert length_us > 3500 * 10**6
+    assert after.epoch > before[0].epoch
+    jump, _ = world.send(PIECES[0], after_ms=2000)  # the same loss is no cause of what comes later
+    assert jump.event.reason == "clock-reset"
+
+
+def test_a_loss_before_the_camera_s_newest_segment_is_none_of_it() -> None:
+    world = World(window_s=2.0)
+    world.send(PIECES[0])
+    world.loss = Loss(900, round(world.now * 1000) - 1)
+    jump, _ = world.send(PIECES[3])
+    assert jump.event.reason == "clock-jump"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from lookout.errors import BadRecordError, TransientError
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.worker import Record, Result, is_transient
 from lookout.worker.partitions import Partition
-from lookout.worker.records import Slot
+from lookout.worker.records import Loss, Slot
 
 
 def slot(camera: str, offset: int) -> Slot:
@@ -107,3 +108,13 @@ def test_what_the_client_passed_over_before_the_watermark_was_known_is_counted()
     partition.note_read(26)
     assert partition.lost(25) == 15
     assert partition.lost(26) == 0
+
+
+def test_a_run_of_offsets_that_is_gone_is_told_to_the_records_behind_it() -> None:
+    partition = Partition(0, loaded=True, committed=10)
+    partition.note_read(12, 100, lambda: 0)  # ends of transactions: the topic still holds them
+    assert partition.loss is None
+    partition.note_read(40, 200, lambda: 40)
+    assert partition.loss == Loss(27, 200)
+    partition.note_read(42, 300, lambda: pytest.fail("the end of one transaction is no question to Kafka"))
+    assert partition.fresh().loss == Loss(27, 200)

@@ -16,6 +16,7 @@ import jinja2
 
 from lookout.cli.report.pictures import Album, data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord, Point, ReportedIncident
+from lookout.outside_text import visible
 from lookout.v1.verdicts_pb2 import Verdict
 
 Span = tuple[float, float]
@@ -68,6 +69,7 @@ def write_page(path: Path, run: FleetRecord, album: Album | None, facts: PageFac
 def render(data: Mapping[str, Any], facts: PageFacts) -> str:
     """The page's HTML; it loads nothing from outside."""
     folder = files("lookout.cli.report")
+    data = _visible(data)
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
@@ -86,6 +88,15 @@ def render(data: Mapping[str, Any], facts: PageFacts) -> str:
         style=folder.joinpath("page.css").read_text(encoding="utf-8"),
         script=folder.joinpath("page.js").read_text(encoding="utf-8"),
     )
+
+
+def _visible(value: Any) -> Any:
+    """Data of the page, with marks of direction and control characters in its texts shown as escapes."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {_visible(key): _visible(inner) for key, inner in value.items()}
+    return [_visible(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def page_data(run: FleetRecord, album: Album | None, facts: PageFacts) -> dict[str, Any]:

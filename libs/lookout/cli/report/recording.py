@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lookout.cli.recording_text import clock, cost_line, damage_lines
+from lookout.outside_text import visible
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
@@ -46,6 +47,7 @@ def write_recording_page(
     body += "".join(
         f"<h2>{escape(name)}</h2><p class=cost>not analysed: {escape(reason)}</p>" for name, reason in refused
     )
+    body = visible(body)  # names, answers and reasons are from outside
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Recordings</title>'

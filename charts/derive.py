@@ -3,6 +3,7 @@
 * ``values.schema.json``: types from values.yaml, the constraints below, settings from the services' classes;
 * ``README.md``: every value with its comment and default, every setting with its description;
 * ``files/topics.json``: the topic table of `lookout.wire`;
+* ``lookout-crds``: the definitions of ``crds`` as a chart of their own, which helm upgrades;
 * ``crds``: bounds whose line ends with ``# maximum = NAME`` get the number of that name in
 `lookout.wire.limits`.
 """
@@ -86,13 +87,34 @@ _RESOURCES = {
 _NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
 _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 _TOLERATIONS = {"type": "array", "items": {"type": "object"}}
+_OBJECTS = {"type": "array", "items": {"type": "object"}}
+_NAMED = {"type": "array", "items": {"type": "object", "required": ["name"]}}
+_POD = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "labels": _TEXT_MAP,
+        "annotations": _TEXT_MAP,
+        "extraEnv": _NAMED,
+        "extraVolumes": _NAMED,
+        "extraVolumeMounts": _NAMED,
+        "extraContainers": _NAMED,
+        "affinity": {"type": "object"},
+        "topologySpreadConstraints": _OBJECTS,
+        "runtimeClassName": _NAME,
+    },
+}
 _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
 _CIDRS = {"type": "array", "items": {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}
 _PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "commonLabels": _TEXT_MAP,
-    "podAnnotations": _TEXT_MAP,
+    "serviceAccounts.annotations": _TEXT_MAP,
+    "services.ipFamilyPolicy": {"enum": ["", "SingleStack", "PreferDualStack", "RequireDualStack"]},
+    "services.ipFamilies": {"type": "array", "maxItems": 2, "items": {"enum": ["IPv4", "IPv6"]}},
+    "updateStrategy": {"type": "object", "properties": {"type": {"type": "string"}}},
+    "pod": _POD,
     "image.digests": {
         "type": "object",
         "additionalProperties": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
@@ -346,6 +368,18 @@ def crds() -> dict[Path, str]:
     return {path: _bounded(path.read_text()) for path in sorted((CHART / "crds").glob("*.yaml"))}
 
 
+def crd_chart() -> dict[Path, str]:
+    """Return the templates of the chart that holds the resource definitions alone.
+
+    Helm installs what is in ``crds`` once and never touches it again. Templates are upgraded; the annotation keeps
+    them, and with them every resource, when the release is uninstalled.
+    """
+    mark = "metadata:\n"
+    kept = f"{mark}  annotations: {{helm.sh/resource-policy: keep}}\n"
+    templates = CHART.parent / "lookout-crds" / "templates"
+    return {templates / path.name: text.replace(mark, kept, 1) for path, text in crds().items()}
+
+
 def _bounded(text: str) -> str:
     return "\n".join(_bounded_line(line) for line in text.split("\n"))
 
@@ -362,6 +396,7 @@ def derived() -> dict[Path, str]:
     """Return the text of every derived file."""
     return {
         **crds(),
+        **crd_chart(),
         CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
         CHART / "files" / "topics.json": json.dumps(topics(), indent=1) + "\n",
         CHART / "README.md": readme(),

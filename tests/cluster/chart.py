@@ -17,6 +17,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.tools import BIN, ToolError
 
 CHART = workshop.ROOT / "charts" / "lookout"
+CRD_CHART = workshop.ROOT / "charts" / "lookout-crds"
 SNAPSHOT = Path(__file__).parent / "security.json"
 #: ways to install that render everything the chart has
 VARIANTS: dict[str, dict[str, str]] = {
@@ -222,16 +223,18 @@ def _kind(volume: Mapping[str, Any]) -> str:
 def check() -> list[str]:
     """Lint, refusals and the snapshot; returns what is wrong."""
     wrong = []
-    lint = subprocess.run(
-        [str(BIN / "helm"), "lint", "--strict", str(CHART)], check=False, capture_output=True, text=True
-    )
-    if lint.returncode:
-        wrong.append(f"helm lint: {lint.stdout[-500:]}")
+    for chart in (CHART, CRD_CHART):
+        lint = subprocess.run(
+            [str(BIN / "helm"), "lint", "--strict", str(chart)], check=False, capture_output=True, text=True
+        )
+        if lint.returncode:
+            wrong.append(f"helm lint {chart.name}: {lint.stdout[-500:]}")
     for refused, versions in ((REFUSED, ()), (REFUSED_EXTENDED, API_VERSIONS)):
         for value, words in refused.items():
             wrong += _not_refused(value, words, versions)
     for value, ports in OPENED.items():
         wrong += _closed(value, ports)
+    wrong += _additions()
     manifests = {name: render(values) for name, values in VARIANTS.items()}
     rendered = {name: security(text) for name, text in manifests.items()}
     if json.loads(SNAPSHOT.read_text()) != json.loads(json.dumps(rendered)):
@@ -239,6 +242,57 @@ def check() -> list[str]:
     for name, objects in rendered.items():
         wrong += [f"{name}: {problem}" for problem in _problems(objects)]
         wrong += [f"{name}: {problem}" for problem in _hooks_without_network(manifests[name])]
+    return wrong
+
+
+def _additions() -> list[str]:
+    """What users add to pods, accounts and services, and what of it is missing in the manifests."""
+    added = {
+        "pod.labels.team": "yard",
+        "pod.extraEnv[0].name": "HTTP_PROXY",
+        "pod.extraEnv[0].value": "http://proxy:3128",
+        "pod.extraVolumes[0].name": "models",
+        "pod.extraVolumeMounts[0].name": "models",
+        "pod.extraVolumeMounts[0].mountPath": "/models",
+        "prefill.pod.labels.app\\.kubernetes\\.io/component": "other",
+        "prefill.pod.extraEnv[0].name": "SECOND",
+        "prefill.pod.extraContainers[0].name": "sidecar",
+        "prefill.pod.runtimeClassName": "gvisor",
+        "prefill.updateStrategy.rollingUpdate.maxUnavailable": "3",
+        "controller.updateStrategy.type": "Recreate",
+        "services.ipFamilyPolicy": "PreferDualStack",
+        "rbac.aggregate": "true",
+    }
+    objects = {
+        (item["kind"], item["metadata"]["name"]): item
+        for item in yaml.safe_load_all(render(added))
+        if item and "name" in item["metadata"]
+    }
+    wrong = []
+    for name in ("decode", "prune-encode", "prefill", "alerts"):
+        pod = objects["StatefulSet", f"lookout-{name}"]["spec"]["template"]
+        own = ["SECOND"] if name == "prefill" else []
+        env = [entry["name"] for entry in pod["spec"]["containers"][0]["env"]]
+        labels = pod["metadata"]["labels"]
+        if env[-1 - len(own) :] != ["HTTP_PROXY", *own]:
+            wrong.append(f"pod.extraEnv: {name} has {env[-2:]}")
+        if (labels["team"], labels["app.kubernetes.io/component"]) != ("yard", name):
+            wrong.append(f"pod.labels: {name} has {labels}")
+        if "/models" not in [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]:
+            wrong.append(f"pod.extraVolumeMounts: {name} lacks it")
+    prefill = objects["StatefulSet", "lookout-prefill"]["spec"]
+    if prefill["updateStrategy"] != {"rollingUpdate": {"maxUnavailable": 3}}:
+        wrong.append(f"prefill.updateStrategy: {prefill['updateStrategy']}")
+    spec = prefill["template"]["spec"]
+    if (spec["containers"][1:], spec["runtimeClassName"]) != ([{"name": "sidecar"}], "gvisor"):
+        wrong.append("prefill.pod: the sidecar or the runtime class is missing")
+    if objects["Deployment", "lookout-controller"]["spec"]["strategy"] != {"type": "Recreate"}:
+        wrong.append("controller.updateStrategy is missing")
+    if objects["Service", "lookout-prefill"]["spec"]["ipFamilyPolicy"] != "PreferDualStack":
+        wrong.append("services.ipFamilyPolicy is missing")
+    roles = [name for kind, name in objects if kind == "ClusterRole"]
+    if len(roles) != 2:
+        wrong.append(f"rbac.aggregate: the ClusterRoles are {roles}")
     return wrong
 
 

@@ -69,6 +69,13 @@ imagePullSecrets:
 
 {{/* What a pod of the fleet asks of its node; call with (dict "root" $ "part" values). */}}
 {{- define "lookout.placement" -}}
+{{- $additions := include "lookout.podAdditions" . | fromJson }}
+{{- with $additions.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with $additions.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .part.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -85,15 +92,29 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{/* Pods of one kind go to different zones and nodes where that can be; call with (dict "root" $ "component" name). */}}
+{{/* Pods of one kind go to different zones and nodes where that can be; call with (dict "root" $ "component" name "part" values). */}}
 {{- define "lookout.spread" -}}
 topologySpreadConstraints:
+{{- with get (include "lookout.podAdditions" . | fromJson) "topologySpreadConstraints" }}
+{{- toYaml . | nindent 2 }}
+{{- else }}
 {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
     topologyKey: {{ $key }}
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels: {{- include "lookout.selector" $ | nindent 8 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* IP families of a Service. */}}
+{{- define "lookout.ipFamilies" -}}
+{{- with .Values.services.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.services.ipFamilies }}
+ipFamilies: {{ toJson . }}
 {{- end }}
 {{- end }}
 
@@ -111,10 +132,28 @@ spec:
     matchLabels: {{- include "lookout.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* Labels and annotations of a pod; call with (dict "root" $ "component" name). */}}
+{{/* Additions to a pod as JSON, those of the part on top of those of all; call with (dict "root" $ "part" values). */}}
+{{- define "lookout.podAdditions" -}}
+{{- $all := deepCopy .root.Values.pod }}
+{{- $own := deepCopy (get (.part | default dict) "pod" | default dict) }}
+{{- range $name := list "extraEnv" "extraVolumes" "extraVolumeMounts" "extraContainers" }}
+{{- if and (hasKey $all $name) (hasKey $own $name) }}
+{{- $_ := set $own $name (concat (index $all $name) (index $own $name)) }}
+{{- end }}
+{{- end }}
+{{- mergeOverwrite $all $own | toJson }}
+{{- end }}
+
+{{/* One list of the additions; call with (dict "root" $ "part" values "name" name). */}}
+{{- define "lookout.podAddition" -}}
+{{- with get (include "lookout.podAdditions" . | fromJson) .name }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{/* Labels and annotations of a pod; call with (dict "root" $ "component" name "part" values). */}}
 {{- define "lookout.podMetadata" -}}
-labels: {{- include "lookout.labels" . | nindent 2 }}
-{{- with .root.Values.podAnnotations }}
+{{- $additions := include "lookout.podAdditions" . | fromJson }}
+labels: {{- mergeOverwrite ($additions.labels | default dict) (include "lookout.labels" . | fromYaml) | toYaml | nindent 2 }}
+{{- with $additions.annotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

@@ -371,8 +371,8 @@ def crds() -> dict[Path, str]:
 def crd_chart() -> dict[Path, str]:
     """Return the templates of the chart that holds the resource definitions alone.
 
-    Helm installs what is in ``crds`` once and never touches it again. Templates are upgraded; the annotation keeps
-    them, and with them every resource, when the release is uninstalled.
+    Helm installs what is in ``crds`` once and never touches it again. Templates are upgraded; the annotation
+    keeps them, and with them every resource, when the release is uninstalled.
     """
     mark = "metadata:\n"
     kept = f"{mark}  annotations: {{helm.sh/resource-policy: keep}}\n"

@@ -18,8 +18,10 @@ DOCS = ROOT / "docs" / "results"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
+    "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "peers": "Samples of a recording beside torchcodec and decord",
+    "saving": "Arithmetic saved on fixed cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",
     "windows-flops": "FLOPs of windows that slide",

@@ -42,7 +42,7 @@ lock-images:
 
 protos: setup  ## generate the wire's messages from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=libs --pyi_out=libs protos/lookout/*/*.proto
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=libs protos/lookout/v1/tensors.proto protos/lookout/v1/memory.proto
 	$(BIN)/python -m lookout.wire.schema protos docs/schemas
 
 lint: setup  ## style and types

@@ -6,20 +6,27 @@ from pathlib import Path
 import torch
 import transformers
 
+from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService
 from lookout.engines import Engine, load_engine
+from lookout.engines.born import KeepsRows
 from lookout.errors import StartupError
+from lookout.memory import HistoryError, Keep, MemorySettings
+from lookout.memory.chapters import ChapterFolder, ChapterRules
 from lookout.models.digest import folder_digest
+from lookout.net import public_url
 from lookout.observe import traced
 from lookout.rules import watch_fault
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.handler import PrefillHandler
 from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.metrics import Numbers, audit_histogram
+from lookout.services.prefill.remembering import Captures, ChapterLanes, MemoryNumbers
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Watches
-from lookout.store import Node, StoreNumbers
+from lookout.store import Announcer, Directory, Node, StoreNumbers
+from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
-from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
@@ -39,8 +46,14 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
         ) from error
+    memory = _memory(context, engine, model)
     batcher = Batcher(
-        engine, settings.batch, settings.key_batch, context.supervisor, context.metrics.computing()
+        engine,
+        settings.batch,
+        settings.key_batch,
+        context.supervisor,
+        context.metrics.computing(),
+        after=None if memory is None else memory.captures.after,
     )
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
@@ -62,10 +75,96 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         model_digest=model,
         wait_for_watches=table.at_least,
         on_audit=audits.observe,
+        memory=memory,
     )
     context.metrics.registry.register(Numbers(batcher, cache))
     context.metrics.registry.register(StoreNumbers(node.store))
     return handler
+
+
+def _memory(context: Context[PrefillSettings], engine: Engine, model: str) -> ChapterLanes | None:
+    """What remembers committed windows; None where nothing is to be remembered."""
+    settings = context.settings
+    if settings.memory is None:
+        return None
+    if not isinstance(engine, KeepsRows):
+        raise StartupError(f"LOOKOUT_MEMORY={settings.memory}: engine {settings.engine} gives no KV away")
+    rules = ChapterRules(
+        Keep.parse(settings.memory),
+        settings.memory_disk_bytes,
+        settings.memory_chapter_s,
+        settings.memory_chapter_bytes,
+    )
+    try:
+        folder = ChapterFolder(
+            settings.memory_dir,
+            rules,
+            engine.kv_shape,
+            settings=MemorySettings(window=settings.window_blocks),
+            bias=engine.key_bias,
+            about={
+                "model": str(settings.model_dir),
+                "model_digest": model,
+                "stride_us": settings.stride_us,
+                "writer": settings.instance,
+            },
+        )
+    except OSError as error:
+        raise StartupError(f"LOOKOUT_MEMORY_DIR={settings.memory_dir}: {error.strerror}") from error
+    lanes = ChapterLanes(
+        Captures(engine, settings.step_us),
+        folder,
+        lanes=settings.memory_lanes,
+        queue_bytes=settings.memory_queue_bytes,
+        supervisor=context.supervisor,
+    )
+    context.metrics.registry.register(MemoryNumbers(lanes))
+    _serve_chapters(context, folder)
+    if settings.memory_url is not None:
+        _store_chapters(context, folder, settings.memory_url)
+    context.on_close(lanes.close)  # before what serves and stores them: what is sealed now is stored too
+    return lanes
+
+
+def _store_chapters(context: Context[PrefillSettings], folder: ChapterFolder, url: str) -> None:
+    """Copy sealed chapters into the durable tier."""
+    from lookout.chapters.durable import DurableTier, Uploader
+
+    try:
+        uploader = Uploader(DurableTier(url), folder, supervisor=context.supervisor)
+    except HistoryError as error:
+        raise StartupError(f"LOOKOUT_MEMORY_URL={public_url(url)}: {error}") from error
+    context.on_close(uploader.stop)
+    uploader.start()
+
+
+def _serve_chapters(context: Context[PrefillSettings], folder: ChapterFolder) -> None:
+    """Let recall read the chapters, and announce them."""
+    settings = context.settings
+    limits = MemoryLimits(readers=settings.memory_readers)
+    service = MemoryService(folder, limits)
+    context.grpc.add(service.register, service.NAME)
+    signer = AddressSigner.of(settings)
+    directory = Directory(settings.redis_url, settings.store, settings, signer)
+    client = settings.redis_client(
+        settings.redis_url,
+        socket_timeout=settings.store.redis_timeout_s,
+        socket_connect_timeout=settings.store.redis_timeout_s,
+        retry=None,
+    )
+    lease = Announcer(directory, STAGE_CHAPTERS, settings.instance, context.address, lambda: ())
+    scenes = ChapterAnnouncer(
+        directory,
+        client,
+        folder,
+        settings.instance,
+        camera_bytes=settings.memory_redis_bytes,
+        entry_s=settings.store.entry_s,
+    )
+    for close in (directory.close, client.close, lease.stop, scenes.stop):
+        context.on_close(close)
+    lease.start()
+    scenes.start()
 
 
 def _engine(settings: PrefillSettings, folder: Path) -> Engine:

@@ -7,7 +7,9 @@ from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError
 from lookout.worker import BatchingThread, Supervisor
 
-__all__ = ["Batcher", "choose_windows"]
+__all__ = ["After", "Batcher", "choose_windows"]
+
+After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 
 
 class Batcher:
@@ -19,6 +21,7 @@ class Batcher:
         key_limit: Key windows of a batch whose KV is kept.
         supervisor: Told when the thread dies.
         busy: Told the seconds of each batch.
+        after: Told every batch and its answers on the engine's thread, while the engine holds its KV.
     """
 
     def __init__(
@@ -28,11 +31,13 @@ class Batcher:
         key_limit: int | None = None,
         supervisor: Supervisor | None = None,
         busy: Callable[[float], object] | None = None,
+        *,
+        after: After | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine, self._after = engine, after
         self._thread: BatchingThread[WindowRequest, WindowAnswer] = BatchingThread(
             "engine",
-            engine.run,
+            self._run,
             choose=partial(choose_windows, limit=limit, key_limit=key_limit or limit),
             supervisor=supervisor,
             busy=busy,
@@ -60,6 +65,12 @@ class Batcher:
             return self._thread.ask(request)
         except DeviceError as error:
             raise DeviceFailedError(str(error)) from error
+
+    def _run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+        answers = self._engine.run(requests)
+        if self._after is not None:
+            self._after(requests, answers)
+        return answers
 
     def forget(self, stream: str) -> None:
         """Free the KV of a stream before the next batch. Returns at once."""

@@ -3,13 +3,15 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import structlog
 
 from lookout.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
 from lookout.engines import EngineError, Question
 from lookout.errors import BadRecordError, RecordsGoneError
+from lookout.memory.chapters import Born
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
 from lookout.services.prefill.overload import OverloadPolicy
@@ -28,9 +30,18 @@ from lookout.streams import (
 )
 from lookout.v1 import lineage_pb2, tokens_pb2, verdicts_pb2
 from lookout.v1.state_pb2 import Checkpoint, PrefillState
-from lookout.windows import WindowError
+from lookout.windows import WindowError, WindowPlan
 from lookout.wire import TOKENS, WireError, check_epoch, from_bytes
-from lookout.worker import DeadLetter, Handler, Record, RecordSource, Result, StoredCheckpoint, digest
+from lookout.worker import (
+    DeadLetter,
+    Delivery,
+    Handler,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    digest,
+)
 
 __all__ = ["EVENTS", "CameraState", "PrefillHandler"]
 
@@ -68,6 +79,7 @@ class CameraState:
             window.
         last: The newest window decided in `epoch`.
         answered: What idle windows may repeat; never restored either.
+        born: KV of the block of the window that was just decided, which is kept once that is committed.
     """
 
     camera: str
@@ -78,6 +90,17 @@ class CameraState:
     watches_offset: int = 0
     watermark_us: int = 0
     answered: Answered | None = None
+    born: Born | None = None
+
+
+class Remembers(Protocol):
+    """What keeps committed blocks for questions about the past (`lookout.services.prefill.remembering`)."""
+
+    def take(self, plan: WindowPlan, camera: str, epoch: int, origin_us: int) -> Born | None: ...
+
+    def enter(self, born: Born) -> None: ...
+
+    def leave(self, camera: str) -> None: ...
 
 
 class PrefillHandler(Handler[CameraState]):
@@ -102,7 +125,9 @@ class PrefillHandler(Handler[CameraState]):
         wait_for_watches: Callable[[int], object] = lambda offset: None,
         on_audit: Callable[[float], object] = lambda difference: None,
         clock: Callable[[], float] = time.time,
+        memory: Remembers | None = None,
     ) -> None:
+        self._memory = memory
         self.config_digest = digest(
             "prefill", STATE_VERSION, model_digest, settings.window_s, settings.stride_s, settings.fps
         )
@@ -133,6 +158,14 @@ class PrefillHandler(Handler[CameraState]):
         state = self._current.pop(camera, None)
         if state is not None:
             self._leave(state)
+        if self._memory is not None:
+            self._memory.leave(camera)
+
+    def committed(self, deliveries: Sequence[Delivery]) -> None:
+        """The windows are decided for good: what was born in them is remembered."""
+        for delivery in deliveries:
+            if self._memory is not None and delivery.output.tag is not None:
+                self._memory.enter(delivery.output.tag)
 
     def _loaded(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         chain = self._runner.rule.begin()
@@ -319,6 +352,9 @@ class PrefillHandler(Handler[CameraState]):
         blocks = self._loader.load(window)
         asked = self._runner.ask(state.chain, blocks, questions, audited=not shed)
         verdicts = self._verdicts(state, span, window, active, asked)
+        if self._memory is not None:
+            origin_us = window[-1].record.wall_offset_us
+            state.born = self._memory.take(asked.plan, state.camera, state.epoch, origin_us)
         for verdict, watch in zip(verdicts, active.watches, strict=True):
             if watch.describe and not describe:
                 verdict.reason = self._overload.shed_reason
@@ -352,7 +388,12 @@ class PrefillHandler(Handler[CameraState]):
         counts["incomplete"] = sum(verdict.degraded for verdict in verdicts)
         counts["damaged"] = sum(verdict.damaged > 0 for verdict in verdicts)
         counts["unwatched"] = not verdicts
-        return Result([output(verdict) for verdict in verdicts], self._checkpoint(state), counts=counts)
+        outputs = [output(verdict) for verdict in verdicts]
+        born, state.born = state.born, None
+        if born is not None:
+            # All outputs of a record are committed together.
+            outputs[0] = replace(outputs[0], tag=born)
+        return Result(outputs, self._checkpoint(state), counts=counts)
 
     # -- events
 

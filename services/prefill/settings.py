@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
+from lookout.memory import HistoryError, Keep
 from lookout.presets import preset_of
 from lookout.store import StoreSettings
 from lookout.streams import MAX_DAMAGE
@@ -20,6 +21,17 @@ def _listed(value: object) -> object:
     if isinstance(value, str):
         return tuple(each.strip() for each in value.split(",") if each.strip())
     return value
+
+
+def _kept(value: object) -> object:
+    """How much a memory keeps, if the text says so."""
+    if not isinstance(value, str) or not value.strip() or value.strip().lower() == "off":
+        return None
+    try:
+        Keep.parse(value)
+    except HistoryError as error:
+        raise ValueError(str(error)) from None
+    return value.strip()
 
 
 class PrefillSettings(ServiceSettings):
@@ -130,6 +142,42 @@ class PrefillSettings(ServiceSettings):
         le=255,
         description="difference, in grey levels, up to which a patch counts as unchanged between anchors",
     )
+    memory: Annotated[str | None, BeforeValidator(_kept)] = Field(
+        None,
+        description="how much of its past a camera keeps for questions: a duration (2h) or a size (500MB); "
+        "unset or off: nothing",
+    )
+    memory_dir: Path = Field(
+        Path("memory"), description="folder of chapters, which outlives the process; of this instance alone"
+    )
+    memory_url: str | None = Field(
+        None,
+        description="durable tier of sealed chapters: s3://bucket/prefix, or a folder that all instances "
+        "mount; unset: chapters live and die with memory_dir",
+    )
+    memory_disk_bytes: int = Field(
+        20 << 30, ge=1 << 20, description="limit of the bytes of chapters on disk, all cameras together"
+    )
+    memory_chapter_s: float = Field(
+        600.0, gt=0, description="seconds of stream time after which a chapter is sealed"
+    )
+    memory_chapter_bytes: int = Field(
+        256 << 20, ge=1 << 16, description="bytes of KV after which a chapter is sealed"
+    )
+    memory_queue_bytes: int = Field(
+        256 << 20,
+        ge=1 << 20,
+        description="limit of the bytes of blocks that wait to be written; a block beyond it is left out",
+    )
+    memory_readers: int = Field(
+        4, ge=1, le=64, description="questions that may read chapters of this instance at the same time"
+    )
+    memory_redis_bytes: int = Field(
+        32 << 20,
+        ge=0,
+        description="bytes of a camera's scenes in Redis; older ones are read from their holder",
+    )
+    memory_lanes: int = Field(1, ge=1, le=64, description="threads that write chapters")
     store: StoreSettings = Field(default_factory=StoreSettings, description="how tokens are fetched")
 
     @model_validator(mode="after")
@@ -141,6 +189,14 @@ class PrefillSettings(ServiceSettings):
             raise ValueError(
                 "LOOKOUT_SHED_AFTER_S, LOOKOUT_THIN_AFTER_S and LOOKOUT_SKIP_AFTER_S must not fall, "
                 f"but are {', '.join(f'{each:g}' for each in given)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_needs_reuse(self) -> Self:
+        if self.memory is not None and not self.reuse:
+            raise ValueError(
+                "LOOKOUT_MEMORY needs LOOKOUT_REUSE: what is remembered is the KV that windows keep"
             )
         return self
 

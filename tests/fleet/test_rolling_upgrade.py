@@ -52,7 +52,7 @@ def fleet(tmp_path: Path, models: tuple[Path, Path]) -> Iterator[Fleet]:
         "static_member": "false",
         "session_timeout_s": "6",
     }
-    own = {Stage.DECODE: {"silence_s": "86400"}}
+    own: dict[str, dict[str, str]] = {Stage.DECODE: {"silence_s": "86400"}}
     stages = (Stage.DECODE, *UPGRADED)
     with Fleet(tmp_path / "fleet", settings=settings, stage_settings=own, stages=stages) as running:
         run.watch(running.bootstrap)

@@ -13,7 +13,8 @@ import typer
 from rich.table import Table
 
 from lookout import models
-from lookout.cli.connect import CliError, asked
+from lookout.cli.ask_fleet import ask_fleet
+from lookout.cli.connect import BootstrapOption, CliError, asked
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.recording_text import clock
@@ -28,11 +29,25 @@ FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder
 
 def ask(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE|FOLDER", help="A video file, or a folder of memories.")
+        str,
+        typer.Argument(
+            metavar="FILE|FOLDER", help="A video file, or a folder of memories; not with --fleet."
+        ),
     ],
-    question: Annotated[str, typer.Argument(help='What to ask, such as "Was anyone lying on the ground?"')],
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            help='What to ask, such as "Was anyone lying on the ground?"',
+            metavar="QUESTION",
+            show_default=False,
+        ),
+    ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Start time, from the start of the source: seconds, or h:mm:ss.")
+        str | None,
+        typer.Option(
+            help="Start time, from the start of the source: seconds, or h:mm:ss. With --fleet: how long ago "
+            "(2h), or 2026-05-01T13:30."
+        ),
     ] = None,
     until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
     as_json: Annotated[
@@ -52,15 +67,79 @@ def ask(
     frames: Annotated[
         Path | None, typer.Option(help="Write the frames on which the answer is based into this folder.")
     ] = None,
-    camera: Annotated[str | None, typer.Option(help="Only this camera of FOLDER.")] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            "--camera", "-c", help="Only this camera of FOLDER. With --fleet also a pattern ('yard-*')."
+        ),
+    ] = None,
     model: ModelOption = None,
+    fleet: Annotated[
+        bool,
+        typer.Option(
+            "--fleet", help="Ask recall about the cameras of a fleet: lookout ask --fleet QUESTION."
+        ),
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    recall: Annotated[
+        str | None,
+        typer.Option(
+            help="Recall's address (host:port).  [default: LOOKOUT_RECALL, else of the fleet that runs here]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
-    question = asked(question)
+    if fleet:
+        if question is not None:
+            raise CliError(
+                "--fleet asks about cameras, not about a file: lookout ask --fleet QUESTION --camera gate"
+            )
+        if camera is None:
+            raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
+        ask_fleet(
+            asked(source),
+            camera=camera,
+            since=since,
+            until=until,
+            text=text,
+            words=words,
+            as_json=as_json,
+            bootstrap=bootstrap,
+            recall=recall,
+        )
+        return
+    if question is None:
+        raise CliError("what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION")
+    _ask_files(
+        Path(source),
+        asked(question),
+        {"words": words, "text": text, "since": parse_time(since), "until": parse_time(until)},
+        as_json=as_json,
+        memory=memory,
+        keep=keep,
+        frames=frames,
+        camera=camera,
+        model=model,
+    )
+
+
+def _ask_files(
+    source: Path,
+    question: str,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    memory: str,
+    keep: Path | None,
+    frames: Path | None,
+    camera: str | None,
+    model: Path | None,
+) -> None:
+    """Ask about a file, or a folder of memories."""
+    text = options["text"]
     if not source.exists():
         raise CliError(f"{source} is neither a file nor a folder")
-    options: dict[str, Any] = {"words": words, "text": text}
-    options |= {"since": parse_time(since), "until": parse_time(until)}
     if not as_json:
         options["on_text"] = lambda piece: echo(piece, nl=False)
     if keep is not None and source.is_file() and (name := _remembered(keep, source)) is not None:

@@ -12,12 +12,12 @@ import typer
 from rich.markup import escape
 from rich.status import Status
 
-from lookout.cli.connect import client_options
+from lookout.cli.connect import CliError, client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
-from lookout.local import Fleet, running_fleets
+from lookout.local import RECALL, Fleet, running_fleets
 from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 from lookout.worker.settings import FOREIGN
@@ -65,6 +65,14 @@ def up(
     model: ModelOption = None,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions of every topic.")] = 4,
     preset: PresetOption = "default",
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep so much of every camera's past for `lookout ask --fleet`: a duration (2h) or a size "
+            "(500MB) for each camera.  [default: nothing]",
+            show_default=False,
+        ),
+    ] = None,
     setting: SettingOption = None,
 ) -> None:
     """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
@@ -81,6 +89,7 @@ def up(
         settings={"model_dir": str(find_model(model)), **common},
         stage_settings=own,
         announced=True,
+        memory=kept(memory),
     )
     if ignored := unread_settings(os.environ):
         console.print(
@@ -111,6 +120,23 @@ def up(
                 console.print("[green]✓[/] the fleet has stopped")
 
 
+def kept(text: str | None) -> str | None:
+    """How much is kept; None for nothing.
+
+    Raises:
+        CliError: The text is no duration and no size.
+    """
+    if text is None or text.strip().lower() in ("", "off"):
+        return None
+    from lookout.memory import HistoryError, Keep
+
+    try:
+        Keep.parse(text)
+    except HistoryError as error:
+        raise CliError(f"--memory: {error}") from None
+    return text.strip()
+
+
 def unread_settings(environ: Mapping[str, str]) -> list[str]:
     """LOOKOUT_ variables that a local fleet does not read: its services get their settings with --set."""
     security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
@@ -120,20 +146,20 @@ def unread_settings(environ: Mapping[str, str]) -> list[str]:
 
 def parse_settings(
     pairs: list[str], preset: Preset = "default"
-) -> tuple[dict[str, str], dict[Stage, dict[str, str]]]:
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset."""
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
-    own: dict[Stage, dict[str, str]] = {}
+    own: dict[str, dict[str, str]] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         stage, dot, rest = name.strip().lower().replace("_", "-").partition(".")
-        if not sign or not name or (dot and stage not in tuple(Stage)):
-            stages = ", ".join(Stage)
+        if not sign or not name or (dot and stage not in (*Stage, RECALL)):
+            stages = ", ".join((*Stage, RECALL))
             raise typer.BadParameter(
                 f"{pair!r} is not NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})", param_hint="--set"
             )
-        target = own.setdefault(Stage(stage), {}) if dot else common
+        target = own.setdefault(stage, {}) if dot else common
         target[(rest if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
     return common, own
 
@@ -148,6 +174,17 @@ def _others(fleet: Fleet) -> list[str]:
     if all(each.bootstrap == fleet.bootstrap for each in running_fleets()):
         return []
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
+
+
+def _past(fleet: Fleet) -> list[str]:
+    """How to ask about the past, where it is kept."""
+    if not any(service.stage == RECALL for service in fleet.services):
+        return []
+    return [
+        "[bold]ask about the past[/]",
+        '  lookout ask --fleet "Was a vehicle in view?" --camera gate --since 15m',
+        "",
+    ]
 
 
 def _welcome(fleet: Fleet) -> None:
@@ -174,6 +211,7 @@ def _welcome(fleet: Fleet) -> None:
         "[dim]  or with plain tools:[/]",
         f"  kcat -C -b {fleet.bootstrap} -t {ALERTS.name}",
         "",
+        *_past(fleet),
         *_others(fleet),
         "[dim]lookout report writes a page of what was seen. Ctrl-C ends the fleet.[/]",
     ]

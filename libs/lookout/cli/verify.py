@@ -54,7 +54,7 @@ def verify(
             address,
             scope,
             common=common,
-            own={stage.value: values for stage, values in own.items()},
+            own=own,
             tolerance=tolerance,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from lookout.windows import Layout, PromptPart, StrideBlock, WindowPlan
 from lookout.windows.positions import RowLayout
 
 
+@runtime_checkable
 class KeepsRows(Protocol):
     """An engine whose KV a memory can take."""
 
@@ -25,6 +26,11 @@ class KeepsRows(Protocol):
     @property
     def kv_shape(self) -> KVShape:
         """Of one token."""
+        ...
+
+    @property
+    def key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width]; zero where there is none."""
         ...
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lookout.local.addresses import FleetAddress, running_fleets
+from lookout.local.addresses import RECALL, FleetAddress, running_fleets
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "RECALL",
     "Child",
     "Fleet",
     "FleetAddress",

@@ -18,6 +18,10 @@ def cache_folder() -> Path:
     return Path(given) if given else Path(platformdirs.user_cache_dir("lookout"))
 
 
+RECALL = "recall"
+"""The service that answers questions about the past; no stage of the pipeline: it reads no topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class FleetAddress:
     """Where a running local fleet can be reached; written to the cache folder for other commands to find."""

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from lookout.disk import private_folder
 from lookout.errors import StartupError
-from lookout.local.addresses import FleetAddress, announcement, announcements
+from lookout.local.addresses import RECALL, FleetAddress, announcement, announcements
 from lookout.local.kafka import KafkaServer
 from lookout.local.processes import (
     Child,
@@ -47,15 +47,16 @@ _LONGEST_PAUSE_S = 15.0
 _SETTLED_S = 30.0  # a service that ran so long starts its pauses again
 _MISCONFIGURED = 2  # exit code of a service with wrong settings: a restart cannot help
 _GIVE_UP_AFTER = 4  # deaths in a row of a service before it was ever ready; failed starts of a server
-_READS_FROM = {
+_READS_FROM: dict[str, tuple[str, Stage]] = {
     Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
     Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
+    RECALL: ("LOOKOUT_HOLDERS", Stage.PREFILL),
 }
 
 
-def service_module(stage: Stage) -> str:
+def service_module(stage: str) -> str:
     """The module `python -m` runs for a stage."""
-    return f"lookout.services.{stage.value.replace('-', '_')}"
+    return f"lookout.services.{stage.replace('-', '_')}"
 
 
 class Service:
@@ -63,7 +64,7 @@ class Service:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: str,
         folder: Path,
         environment: Mapping[str, str],
         replica: int = 0,
@@ -71,7 +72,7 @@ class Service:
     ) -> None:
         self.stage = stage
         self._module = tuple(module) or (service_module(stage),)
-        self.name = f"{stage.value}-{replica}"
+        self.name = f"{stage}-{replica}"
         self.folder = folder / self.name
         self.log = folder / "logs" / f"{self.name}.log"
         self.grpc_port, self.metrics_port = free_ports(2)
@@ -177,6 +178,7 @@ class Fleet(Startable):
         modules: what `python -m` runs for a stage in place of its service, with its arguments.
         python_path: a folder that these modules are imported from.
         announced: whether other commands on this machine find the fleet without an address.
+        memory: how much of its past a camera keeps ("2h"); recall runs beside the stages then.
     """
 
     def __init__(
@@ -188,11 +190,12 @@ class Fleet(Startable):
         kafka_port: int | None = None,
         partitions: int = 4,
         settings: Mapping[str, str] | None = None,
-        stage_settings: Mapping[Stage, Mapping[str, str]] | None = None,
+        stage_settings: Mapping[str, Mapping[str, str]] | None = None,
         stages: Sequence[Stage] = tuple(Stage),
-        modules: Mapping[Stage, Sequence[str]] | None = None,
+        modules: Mapping[str, Sequence[str]] | None = None,
         python_path: Path | None = None,
         announced: bool = False,
+        memory: str | None = None,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
             raise LocalError(
@@ -208,8 +211,11 @@ class Fleet(Startable):
         self._redis = None if redis_url else RedisServer(self.folder / "redis")
         self._partitions = partitions
         self._common = dict(settings or {})
-        self._own = {stage: dict(values) for stage, values in (stage_settings or {}).items()}
-        self._stages = tuple(stages)
+        self._own = {str(stage): dict(values) for stage, values in (stage_settings or {}).items()}
+        self._stages: tuple[str, ...] = tuple(stages)
+        if memory is not None:
+            self._own.setdefault(Stage.PREFILL, {}).setdefault("memory", memory)
+            self._stages = (*self._stages, RECALL)
         self._modules = dict(modules or {})
         self._python_path = python_path
         self._announced = announced
@@ -337,7 +343,7 @@ class Fleet(Startable):
         if self._temporary:
             remove_scratch(self.folder)
 
-    def _environment(self, stage: Stage) -> dict[str, str]:
+    def _environment(self, stage: str) -> dict[str, str]:
         settings = {
             "mode": "local",
             "host": "127.0.0.1",
@@ -376,12 +382,12 @@ class Fleet(Startable):
         except StartupError as error:
             raise LocalError(str(error)) from None
 
-    def _replicas(self, stage: Stage) -> dict[str, str]:
+    def _replicas(self, stage: str) -> dict[str, str]:
         """Where a stage finds its input's tensors while the directory is away."""
         if stage not in _READS_FROM:
             return {}
         name, source = _READS_FROM[stage]
-        addresses = [f"127.0.0.1:{each.grpc_port}" for each in self.services if each.stage is source]
+        addresses = [f"127.0.0.1:{each.grpc_port}" for each in self.services if each.stage == source]
         return {name: ",".join(addresses)} if addresses else {}
 
     def _await_ready(self) -> None:

@@ -105,7 +105,7 @@ class Head:
         shape: of one token's KV.
         prefix: the system prefix.
         times_us: int64 [frames], stream time of every frame.
-        present: bool [frames], whether KV of the frame is there.
+        present: bool [frames], whether KV of the frame is there, or it never had a token.
         tokens: tokens of all frames, gone ones included.
         step: int64 [axes]; `extent` likewise (of the newest block).
         catalogue: name of the file of scenes and index ranges; `files` those of slabs.
@@ -366,8 +366,6 @@ class Catalogue:
     def head(self) -> Head:
         """What is read first."""
         shot, shape = self.shot, self.shape
-        present = np.zeros(len(shot.times_us), dtype=bool)
-        present[shot.held_frames()] = True
         scenes = []
         for layer, index in enumerate(shot.layers):
             place = ByteRange(
@@ -389,7 +387,7 @@ class Catalogue:
             shape=shape,
             prefix=shot.prefix,
             times_us=shot.times_us,
-            present=present,
+            present=shot.covered_frames(),
             tokens=len(shot.token_frame),
             step=shot.step,
             extent=shot.extent,

@@ -8,7 +8,6 @@ erasing makes its next version. `lookout ask` and `lookout memory` work on the f
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import threading
 import time
@@ -33,6 +32,7 @@ from lookout.memory.catalogue import (
 )
 from lookout.memory.folder import META, MemoryFolder
 from lookout.memory.past import Chapter
+from lookout.memory.shelf import folder_name
 from lookout.memory.types import BornBlock, HistoryError, Keep, KVShape, MemorySettings, Prefix
 
 log = structlog.get_logger(__name__)
@@ -326,7 +326,7 @@ class ChapterFolder:
     def _begin(self, born: Born) -> _Open:
         serial = f"{born.epoch}-{born.block.index:06d}-{uuid.uuid4().hex[:8]}"
         name = f"{born.camera}/{serial}"
-        path = self.root / re.sub(r"[^A-Za-z0-9._-]", "_", born.camera) / serial
+        path = self.root / folder_name(born.camera) / serial
         about = {
             **self._about,
             "camera": born.camera,
@@ -445,6 +445,26 @@ def read_sealed(path: Path) -> tuple[Chapter, Files]:
     return chapter_of(head), FolderFiles(path)
 
 
+def read_chapter(path: Path) -> tuple[Chapter, Files]:
+    """A chapter of a folder as it is, sealed or not, while another process may own it.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    with contextlib.suppress(HistoryError):
+        facts_of(path)
+        return read_sealed(path)
+    folder = MemoryFolder.open(path, owner=False)
+    catalogue = Catalogue(folder.memory.snapshot(), folder.memory.shape, folder.about, folder.memory.sealed)
+    return chapter_of(catalogue.head), SnapshotFiles(catalogue)
+
+
+def chapter_order(chapter: Chapter) -> tuple[int, int, str]:
+    """Chapters of a camera stand in this order."""
+    about = chapter.head.about
+    return int(about["epoch"]), int(about["first_block"]), chapter.name
+
+
 def chapter_of(head: Head) -> Chapter:
     """The chapter of a head."""
     return Chapter(str(head.about["chapter"]), head, int(head.about["origin_us"]))
@@ -476,4 +496,14 @@ def facts_of(path: Path) -> ChapterFacts:
     )
 
 
-__all__ = ["Born", "ChapterFacts", "ChapterFolder", "ChapterRules", "chapter_of", "facts_of", "read_sealed"]
+__all__ = [
+    "Born",
+    "ChapterFacts",
+    "ChapterFolder",
+    "ChapterRules",
+    "chapter_of",
+    "chapter_order",
+    "facts_of",
+    "read_chapter",
+    "read_sealed",
+]

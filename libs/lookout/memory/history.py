@@ -129,6 +129,8 @@ class Snapshot:
         step: int64 [axes]; `extent` likewise (of the newest block).
         version: counts every change of the memory.
         covered_from_us: stream time of the oldest frame whose KV is held; None where there is none.
+        held_from: number of the first frame that the budget has not dropped.
+        forgotten: time ranges that were erased.
     """
 
     layers: tuple[LayerIndex, ...]
@@ -141,6 +143,8 @@ class Snapshot:
     extent: Ints
     version: int
     covered_from_us: int | None
+    held_from: int = 0
+    forgotten: tuple[tuple[int, int], ...] = ()
 
     def lookup(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Frames int64 [n] and places int64 [axes, n] of token numbers."""
@@ -154,6 +158,16 @@ class Snapshot:
     def clustered(self) -> bool:
         """Whether there is anything beside the blocks that are read whole."""
         return any(int(index.counts.sum()) for index in self.layers)
+
+    def covered_frames(self) -> np.ndarray:
+        """Which frames nothing is missing of, bool [frames]: their KV is held, or they never had a token."""
+        frames = len(self.times_us)
+        covered: np.ndarray = np.bincount(self.token_frame, minlength=frames) == 0
+        covered[: self.held_from] = False
+        for begin_us, end_us in self.forgotten:
+            covered &= (self.times_us < begin_us) | (self.times_us >= end_us)
+        covered[self.held_frames()] = True
+        return covered
 
     def held_frames(self) -> Ints:
         """The frames whose KV is held, ascending."""
@@ -617,6 +631,8 @@ class CameraMemory:
                 extent=newest.extent,
                 version=self.version,
                 covered_from_us=self.covered_from_us,
+                held_from=self.held_from,
+                forgotten=tuple(self.forgotten),
             )
 
     @property

@@ -104,6 +104,10 @@ class RangeCache:
         self._coming: dict[tuple[str, str, int], Future[bytes]] = {}
         self.bytes = 0
 
+    def over(self, fetch: Fetch) -> RangeReader:
+        """The same cache, filled through another fetch: what one question may read from where."""
+        return RangeReader(self, fetch)
+
     def get(
         self, requests: Sequence[ChapterRange], traffic: Traffic | None = None, fetch: Fetch | None = None
     ) -> list[bytes]:
@@ -174,6 +178,24 @@ class RangeCache:
         with self._lock:
             for key in [key for key in self._data if key[0].rpartition("@")[0] in names]:
                 self.bytes -= len(self._data.pop(key))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """A cache that is filled through a fetch of one question's own."""
+
+    cache: RangeCache
+    fetch: Fetch
+
+    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]:
+        """As `RangeCache.get`."""
+        return self.cache.get(requests, traffic, self.fetch)
+
+
+class Ranges(Protocol):
+    """Reads ranges of chapters (`RangeCache`, `RangeReader`)."""
+
+    def get(self, requests: Sequence[ChapterRange], traffic: Traffic | None = None) -> list[bytes]: ...
 
 
 def _key(request: ChapterRange) -> tuple[str, str, int]:
@@ -278,7 +300,7 @@ class Past:
     def __init__(
         self,
         chapters: Sequence[Chapter],
-        ranges: RangeCache,
+        ranges: Ranges,
         settings: RetrievalSettings | None = None,
         *,
         since_us: int | None = None,
@@ -333,7 +355,7 @@ class Past:
         return int(self.times_us[frames[0]]) if len(frames) else None
 
     def held_frames(self) -> Ints:
-        """The frames whose KV is there, ascending."""
+        """The frames of which nothing is missing, ascending."""
         out: Ints = np.flatnonzero(self._present)
         return out
 
@@ -502,8 +524,8 @@ def covered_ranges(
 
     Args:
         chapters: those that were read.
-        since_us: only frames from here on; `until_us` only frames before.
-        until_us: see `since_us`.
+        since_us: only frames from here on.
+        until_us: only frames before.
         joint_us: frames no further apart belong to one range.
     """
     parts: list[Any] = [np.zeros(0, np.int64)]

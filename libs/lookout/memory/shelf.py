@@ -31,7 +31,13 @@ class Entry:
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
     """Where a camera's epoch lies in a folder of memories."""
-    return Path(root) / re.sub(r"[^A-Za-z0-9._-]", "_", camera) / f"{epoch:06d}"
+    return Path(root) / folder_name(camera) / f"{epoch:06d}"
+
+
+def folder_name(camera: str) -> str:
+    """A camera's id as the name of a folder: any producer chooses ids, and "..", for one, is no name."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", camera)
+    return name.replace(".", "_") if not name.strip(".") else name
 
 
 def entries(root: Path | str, camera: str | None = None) -> list[Entry]:
@@ -175,4 +181,4 @@ def _forget_older(folder: MemoryFolder, age_s: float) -> None:
         folder.forget(-(1 << 62), end)
 
 
-__all__ = ["MANIFEST", "Entry", "entries", "place_of", "remove", "repair", "trim"]
+__all__ = ["MANIFEST", "Entry", "entries", "folder_name", "place_of", "remove", "repair", "trim"]

@@ -141,6 +141,7 @@ def test_what_is_fetched_ahead_and_a_full_cache_change_no_bit(tmp_path: Path, pr
     answer = ask(engine, past(*chapters), TEXT, describe=3, predictor=predictor)
     assert facts(answer) == facts(expected)
     small = past(*chapters)
+    assert isinstance(small.ranges, RangeCache)
     small.ranges._budget = 1
     assert facts(ask(engine, small, TEXT, describe=3, predictor=predictor)) == facts(expected)
 
@@ -171,6 +172,7 @@ def test_a_chapter_that_is_gone_is_named(tmp_path: Path) -> None:
     def gone(requests: Sequence[ChapterRange]) -> list[bytes]:
         raise LostChapterError("a", "its holder died")
 
+    assert isinstance(reading.ranges, RangeCache)
     reading.ranges._fetch = gone
     with pytest.raises(LostChapterError, match="chapter a cannot be read: its holder died"):
         ask(engine, reading, TEXT, predictor=Predictor.RESIDUAL)

@@ -67,6 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "observe": {"wire"},
     "net": {"observe", "wire"},
     "worker": {"v1", "wire", "models", "net", "observe"},
+    "chapters": {"v1", "memory", "store", "net", "worker"},
     "store": {"v1", "wire", "net", "worker"},
     "local": {"v1", "wire", "net", "worker"},
     "cli": {
@@ -78,7 +79,7 @@ ALLOWED: dict[str, set[str]] = {
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "recordings", "memory", "families", "presets", "engines", "streams", "chains", "rules", "store",
-        "net", "observe", "worker", "models",
+        "chapters", "net", "observe", "worker", "models",
     },
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.services.recall.settings import RecallSettings
 from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +61,14 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     assert not unknown
 
 
-SETTINGS = (ServiceSettings, AgentSettings, DecodeSettings, PruneEncodeSettings, PrefillSettings)
+SETTINGS = (
+    ServiceSettings,
+    AgentSettings,
+    DecodeSettings,
+    PruneEncodeSettings,
+    RecallSettings,
+    PrefillSettings,
+)
 #: not settings of a stage: of the commands, of the tests, of image builds
 OTHER = {
     *("LOOKOUT_CACHE", "LOOKOUT_FOOTAGE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"),

@@ -20,6 +20,7 @@ from lookout.services.prefill import handler as prefill
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode import handler as prune_encode
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.services.recall.settings import RecallSettings
 from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +29,7 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "decode": DecodeSettings,
     "prune-encode": PruneEncodeSettings,
     "prefill": PrefillSettings,
+    "recall": RecallSettings,
 }
 EVENTS = {
     "decode": decode.EVENTS,

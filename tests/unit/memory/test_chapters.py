@@ -208,3 +208,12 @@ def test_a_full_disk_leaves_the_chapter_readable(tmp_path: Path, monkeypatch: py
     again = folder(tmp_path)
     (facts,) = again.chapters()
     assert np.array_equal(again.read(facts.name)[0].head.times_us, np.arange(24) * 500_000)
+
+
+@pytest.mark.parametrize("camera", ["..", ".", "a/../../b", "tür 1", "x" * 200])
+def test_no_camera_s_name_leads_out_of_the_folder(tmp_path: Path, camera: str) -> None:
+    chapters = folder(tmp_path / "root")
+    feed(chapters, range(2), camera)
+    chapters.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+    assert [facts.camera for facts in folder(tmp_path / "root").chapters()] == [camera]

@@ -23,6 +23,7 @@ from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
 from lookout.engines.transformers.attention import attend_through
 from lookout.engines.transformers.forward import PassWork, forward
+from lookout.engines.transformers.key_bias import key_bias
 from lookout.engines.transformers.kv import StreamKV
 from lookout.engines.transformers.model import LanguageModel, load_language_model
 from lookout.engines.types import (
@@ -164,6 +165,11 @@ class TransformersEngine:
         model = self.model
         axes = self._layout.positions.axes
         return KVShape(len(model.layers), model.kv_heads, model.head_dim, axes, model.dtype)
+
+    @property
+    def key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width]; zero where there is none."""
+        return key_bias(self.model)
 
     def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run

@@ -21,19 +21,26 @@ from lookout.engines.transformers.model import LanguageModel
 from lookout.memory import (
     BornBlock,
     CameraMemory,
+    Chapter,
     DamagedMemoryError,
     HistoryError,
     Keep,
     MemoryFolder,
     MemorySettings,
     OwnedMemoryError,
+    Past,
+    RangeCache,
     RetrievalSettings,
 )
+from lookout.memory.catalogue import Files
+from lookout.memory.chapters import chapter_order, read_chapter
 from lookout.memory.packing import checksum
+from lookout.memory.past import fetch_from
 from lookout.memory.shelf import entries, place_of
 from lookout.memory.types import raw
 from lookout.windows import StrideBlock, WindowPlan
 
+CHAPTER_CACHE_BYTES = 256 << 20
 _VERBS = "am are can could did do does had has have is may might must shall should was were will would"
 YES_NO = frozenset(_VERBS.split())
 
@@ -304,9 +311,15 @@ def ask_folder(
     if not checkpoint:
         raise HistoryError(f"{readable[0].path} does not say which model made it: name the model")
     engine = load_engine(checkpoint, device)
-    streams: list[StreamRecall] = []
+    streams: list[StreamRecall | ChaptersRecall] = []
     with contextlib.ExitStack() as stack:
+        chapters = [entry for entry in readable if "chapter" in entry.about]
+        for name in sorted({entry.camera for entry in chapters}):
+            own = [entry.path for entry in chapters if entry.camera == name]
+            streams.append(ChaptersRecall(engine, name, [read_chapter(path) for path in own]))
         for entry in readable:
+            if "chapter" in entry.about:
+                continue
             try:
                 opened, owner = _open(entry.path)
             except DamagedMemoryError as error:
@@ -337,8 +350,65 @@ def _open(path: Path) -> tuple[MemoryFolder, bool]:
         return MemoryFolder.open(path, owner=False), False
 
 
+class ChaptersRecall:
+    """The past of one camera as the chapters that prefill wrote, read where they lie; nothing is changed.
+
+    Times are seconds from the first frame of the oldest chapter.
+    """
+
+    def __init__(
+        self, engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
+    ) -> None:
+        self._engine, self._camera = engine, camera
+        self._chapters = sorted((chapter for chapter, _ in reading), key=chapter_order)
+        fetch = fetch_from({chapter.name: files for chapter, files in reading})
+        self._ranges = RangeCache(fetch, CHAPTER_CACHE_BYTES)
+        first = self._chapters[0]
+        self._began_us = int(first.head.times_us[0]) + first.origin_us
+
+    def recall(
+        self,
+        question: str,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        words: int = 32,
+        text: bool | None = None,
+        on_text: Callable[[str], None] | None = None,
+        settle: bool = True,
+    ) -> Recollection:
+        """As `StreamRecall.recall`; `settle` has no effect on chapters.
+
+        Raises:
+            HistoryError: nothing is remembered of that time.
+        """
+        yes_no = is_yes_no(question)
+        write = not yes_no if text is None else text
+        bounds: dict[str, Any] = {
+            "since_us": None if since is None else self._began_us + round(since * 1e6),
+            "until_us": None if until is None else self._began_us + round(until * 1e6),
+        }
+        past = Past(self._chapters, self._ranges, **bounds)
+        answer = ask(self._engine, past, question, describe=words if write else 0, on_text=on_text, **bounds)
+        first = answer.covered_from_us
+        return Recollection(
+            camera=self._camera,
+            epoch=int(past.chapters[-1].head.about["epoch"]),
+            question=question,
+            p_yes=answer.p_yes if yes_no else None,
+            text=answer.text,
+            moments=tuple(Moment(self._seconds(frame.time_us), frame.share) for frame in answer.evidence),
+            covered_from=None if first is None else self._seconds(first),
+            covered_to=self._seconds(answer.covered_to_us),
+            cost=answer.cost,
+        )
+
+    def _seconds(self, time_us: int) -> float:
+        return (time_us - self._began_us) / 1e6
+
+
 def _ask_each(
-    streams: Sequence[StreamRecall], question: str, options: dict[str, Any]
+    streams: Sequence[StreamRecall | ChaptersRecall], question: str, options: dict[str, Any]
 ) -> Iterator[Recollection]:
     nothing: HistoryError | None = None
     answered = False

@@ -5,6 +5,7 @@ between the prefix and the window; nothing of the question is stored.
 """
 
 from lookout.engines.born import born_block, frame_embeddings, prefix_of
+from lookout.engines.transformers.key_bias import key_bias
 from lookout.engines.transformers.memory.answers import AskCost, MemoryAnswer, ask
 from lookout.engines.transformers.memory.clock import Clock, clock
 from lookout.engines.transformers.memory.reading import (
@@ -14,7 +15,6 @@ from lookout.engines.transformers.memory.reading import (
     Observer,
     Reader,
 )
-from lookout.engines.transformers.memory.weights import key_bias
 
 __all__ = [
     "AskCost",

@@ -1,0 +1,18 @@
+"""A camera's chapters between processes: announced in Redis, served by their holders, read by recall.
+
+Redis is an index that may vanish or lie at any moment: holders say which chapters they have, heads come from
+them, and what Redis gives is compared with the checksums in the heads.
+"""
+
+from lookout.chapters.announcing import ChapterAnnouncer, ScenesDirectory
+from lookout.chapters.reading import ChapterSources, Resolved
+from lookout.chapters.service import MemoryLimits, MemoryService
+
+__all__ = [
+    "ChapterAnnouncer",
+    "ChapterSources",
+    "MemoryLimits",
+    "MemoryService",
+    "Resolved",
+    "ScenesDirectory",
+]

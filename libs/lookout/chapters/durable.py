@@ -1,0 +1,336 @@
+"""The durable tier: sealed chapters in a folder or an object store (S3, GCS, Azure) that outlives every pod.
+
+A chapter's files go up first, then `chapter.json`, which names them all with sizes and checksums: a chapter
+without it is not there. What was left half uploaded is removed when it is old enough.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import obstore
+import structlog
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, from_url
+
+from lookout.chapters.service import is_meant
+from lookout.memory import Chapter, HistoryError, Keep
+from lookout.memory.catalogue import ByteRange, Head
+from lookout.memory.chapters import ChapterFacts, ChapterFolder, chapter_of
+from lookout.memory.packing import checksum
+from lookout.worker import Supervisor
+
+__all__ = ["DurableTier", "Uploader"]
+
+log = structlog.get_logger(__name__)
+MANIFEST = "chapter.json"
+FORMAT = 1
+"""Of the manifest; raise it when older readers could not read what is named in it."""
+
+
+class DurableTier:
+    """Chapters under an address: `s3://bucket/prefix`, `gs://...`, `az://...`, or a folder. Thread-safe.
+
+    Credentials and endpoints of object stores come from the usual variables (`AWS_ACCESS_KEY_ID`,
+    `AWS_ENDPOINT`, ...).
+    """
+
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+        """Opens the tier; a folder is made where it is missing.
+
+        Raises:
+            HistoryError: the address cannot be used.
+        """
+        self.url, self._clock = url, clock
+        self._heads: dict[tuple[str, int], Chapter] = {}
+        self._lock = threading.Lock()
+        try:
+            if "://" in url:
+                self._store: Any = from_url(url)
+            else:
+                Path(url).mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._store = LocalStore(url)
+        except (BaseError, OSError, ValueError) as error:
+            raise HistoryError(f"{url}: the durable tier cannot be opened: {error}") from error
+
+    def upload(self, facts: ChapterFacts) -> None:
+        """Copy a sealed chapter; its manifest comes last, and what an earlier version had goes after it.
+
+        Raises:
+            HistoryError: a file could not be read, or the tier refused it.
+        """
+        place, files = _place(facts), {}
+        try:
+            for path in sorted(facts.path.glob("*.bin")):
+                data = path.read_bytes()
+                obstore.put(self._store, f"{place}/{path.name}", data)
+                files[path.name] = {"bytes": len(data), "checksum": checksum(data).hex()}
+            manifest = {
+                "format": FORMAT,
+                "name": facts.name,
+                "camera": facts.camera,
+                "version": facts.version,
+                "begin_us": facts.begin_us,
+                "end_us": facts.end_us,
+                "bytes": facts.bytes,
+                "head": next(name for name in sorted(files, reverse=True) if name.startswith("head-")),
+                "files": files,
+            }
+            obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
+            stale = [
+                path for path, _ in self._objects(place) if path.rpartition("/")[2] not in {*files, MANIFEST}
+            ]
+            if stale:
+                obstore.delete(self._store, stale)
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
+
+    def manifests(self, cameras: str = "*") -> list[dict[str, Any]]:
+        """The manifests of a camera's chapters, or of those that fit a pattern; a damaged one is left out.
+
+        Raises:
+            HistoryError: the tier does not answer.
+        """
+        prefix = "" if "*" in cameras else _camera_folder(cameras)
+        out = []
+        try:
+            for path, _ in self._objects(prefix):
+                folder, _, name = path.rpartition("/")
+                camera = unquote(folder.partition("/")[0])
+                if name != MANIFEST or not is_meant(camera, cameras):
+                    continue
+                manifest = _read_manifest(bytes(obstore.get(self._store, path).bytes()))
+                if manifest is None or manifest["camera"] != camera:
+                    log.warning("a damaged manifest is left out", path=path)
+                    continue
+                out.append({**manifest, "place": folder})
+        except BaseError as error:
+            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        return out
+
+    def listing(self, cameras: str) -> Iterable[Chapter]:
+        """The chapters of a camera, or of those that fit a pattern with `*`.
+
+        Raises:
+            HistoryError: the tier does not answer.
+        """
+        return [
+            chapter
+            for manifest in self.manifests(cameras)
+            if (chapter := self._chapter(manifest)) is not None
+        ]
+
+    def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Ranges of a chapter's files.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        place = f"{_camera_folder(str(chapter.head.about['camera']))}/{_serial(chapter.name)}"
+        out = [b""] * len(ranges)
+        by_file: dict[str, list[int]] = {}
+        for number, part in enumerate(ranges):
+            if part.length:
+                by_file.setdefault(part.file, []).append(number)
+        try:
+            for name, numbers in by_file.items():
+                data = obstore.get_ranges(
+                    self._store,
+                    f"{place}/{name}",
+                    starts=[ranges[number].offset for number in numbers],
+                    lengths=[ranges[number].length for number in numbers],
+                )
+                for number, content in zip(numbers, data, strict=True):
+                    out[number] = bytes(content)
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: chapter {chapter.name} cannot be read: {error}") from error
+        return out
+
+    def remove(self, place: str) -> None:
+        """Remove a chapter, its manifest first.
+
+        Raises:
+            HistoryError: the tier refused it.
+        """
+        try:
+            paths = [path for path, _ in self._objects(place)]
+            manifest = f"{place}/{MANIFEST}"
+            if manifest in paths:
+                obstore.delete(self._store, manifest)
+            rest = [path for path in paths if path != manifest]
+            if rest:
+                obstore.delete(self._store, rest)
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
+
+    def clean(self, older_s: float = 3600.0) -> int:
+        """Remove what was left half uploaded for so long.
+
+        Returns:
+            The chapters that were removed.
+
+        Raises:
+            HistoryError: the tier does not answer.
+        """
+        newest: dict[str, float] = {}
+        whole: set[str] = set()
+        try:
+            for path, when in self._objects(""):
+                folder, _, name = path.rpartition("/")
+                newest[folder] = max(newest.get(folder, 0.0), when)
+                if name == MANIFEST:
+                    whole.add(folder)
+        except BaseError as error:
+            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+        oldest = self._clock() - older_s
+        half = [folder for folder, when in newest.items() if folder not in whole and when < oldest]
+        for folder in half:
+            self.remove(folder)
+        return len(half)
+
+    def expire(self, cameras: Iterable[str], keep: Keep) -> int:
+        """Remove chapters of some cameras beyond their horizon or bytes, oldest first.
+
+        Returns:
+            The chapters that were removed.
+
+        Raises:
+            HistoryError: the tier does not answer.
+        """
+        removed = 0
+        for camera in cameras:
+            manifests = sorted(self.manifests(camera), key=lambda manifest: int(manifest["end_us"]))
+            total = sum(int(manifest["bytes"]) for manifest in manifests)
+            for manifest in manifests:
+                horizon = None if keep.seconds is None else (self._clock() - keep.seconds) * 1e6
+                old = horizon is not None and int(manifest["end_us"]) < horizon
+                if old or (keep.bytes is not None and total > keep.bytes):
+                    self.remove(str(manifest["place"]))
+                    total -= int(manifest["bytes"])
+                    removed += 1
+        return removed
+
+    def _chapter(self, manifest: dict[str, Any]) -> Chapter | None:
+        key = str(manifest["name"]), int(manifest["version"])
+        with self._lock:
+            if key in self._heads:
+                return self._heads[key]
+        path = f"{manifest['place']}/{manifest['head']}"
+        try:
+            data = bytes(obstore.get(self._store, path).bytes())
+            if checksum(data).hex() != manifest["files"][manifest["head"]]["checksum"]:
+                raise HistoryError(f"{path}: its checksum does not match")
+            chapter = chapter_of(Head.unpacked(data, path))
+        except (BaseError, OSError, HistoryError) as error:
+            log.warning("a chapter of the durable tier is left out", chapter=key[0], error=str(error))
+            return None
+        with self._lock:
+            self._heads[key] = chapter
+            while len(self._heads) > 1024:
+                del self._heads[next(iter(self._heads))]
+        return chapter
+
+    def _objects(self, prefix: str) -> Iterable[tuple[str, float]]:
+        """Paths under a prefix, and when each was written."""
+        for chunk in obstore.list(self._store, prefix=prefix or None):
+            for entry in chunk:
+                when = entry["last_modified"]
+                assert isinstance(when, datetime.datetime)
+                yield str(entry["path"]), when.timestamp()
+
+
+def _serial(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _camera_folder(camera: str) -> str:
+    """A camera's id as a part of a path, to be read back by `unquote`; no store takes "." and ".."."""
+    return quote(camera, safe="") if camera.strip(".") else "".join("%2E" for _ in camera)
+
+
+def _place(facts: ChapterFacts) -> str:
+    return f"{_camera_folder(facts.camera)}/{_serial(facts.name)}"
+
+
+def _read_manifest(data: bytes) -> dict[str, Any] | None:
+    try:
+        manifest: dict[str, Any] = json.loads(data)
+        known = manifest["format"] == FORMAT and manifest["head"] in manifest["files"]
+        int(manifest["version"]), int(manifest["end_us"]), int(manifest["bytes"])
+        str(manifest["name"]), str(manifest["camera"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return manifest if known else None
+
+
+class Uploader:
+    """Copies sealed chapters of a folder into the durable tier, on a thread of its own.
+
+    Args:
+        tier: where they go.
+        folder: where they are sealed.
+        round_s: seconds between two looks.
+        supervisor: told when the thread dies.
+    """
+
+    def __init__(
+        self,
+        tier: DurableTier,
+        folder: ChapterFolder,
+        *,
+        round_s: float = 2.0,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._tier, self._folder, self._round_s = tier, folder, round_s
+        self._stopped = threading.Event()
+        self._stored: dict[str, int] = {}
+        self._cameras: set[str] = set()
+        self.uploaded = self.failed = 0
+        self._cleaned = 0.0
+        self._supervisor = supervisor or Supervisor()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to copy."""
+        self._thread = self._supervisor.start("chapters-durable", self._run)
+
+    def stop(self) -> None:
+        """Copy what is sealed, and end."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(timeout=20)
+        self.round()
+
+    def round(self) -> None:
+        """Copy every sealed chapter that is not in the tier; drop there what is beyond the horizon."""
+        sealed = [facts for facts in self._folder.chapters() if facts.sealed]
+        self._cameras |= {facts.camera for facts in sealed}
+        fresh = [facts for facts in sealed if self._stored.get(facts.name) != facts.version]
+        try:
+            if fresh and not self._stored:
+                known = {manifest["name"]: int(manifest["version"]) for manifest in self._tier.manifests()}
+                self._stored.update(known)
+            for facts in fresh:
+                if self._stored.get(facts.name) != facts.version:
+                    self._tier.upload(facts)
+                    self.uploaded += 1
+                self._stored[facts.name] = facts.version
+            now = time.monotonic()
+            if now - self._cleaned > 60.0:
+                self._cleaned = now
+                self._tier.expire(sorted(self._cameras), self._folder.rules.keep)
+                self._tier.clean()
+        except HistoryError as error:
+            self.failed += 1
+            log.warning("chapters are not in the durable tier", error=str(error))
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._round_s):
+            self.round()

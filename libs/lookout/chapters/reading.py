@@ -1,0 +1,370 @@
+"""Finding a camera's chapters and reading ranges of them: holders first, then the durable tier."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import google_crc32c
+import grpc
+import structlog
+
+from lookout.chapters.announcing import ScenesDirectory
+from lookout.chapters.service import MemoryLimits, split_calls
+from lookout.memory import Chapter, HistoryError, LostChapterError
+from lookout.memory.catalogue import ByteRange, Head
+from lookout.memory.chapters import chapter_of, chapter_order
+from lookout.memory.past import ChapterRange
+from lookout.net import Channels, GrpcSecurity, without_security
+from lookout.store import Directory
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
+from lookout.v1.memory_pb2 import (
+    ChapterInfo,
+    ListChaptersRequest,
+    ReadSlabsRequest,
+    SlabRange,
+)
+
+__all__ = ["ChapterSources", "ChapterStore", "Holders", "Resolved"]
+
+log = structlog.get_logger(__name__)
+DURABLE = "durable"
+"""In place of a holder's address: the durable tier."""
+
+
+class ChapterStore(Protocol):
+    """Sealed chapters outside any pod (the durable tier)."""
+
+    def listing(self, cameras: str) -> Iterable[Chapter]:
+        """The chapters of a camera, or of those that fit a pattern with `*`."""
+        ...
+
+    def read(self, chapter: Chapter, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Ranges of a chapter's files.
+
+        Raises:
+            HistoryError: they cannot be read.
+        """
+        ...
+
+
+class Holders:
+    """gRPC channels to holders, one for each address. Thread-safe."""
+
+    def __init__(
+        self,
+        security: GrpcSecurity | None = None,
+        *,
+        traced: Callable[[grpc.Channel], grpc.Channel] | None = None,
+        limits: MemoryLimits | None = None,
+        list_s: float = 10.0,
+        read_s: float = 30.0,
+    ) -> None:
+        self._opener = Channels(security or without_security())
+        self._traced = traced or (lambda channel: channel)
+        self._limits = limits or MemoryLimits()
+        self._list_s, self._read_s = list_s, read_s
+        self._version = self._opener.version
+        self._stubs: dict[str, tuple[grpc.Channel, Any]] = {}
+        self._lock = threading.Lock()
+
+    def listing(
+        self, address: str, cameras: str, since_us: int | None, until_us: int | None
+    ) -> list[Chapter]:
+        """The chapters that a holder can read now.
+
+        Raises:
+            HistoryError: it does not answer, or not in this way.
+        """
+        request = ListChaptersRequest(cameras=cameras, since_us=since_us, until_us=until_us)
+        out: list[tuple[ChapterInfo, bytearray]] = []
+        try:
+            for part in self._stub(address).ListChapters(request, timeout=self._list_s):
+                if part.WhichOneof("part") == "chapter":
+                    out.append((part.chapter, bytearray()))
+                elif out:
+                    out[-1][1].extend(part.chunk)
+        except grpc.RpcError as error:
+            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
+        return [_chapter(info, bytes(head), address) for info, head in out]
+
+    def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        """Ranges of chapters of one holder, checked.
+
+        Raises:
+            HistoryError: it does not answer, no longer has one, or sent other bytes.
+        """
+        out: list[bytes] = []
+        for part in split_calls([place.length for _, place in requests], self._limits):
+            out += self._call(address, requests[part])
+        for (chapter, place), data in zip(requests, out, strict=True):
+            place.checked(data, f"{chapter.name} from {address}")
+        return out
+
+    def close(self) -> None:
+        """Close every channel."""
+        with self._lock:
+            for channel, _ in self._stubs.values():
+                channel.close()
+            self._stubs.clear()
+
+    def _call(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        message = ReadSlabsRequest()
+        for chapter, place in requests:
+            last = message.chapters[-1] if message.chapters else None
+            if last is None or (last.name, last.version) != (chapter.name, chapter.head.version):
+                last = message.chapters.add(name=chapter.name, version=chapter.head.version)
+            last.ranges.append(SlabRange(file=place.file, offset=place.offset, length=place.length))
+        out: list[bytearray] = []
+        sums: list[int] = []
+        lengths: list[int] = []
+        try:
+            for part in self._stub(address).ReadSlabs(message, timeout=self._read_s):
+                if part.WhichOneof("part") == "header":
+                    out.append(bytearray())
+                    lengths.append(part.header.length)
+                    sums.append(part.header.crc32c)
+                elif out:
+                    out[-1].extend(part.chunk)
+        except grpc.RpcError as error:
+            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
+        data = [bytes(part) for part in out]
+        right = [google_crc32c.value(part) == own for part, own in zip(data, sums, strict=True)]
+        if len(data) != len(requests) or not all(right) or [len(part) for part in data] != lengths:
+            raise HistoryError(f"{address}: other bytes came than were asked for")
+        return data
+
+    def _stub(self, address: str) -> Any:
+        with self._lock:
+            if (version := self._opener.version) != self._version:
+                # Calls on their way keep their channel; it is closed with the last of them.
+                self._version, self._stubs = version, {}
+            if address not in self._stubs:
+                channel = self._opener.open(
+                    address,
+                    [
+                        ("grpc.max_receive_message_length", 8 << 20),
+                        ("grpc.enable_retries", 0),
+                        ("grpc.initial_reconnect_backoff_ms", 100),
+                        ("grpc.max_reconnect_backoff_ms", 2000),
+                    ],
+                )
+                stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
+                self._stubs[address] = channel, stub
+            return self._stubs[address][1]
+
+
+def _chapter(info: ChapterInfo, head: bytes, address: str) -> Chapter:
+    if len(head) != info.head_bytes:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is cut short")
+    chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}"))
+    if chapter.name != info.name or str(chapter.head.about.get("camera")) != info.camera:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is another chapter's")
+    return chapter
+
+
+@dataclass(slots=True, eq=False)
+class Resolved:
+    """The chapters of one camera, and where each may be read.
+
+    Attributes:
+        camera: its id.
+        chapters: in their order.
+        sources: addresses of each chapter by its name, in order of preference; those that failed are removed.
+        missing: chapters that exist and cannot be read, and holders that do not answer, in words.
+    """
+
+    camera: str
+    chapters: list[Chapter] = field(default_factory=list)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def lose(self, name: str, cause: str) -> None:
+        """Go on without a chapter."""
+        self.chapters = [chapter for chapter in self.chapters if chapter.name != name]
+        self.missing.append(f"{name}: {cause}")
+
+
+class ChapterSources:
+    """Where chapters are: every live holder is asked, the durable tier is listed.
+
+    Args:
+        holders: channels.
+        directory: names live holders; None: only `replicas` are asked.
+        scenes: what Redis has of scenes.
+        replicas: addresses of holders that are always asked.
+        durable: the durable tier.
+        threads: calls at the same time.
+    """
+
+    def __init__(
+        self,
+        holders: Holders,
+        directory: Directory | None = None,
+        scenes: ScenesDirectory | None = None,
+        *,
+        replicas: Sequence[str] = (),
+        durable: ChapterStore | None = None,
+        threads: int = 16,
+    ) -> None:
+        self._holders, self._directory, self._scenes = holders, directory, scenes
+        self._replicas, self._durable = tuple(replicas), durable
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="chapters")
+        self.from_redis = self.from_holders = 0
+        """Ranges that came from Redis, and from holders or the durable tier."""
+
+    def find(
+        self, cameras: str, since_us: int | None, until_us: int | None, model_digest: str = ""
+    ) -> dict[str, Resolved]:
+        """The chapters of a camera, or of all that fit a pattern, by camera.
+
+        Args:
+            cameras: an id, or a pattern with `*`.
+            since_us: only chapters with frames from here on (Unix microseconds).
+            until_us: only those with frames before.
+            model_digest: chapters of other models are named as missing; empty: any model's.
+        """
+        addresses = sorted({*self._replicas, *self._live()})
+        calls = {
+            address: self._pool.submit(self._holders.listing, address, cameras, since_us, until_us)
+            for address in addresses
+        }
+        listed: list[tuple[str, Chapter]] = []
+        silent: list[str] = []
+        for address, call in calls.items():
+            try:
+                listed += [(address, chapter) for chapter in call.result()]
+            except HistoryError as error:
+                silent.append(str(error))
+                log.warning("a holder of chapters does not answer", address=address, error=str(error))
+        if self._durable is not None:
+            try:
+                listed += [(DURABLE, chapter) for chapter in self._durable.listing(cameras)]
+            except (HistoryError, OSError) as error:
+                silent.append(f"the durable tier: {error}")
+        out = _by_camera(listed, model_digest)
+        for camera, resolved in out.items():
+            resolved.missing += silent
+            if silent and self._scenes is not None:
+                known = self._scenes.chapters(camera)
+                lost = sorted(set(known) - {chapter.name for chapter in resolved.chapters})
+                resolved.missing += [f"{name}: held by {known[name]['pod']}" for name in lost]
+        if not out and silent and "*" not in cameras:
+            out[cameras] = Resolved(cameras, missing=silent)
+        return out
+
+    def fetch(self, resolved: Resolved) -> Callable[[Sequence[ChapterRange]], list[bytes]]:
+        """Reads ranges of the camera's chapters, those of several holders side by side."""
+
+        def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
+            out: list[bytes | None] = [None] * len(requests)
+            self._from_directory(resolved.camera, requests, out)
+            while rest := [number for number, data in enumerate(out) if data is None]:
+                self._round(resolved, requests, rest, out)
+            return [data or b"" for data in out]
+
+        return fetch
+
+    def close(self) -> None:
+        """End the threads and close the channels."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._holders.close()
+
+    def _live(self) -> list[str]:
+        return [] if self._directory is None else self._directory.replicas(STAGE_CHAPTERS)
+
+    def _round(
+        self,
+        resolved: Resolved,
+        requests: Sequence[ChapterRange],
+        rest: Sequence[int],
+        out: list[bytes | None],
+    ) -> None:
+        """Ask the first source of every chapter; one that fails is no source of its chapters any more."""
+        groups: dict[str, list[int]] = {}
+        for number in rest:
+            sources = resolved.sources.get(requests[number][0].name, [])
+            if not sources:
+                raise LostChapterError(requests[number][0].name, "no holder has it, nor the durable tier")
+            groups.setdefault(sources[0], []).append(number)
+        calls: dict[str, Future[list[bytes]]] = {
+            source: self._pool.submit(self._read, source, [requests[number] for number in numbers])
+            for source, numbers in groups.items()
+        }
+        for source, call in calls.items():
+            numbers = groups[source]
+            try:
+                for number, data in zip(numbers, call.result(), strict=True):
+                    out[number] = data
+                self.from_holders += len(numbers)
+            except HistoryError as error:
+                log.warning("a source of chapters failed", source=source, error=str(error))
+                for name in {requests[number][0].name for number in numbers}:
+                    resolved.sources[name] = [each for each in resolved.sources[name] if each != source]
+
+    def _read(self, source: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        if source != DURABLE:
+            return self._holders.read(source, requests)
+        assert self._durable is not None
+        out: list[bytes] = [b""] * len(requests)
+        for name in dict.fromkeys(chapter.name for chapter, _ in requests):
+            numbers = [number for number, (chapter, _) in enumerate(requests) if chapter.name == name]
+            ranges = [requests[number][1] for number in numbers]
+            data = self._durable.read(requests[numbers[0]][0], ranges)
+            for number, place, part in zip(numbers, ranges, data, strict=True):
+                out[number] = place.checked(part, f"{name} from the durable tier")
+        return out
+
+    def _from_directory(self, camera: str, requests: Sequence[ChapterRange], out: list[bytes | None]) -> None:
+        """Scenes that Redis has, if they are what the heads say."""
+        if self._scenes is None:
+            return
+        wanted: dict[str, dict[int, int]] = {}
+        chapters: dict[str, Chapter] = {}
+        for number, (chapter, place) in enumerate(requests):
+            layers = {own.offset: layer for layer, (own, _) in enumerate(chapter.head.scenes)}
+            if chapter.head.sealed and place.file == chapter.head.catalogue and place.offset in layers:
+                wanted.setdefault(chapter.name, {})[layers[place.offset]] = number
+                chapters[chapter.name] = chapter
+        for name, numbers in wanted.items():
+            values = self._scenes.scenes(camera, name, len(chapters[name].head.scenes))
+            for layer, number in numbers.items():
+                value = values[layer]
+                try:
+                    out[number] = None if value is None else requests[number][1].checked(value, name)
+                    self.from_redis += value is not None
+                except HistoryError:
+                    log.warning("the directory has other scenes than the holder", chapter=name, layer=layer)
+
+
+def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict[str, Resolved]:
+    """Chapters by camera, once, at their newest version; holders before the durable tier."""
+    out: dict[str, Resolved] = {}
+    best: dict[str, Chapter] = {}
+    listed = list(listed)
+    for _, chapter in listed:
+        known = best.get(chapter.name)
+        if known is None or known.head.version < chapter.head.version:
+            best[chapter.name] = chapter
+    for source, chapter in listed:
+        resolved = out.setdefault(
+            str(chapter.head.about["camera"]), Resolved(str(chapter.head.about["camera"]))
+        )
+        if chapter.head.version == best[chapter.name].head.version:
+            resolved.sources.setdefault(chapter.name, []).append(source)
+    for chapter in best.values():
+        resolved = out[str(chapter.head.about["camera"])]
+        theirs = str(chapter.head.about.get("model_digest", ""))
+        if model_digest and theirs and theirs != model_digest:
+            resolved.missing.append(f"{chapter.name}: of another model, {theirs}")
+        else:
+            resolved.chapters.append(chapter)
+    for resolved in out.values():
+        resolved.chapters.sort(key=chapter_order)
+        for sources in resolved.sources.values():
+            sources.sort(key=lambda source: (source == DURABLE, source))
+    return out

@@ -1,0 +1,180 @@
+"""The gRPC side of a holder: its chapters' heads, and ranges of their bytes."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import grpc
+
+from lookout.memory import HistoryError
+from lookout.memory.catalogue import ByteRange
+from lookout.memory.chapters import ChapterFacts, ChapterFolder
+from lookout.net import host_of
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import (
+    DESCRIPTOR,
+    ChapterInfo,
+    ListChaptersRequest,
+    ListChaptersResponse,
+    ReadSlabsRequest,
+    ReadSlabsResponse,
+    SlabHeader,
+)
+
+__all__ = ["CHUNK_BYTES", "MemoryLimits", "MemoryService", "is_meant"]
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """What readers may have of a holder, so that questions hold no window up.
+
+    Attributes:
+        ranges: of one call.
+        call_bytes: of one call.
+        peer_bytes: on their way to one host at the same time.
+        readers: calls that read at the same time; further ones are refused and tried again.
+    """
+
+    ranges: int = 4096
+    call_bytes: int = 256 << 20
+    peer_bytes: int = 512 << 20
+    readers: int = 4
+
+
+def is_meant(camera: str, pattern: str) -> bool:
+    """Whether a camera's id is the pattern, or fits it where that has a `*`."""
+    return camera == pattern or ("*" in pattern and fnmatch.fnmatchcase(camera, pattern.replace("[", "[[]")))
+
+
+class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc]
+    """Serves one folder of chapters: `server.add(service.register, service.NAME)`.
+
+    Codes: NOT_FOUND no such chapter, or its version is gone; INVALID_ARGUMENT a range is none of the
+    chapter's, or the call is over a limit of `MemoryLimits`; RESOURCE_EXHAUSTED too much at the same time.
+    """
+
+    NAME: str = DESCRIPTOR.services_by_name["MemoryService"].full_name
+
+    def __init__(self, folder: ChapterFolder, limits: MemoryLimits | None = None) -> None:
+        self._folder, self._limits = folder, limits or MemoryLimits()
+        self._readers = threading.BoundedSemaphore(self._limits.readers)
+        self._lock = threading.Lock()
+        self._on_the_way: defaultdict[str, int] = defaultdict(int)
+        self.sent_bytes = 0
+        self.calls = 0
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    def ListChapters(  # noqa: N802
+        self, request: ListChaptersRequest, context: grpc.ServicerContext
+    ) -> Iterator[ListChaptersResponse]:
+        for facts in self._folder.chapters():
+            if not is_meant(facts.camera, request.cameras) or not _in_range(facts, request):
+                continue
+            try:
+                chapter, _ = self._folder.read(facts.name)
+            except HistoryError:
+                continue  # erased, or its time was over, since it was listed
+            head = chapter.head.packed()
+            info = ChapterInfo(
+                name=facts.name,
+                camera=facts.camera,
+                epoch=facts.epoch,
+                first_block=facts.first_block,
+                version=chapter.head.version,
+                sealed=facts.sealed,
+                begin_us=facts.begin_us,
+                end_us=facts.end_us,
+                bytes=facts.bytes,
+                head_bytes=len(head),
+                model_digest=str(chapter.head.about.get("model_digest", "")),
+            )
+            yield ListChaptersResponse(chapter=info)
+            for start in range(0, len(head), CHUNK_BYTES):
+                yield ListChaptersResponse(chunk=head[start : start + CHUNK_BYTES])
+
+    def ReadSlabs(  # noqa: N802
+        self, request: ReadSlabsRequest, context: grpc.ServicerContext
+    ) -> Iterator[ReadSlabsResponse]:
+        lengths = [place.length for part in request.chapters for place in part.ranges]
+        if len(lengths) > self._limits.ranges or sum(lengths) > self._limits.call_bytes:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(lengths)} ranges of {sum(lengths)} bytes: {self._limits.ranges} ranges of "
+                f"{self._limits.call_bytes} bytes are the limit of a call",
+            )
+        if not self._readers.acquire(timeout=2.0):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many readers")
+        try:
+            with self._share(sum(lengths), context):
+                self.calls += 1
+                for part in request.chapters:
+                    yield from self._ranges(part, context)
+        finally:
+            self._readers.release()
+
+    def _ranges(self, part: Any, context: grpc.ServicerContext) -> Iterator[ReadSlabsResponse]:
+        try:
+            files = self._folder.files(part.name, part.version)
+        except HistoryError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            return
+        for place in part.ranges:
+            try:
+                (data,) = files.read([ByteRange(place.file, place.offset, place.length)])
+            except HistoryError as error:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                return
+            if not context.is_active():
+                return
+            self.sent_bytes += len(data)
+            yield ReadSlabsResponse(header=SlabHeader(length=len(data), crc32c=google_crc32c.value(data)))
+            for start in range(0, len(data), CHUNK_BYTES):
+                yield ReadSlabsResponse(chunk=data[start : start + CHUNK_BYTES])
+
+    @contextmanager
+    def _share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
+        """Count bytes on their way to a peer; one call at a time may exceed the limit."""
+        peer, limit = host_of(context), self._limits.peer_bytes
+        with self._lock:
+            full = self._on_the_way[peer] > 0 and self._on_the_way[peer] + length > limit
+            if not full:
+                self._on_the_way[peer] += length
+        if full:
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {limit} bytes on their way to {peer}"
+            )
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._on_the_way[peer] -= length
+                if self._on_the_way[peer] <= 0:
+                    del self._on_the_way[peer]
+
+
+def _in_range(facts: ChapterFacts, request: ListChaptersRequest) -> bool:
+    after = not request.HasField("since_us") or facts.end_us >= request.since_us
+    return after and (not request.HasField("until_us") or facts.begin_us < request.until_us)
+
+
+def split_calls(lengths: Sequence[int], limits: MemoryLimits) -> list[slice]:
+    """Ranges in calls within the limits, in their order."""
+    out, begin, total = [], 0, 0
+    for number, length in enumerate(lengths):
+        if number > begin and (number - begin >= limits.ranges or total + length > limits.call_bytes):
+            out.append(slice(begin, number))
+            begin, total = number, 0
+        total += length
+    return [*out, slice(begin, len(lengths))] if len(lengths) else []

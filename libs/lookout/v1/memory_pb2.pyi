@@ -1,0 +1,225 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ListChaptersRequest(_message.Message):
+    __slots__ = ("cameras", "since_us", "until_us")
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    cameras: str
+    since_us: int
+    until_us: int
+    def __init__(self, cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ...) -> None: ...
+
+class ListChaptersResponse(_message.Message):
+    __slots__ = ("chapter", "chunk")
+    CHAPTER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    chapter: ChapterInfo
+    chunk: bytes
+    def __init__(self, chapter: _Optional[_Union[ChapterInfo, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class ChapterInfo(_message.Message):
+    __slots__ = ("name", "camera", "epoch", "first_block", "version", "sealed", "begin_us", "end_us", "bytes", "head_bytes", "model_digest")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    camera: str
+    epoch: int
+    first_block: int
+    version: int
+    sealed: bool
+    begin_us: int
+    end_us: int
+    bytes: int
+    head_bytes: int
+    model_digest: str
+    def __init__(self, name: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., first_block: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[bool] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., bytes: _Optional[int] = ..., head_bytes: _Optional[int] = ..., model_digest: _Optional[str] = ...) -> None: ...
+
+class ReadSlabsRequest(_message.Message):
+    __slots__ = ("chapters",)
+    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    chapters: _containers.RepeatedCompositeFieldContainer[ChapterRanges]
+    def __init__(self, chapters: _Optional[_Iterable[_Union[ChapterRanges, _Mapping]]] = ...) -> None: ...
+
+class ChapterRanges(_message.Message):
+    __slots__ = ("name", "version", "ranges")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    ranges: _containers.RepeatedCompositeFieldContainer[SlabRange]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[SlabRange, _Mapping]]] = ...) -> None: ...
+
+class SlabRange(_message.Message):
+    __slots__ = ("file", "offset", "length")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    offset: int
+    length: int
+    def __init__(self, file: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class ReadSlabsResponse(_message.Message):
+    __slots__ = ("header", "chunk")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    header: SlabHeader
+    chunk: bytes
+    def __init__(self, header: _Optional[_Union[SlabHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class SlabHeader(_message.Message):
+    __slots__ = ("length", "crc32c")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    crc32c: int
+    def __init__(self, length: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
+
+class AskRequest(_message.Message):
+    __slots__ = ("question", "cameras", "since_us", "until_us", "text", "words", "frames")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    cameras: str
+    since_us: int
+    until_us: int
+    text: bool
+    words: int
+    frames: int
+    def __init__(self, question: _Optional[str] = ..., cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., text: _Optional[bool] = ..., words: _Optional[int] = ..., frames: _Optional[int] = ...) -> None: ...
+
+class AskResponse(_message.Message):
+    __slots__ = ("progress", "text", "answer", "summary")
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    progress: AskProgress
+    text: AskText
+    answer: CameraAnswer
+    summary: AskSummary
+    def __init__(self, progress: _Optional[_Union[AskProgress, _Mapping]] = ..., text: _Optional[_Union[AskText, _Mapping]] = ..., answer: _Optional[_Union[CameraAnswer, _Mapping]] = ..., summary: _Optional[_Union[AskSummary, _Mapping]] = ...) -> None: ...
+
+class AskProgress(_message.Message):
+    __slots__ = ("stage", "camera", "done", "total")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    camera: str
+    done: int
+    total: int
+    def __init__(self, stage: _Optional[str] = ..., camera: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class AskText(_message.Message):
+    __slots__ = ("camera", "piece")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    piece: str
+    def __init__(self, camera: _Optional[str] = ..., piece: _Optional[str] = ...) -> None: ...
+
+class CameraAnswer(_message.Message):
+    __slots__ = ("camera", "p_yes", "text", "moments", "covered", "missing", "cost", "cheap")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    P_YES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    CHEAP_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    p_yes: float
+    text: str
+    moments: _containers.RepeatedCompositeFieldContainer[Moment]
+    covered: _containers.RepeatedCompositeFieldContainer[TimeRange]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    cost: AskCost
+    cheap: bool
+    def __init__(self, camera: _Optional[str] = ..., p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[Moment, _Mapping]]] = ..., covered: _Optional[_Iterable[_Union[TimeRange, _Mapping]]] = ..., missing: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[AskCost, _Mapping]] = ..., cheap: _Optional[bool] = ...) -> None: ...
+
+class Moment(_message.Message):
+    __slots__ = ("time_us", "weight", "epoch", "stream_us", "chapter")
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STREAM_US_FIELD_NUMBER: _ClassVar[int]
+    CHAPTER_FIELD_NUMBER: _ClassVar[int]
+    time_us: int
+    weight: float
+    epoch: int
+    stream_us: int
+    chapter: str
+    def __init__(self, time_us: _Optional[int] = ..., weight: _Optional[float] = ..., epoch: _Optional[int] = ..., stream_us: _Optional[int] = ..., chapter: _Optional[str] = ...) -> None: ...
+
+class TimeRange(_message.Message):
+    __slots__ = ("begin_us", "end_us")
+    BEGIN_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    begin_us: int
+    end_us: int
+    def __init__(self, begin_us: _Optional[int] = ..., end_us: _Optional[int] = ...) -> None: ...
+
+class AskCost(_message.Message):
+    __slots__ = ("question_tokens", "memory_tokens", "fetched_bytes", "fetches", "cached_ranges", "flops", "list_s", "first_token_s", "retrieve_s", "move_s", "attend_s", "tries", "round_trips_a_layer")
+    QUESTION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCHES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_RANGES_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    LIST_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    RETRIEVE_S_FIELD_NUMBER: _ClassVar[int]
+    MOVE_S_FIELD_NUMBER: _ClassVar[int]
+    ATTEND_S_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIPS_A_LAYER_FIELD_NUMBER: _ClassVar[int]
+    question_tokens: int
+    memory_tokens: float
+    fetched_bytes: int
+    fetches: int
+    cached_ranges: int
+    flops: int
+    list_s: float
+    first_token_s: float
+    retrieve_s: float
+    move_s: float
+    attend_s: float
+    tries: int
+    round_trips_a_layer: float
+    def __init__(self, question_tokens: _Optional[int] = ..., memory_tokens: _Optional[float] = ..., fetched_bytes: _Optional[int] = ..., fetches: _Optional[int] = ..., cached_ranges: _Optional[int] = ..., flops: _Optional[int] = ..., list_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., retrieve_s: _Optional[float] = ..., move_s: _Optional[float] = ..., attend_s: _Optional[float] = ..., tries: _Optional[int] = ..., round_trips_a_layer: _Optional[float] = ...) -> None: ...
+
+class AskSummary(_message.Message):
+    __slots__ = ("cameras", "answered", "not_asked")
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    NOT_ASKED_FIELD_NUMBER: _ClassVar[int]
+    cameras: int
+    answered: int
+    not_asked: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cameras: _Optional[int] = ..., answered: _Optional[int] = ..., not_asked: _Optional[_Iterable[str]] = ...) -> None: ...

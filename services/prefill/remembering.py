@@ -1,0 +1,235 @@
+"""Born KV of committed windows on its way into chapters, in lanes that hold no window up."""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lookout.engines import EngineError, WindowAnswer, WindowRequest
+from lookout.engines.born import KeepsRows, born_block, prefix_of
+from lookout.memory import BornBlock, HistoryError, Prefix
+from lookout.memory.chapters import Born, ChapterFolder
+from lookout.windows import WindowPlan
+from lookout.worker import Supervisor
+
+__all__ = ["Captures", "ChapterLanes", "MemoryNumbers"]
+
+_log = structlog.get_logger(__name__)
+_ROUND_S = 1.0
+
+
+class Captures:
+    """The born KV of windows that were just run, until their handler takes it. Thread-safe.
+
+    It is copied on the engine's thread, right after the batch: the next window of a stream overwrites it, and
+    another camera's window may evict it.
+
+    Args:
+        engine: Runs the windows.
+        step_us: Microseconds of stream time between two samples.
+    """
+
+    def __init__(self, engine: KeepsRows, step_us: int) -> None:
+        self._engine, self._step_us = engine, step_us
+        self._lock = threading.Lock()
+        self._born: dict[str, tuple[str, BornBlock, Prefix]] = {}
+        self.lost = 0
+        """Windows whose KV could not be copied."""
+
+    def after(self, requests: Sequence[WindowRequest], answers: Sequence[WindowAnswer]) -> None:
+        """Copy what the newest block of every window was born with."""
+        for request, answer in zip(requests, answers, strict=True):
+            if not request.keep or answer.error is not None or not request.blocks:
+                continue
+            plan, block = request.plan, request.blocks[-1]
+            try:
+                born = born_block(self._engine, plan, block, frame_us=self._step_us)
+                prefix = prefix_of(self._engine, plan)
+            except (EngineError, RuntimeError, MemoryError) as error:
+                self.lost += 1
+                _log.warning("a window's KV could not be copied", stream=plan.stream, error=str(error))
+                continue
+            with self._lock:
+                self._born[plan.stream] = (plan.digest, born, prefix)
+
+    def take(self, plan: WindowPlan) -> tuple[BornBlock, Prefix] | None:
+        """What was copied of a window; None: nothing, or another window has replaced it."""
+        with self._lock:
+            digest, born, prefix = self._born.pop(plan.stream, ("", None, None))
+        if born is None or prefix is None or digest != plan.digest:
+            return None
+        return born, prefix
+
+
+@dataclass(frozen=True, slots=True)
+class _Leave:
+    """The camera belongs to another worker now."""
+
+    camera: str
+
+
+class ChapterLanes:
+    """Writes blocks into chapters. `take`, `enter` and `leave` return at once.
+
+    Blocks that wait stay below `queue_bytes`; one beyond it is left out, and its time is not covered.
+
+    Args:
+        captures: Where blocks come from.
+        folder: Where they go.
+        lanes: Threads that write; a camera always has the same one.
+        queue_bytes: Limit of the bytes of blocks that wait.
+        idle_s: Seconds without a block after which a camera's chapter is sealed.
+        supervisor: Told when a thread dies.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        folder: ChapterFolder,
+        *,
+        lanes: int = 1,
+        queue_bytes: int = 256 << 20,
+        idle_s: float = 120.0,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self.folder = folder
+        self.captures, self._limit, self._idle_s = captures, queue_bytes, idle_s
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._closed = threading.Event()
+        self.entered = self.left_out = self.failed = 0
+        self.write_s = 0.0
+        """CPU seconds of writing."""
+        self._queues: list[SimpleQueue[Born | _Leave]] = [SimpleQueue() for _ in range(lanes)]
+        start = (supervisor or Supervisor()).start
+        self._threads = [
+            start(f"chapters-{number}", lambda queue=queue: self._write(queue))  # type: ignore[misc]
+            for number, queue in enumerate(self._queues)
+        ]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of blocks that wait to be written."""
+        return self._waiting
+
+    @property
+    def lost(self) -> int:
+        """Blocks that were decided and are not remembered."""
+        return self.captures.lost + self.left_out + self.failed
+
+    def take(self, plan: WindowPlan, camera: str, epoch: int, origin_us: int) -> Born | None:
+        """The born KV of a window that was just answered."""
+        captured = self.captures.take(plan)
+        return None if captured is None else Born(camera, epoch, *captured, origin_us)
+
+    def enter(self, born: Born) -> None:
+        """A block's window is committed."""
+        with self._lock:
+            full = self._waiting + born.bytes > self._limit
+            if full:
+                self.left_out += 1
+            else:
+                self._waiting += born.bytes
+        if full:
+            _log.warning(
+                "a block is not remembered: too many wait", camera=born.camera, block=born.block.index
+            )
+        else:
+            self._queue(born.camera).put(born)
+
+    def leave(self, camera: str) -> None:
+        """Seal the camera's chapter behind what waits."""
+        self._queue(camera).put(_Leave(camera))
+
+    def close(self, patience_s: float = 20.0) -> None:
+        """Write what waits, for so long at most, and seal every chapter."""
+        self._closed.set()
+        deadline = time.monotonic() + patience_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.folder.close()
+
+    def _queue(self, camera: str) -> SimpleQueue[Born | _Leave]:
+        return self._queues[zlib.crc32(camera.encode()) % len(self._queues)]
+
+    def _write(self, queue: SimpleQueue[Born | _Leave]) -> None:
+        newest: dict[str, float] = {}
+        while True:
+            try:
+                item = queue.get(timeout=_ROUND_S)
+            except Empty:
+                if self._closed.is_set():
+                    return
+                self._seal_idle(newest)
+                continue
+            begun = time.thread_time()
+            if isinstance(item, _Leave):
+                newest.pop(item.camera, None)
+                self._seal(item.camera)
+            else:
+                newest[item.camera] = time.monotonic()
+                self._add(item)
+            self.write_s += time.thread_time() - begun
+
+    def _add(self, born: Born) -> None:
+        try:
+            self.entered += self.folder.add(born)
+        except (HistoryError, RuntimeError, MemoryError, OSError) as error:
+            # The chapter is as before; what follows may fit again.
+            self.failed += 1
+            _log.warning("a block is not remembered", camera=born.camera, error=str(error))
+        finally:
+            with self._lock:
+                self._waiting -= born.bytes
+
+    def _seal_idle(self, newest: dict[str, float]) -> None:
+        oldest = time.monotonic() - self._idle_s
+        for camera in [camera for camera, when in newest.items() if when < oldest]:
+            del newest[camera]
+            self._seal(camera)
+        self.folder.expire()
+
+    def _seal(self, camera: str) -> None:
+        try:
+            self.folder.seal(camera)
+        except (HistoryError, RuntimeError, MemoryError, OSError) as error:
+            _log.warning("a chapter could not be sealed", camera=camera, error=str(error))
+
+
+class MemoryNumbers(Collector):
+    """What is remembered, and what writing it costs."""
+
+    def __init__(self, lanes: ChapterLanes) -> None:
+        self._lanes = lanes
+
+    def collect(self) -> Iterator[Metric]:
+        """The numbers now."""
+        lanes = self._lanes
+        yield CounterMetricFamily(
+            "lookout_memory_blocks", "blocks that were taken into chapters", value=lanes.entered
+        )
+        yield CounterMetricFamily(
+            "lookout_memory_lost_blocks",
+            "blocks of decided windows that are not remembered",
+            value=lanes.lost,
+        )
+        yield CounterMetricFamily(
+            "lookout_memory_write_seconds", "CPU seconds of writing chapters", value=lanes.write_s
+        )
+        yield GaugeMetricFamily(
+            "lookout_memory_waiting_bytes",
+            "bytes of blocks that wait to be written",
+            value=lanes.waiting_bytes,
+        )
+        yield GaugeMetricFamily("lookout_memory_bytes", "bytes of chapters on disk", value=lanes.folder.bytes)
+        yield GaugeMetricFamily(
+            "lookout_memory_chapters", "chapters that can be read", value=len(lanes.folder.chapters())
+        )

@@ -1,0 +1,219 @@
+"""A question over the chapters of one camera or of many, asked again without what is lost on the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from lookout.chapters.reading import ChapterSources, Resolved
+from lookout.engines.transformers import TransformersEngine
+from lookout.engines.transformers.memory import MemoryAnswer, ask
+from lookout.engines.transformers.recall import is_yes_no
+from lookout.memory import (
+    Chapter,
+    HistoryError,
+    LostChapterError,
+    Past,
+    Predictor,
+    RangeCache,
+    RetrievalSettings,
+    Traffic,
+)
+from lookout.memory.past import covered_ranges
+
+__all__ = ["Asked", "Asker", "NothingRememberedError", "PastQuestion"]
+
+log = structlog.get_logger(__name__)
+TRIES = 4
+"""Of one question: with every chapter, then without those that were lost on the way."""
+
+
+class NothingRememberedError(HistoryError):
+    """No chapter of the camera has a frame of the time asked for; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastQuestion:
+    """What is asked. Times are Unix microseconds; `words` is the longest text in tokens, 0 for none."""
+
+    text: str
+    since_us: int | None = None
+    until_us: int | None = None
+    words: int = 0
+    frames: int = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The answer of one camera.
+
+    Attributes:
+        camera: its id.
+        answer: over its chapters; times are Unix microseconds.
+        chapters: that were read.
+        covered: ranges of frame times that were read, of the time asked for.
+        missing: what exists and could not be read, in words.
+        traffic: what was fetched.
+        list_s: seconds until the chapters were known.
+        tries: how often it was asked.
+        cheap: with a small budget only.
+    """
+
+    camera: str
+    answer: MemoryAnswer
+    chapters: tuple[Chapter, ...]
+    covered: tuple[tuple[int, int], ...]
+    missing: tuple[str, ...]
+    traffic: Traffic
+    list_s: float
+    tries: int
+    cheap: bool = False
+
+    @property
+    def yes_no(self) -> bool:
+        """Whether the question is one of yes or no."""
+        return is_yes_no(self.answer.question)
+
+
+class Asker:
+    """Answers questions one after the other: they share the model.
+
+    Args:
+        engine: gives the model.
+        sources: where chapters are.
+        model_digest: chapters of other models are named as missing.
+        cache_bytes: of chapters kept in memory.
+        retrieval: budgets; the frames are the question's.
+        foresee: fetch the next layer's bytes ahead.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        sources: ChapterSources,
+        *,
+        model_digest: str = "",
+        cache_bytes: int = 512 << 20,
+        retrieval: RetrievalSettings | None = None,
+        foresee: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._engine, self._sources, self._model_digest = engine, sources, model_digest
+        self._retrieval = retrieval or RetrievalSettings()
+        self._predictor = Predictor.RESIDUAL if foresee else Predictor.NONE
+        self._clock = clock
+        self._turn = threading.Lock()
+        self.cache = RangeCache(_unbound, cache_bytes)
+
+    def find(self, cameras: str, question: PastQuestion) -> dict[str, Resolved]:
+        """The chapters of a camera, or of all that fit a pattern."""
+        return self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
+
+    def ask(
+        self,
+        camera: str,
+        question: PastQuestion,
+        *,
+        resolved: Resolved | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Asked:
+        """Answer over a camera's past.
+
+        Args:
+            camera: its id.
+            question: what is asked.
+            resolved: its chapters, where they are known already.
+            on_text: called with each piece of text; no piece is given twice.
+
+        Raises:
+            NothingRememberedError: no chapter has a frame of that time.
+            LookoutError: the question cannot be answered.
+        """
+        lost: dict[str, str] = {}
+        streamed = 0
+
+        def tell(piece: str) -> None:
+            nonlocal streamed
+            streamed += len(piece)
+            if on_text is not None:
+                on_text(piece)
+
+        begun = self._clock()
+        for attempt in range(TRIES):
+            if resolved is None:
+                resolved = self.find(camera, question).get(camera, Resolved(camera))
+            for name, cause in lost.items():
+                if attempt > 1 or not any(chapter.name == name for chapter in resolved.chapters):
+                    resolved.lose(name, cause)
+            list_s = self._clock() - begun
+            try:
+                # Text that was streamed stands: a further try must not stream it twice.
+                asked = self._once(camera, question, resolved, None if streamed else tell)
+            except LostChapterError as error:
+                log.warning("a chapter was lost while it was asked", chapter=error.chapter, error=str(error))
+                lost[error.chapter] = str(error)
+                resolved = None
+                continue
+            return replace(asked, list_s=list_s, tries=attempt + 1)
+        raise NothingRememberedError(f"camera {camera}: {'; '.join(lost.values())}")
+
+    def _once(
+        self,
+        camera: str,
+        question: PastQuestion,
+        resolved: Resolved,
+        on_text: Callable[[str], None] | None,
+    ) -> Asked:
+        traffic = Traffic()
+        try:
+            past = Past(
+                resolved.chapters,
+                self.cache.over(self._sources.fetch(resolved)),
+                replace(self._retrieval, frames=question.frames, representatives=0),
+                since_us=question.since_us,
+                until_us=question.until_us,
+                traffic=traffic,
+            )
+        except LostChapterError:
+            raise
+        except HistoryError as error:
+            reasons = "; ".join([str(error), *resolved.missing])
+            raise NothingRememberedError(f"camera {camera}: {reasons}") from error
+        with self._turn:
+            answer = ask(
+                self._engine,
+                past,
+                question.text,
+                predictor=self._predictor,
+                since_us=question.since_us,
+                until_us=question.until_us,
+                describe=question.words,
+                on_text=on_text,
+            )
+        return Asked(
+            camera=camera,
+            answer=answer,
+            chapters=tuple(past.chapters),
+            covered=tuple(
+                covered_ranges(past.chapters, question.since_us, question.until_us, _joint_us(past))
+            ),
+            missing=tuple(resolved.missing),
+            traffic=traffic,
+            list_s=0.0,
+            tries=1,
+        )
+
+
+def _joint_us(past: Past) -> int:
+    """Frames no further apart than a stride and a half are one range: a missing block shows."""
+    strides = [int(chapter.head.about.get("stride_us", 0)) for chapter in past.chapters]
+    return max(1_000_000, *strides)
+
+
+def _unbound(_requests: object) -> list[bytes]:
+    raise HistoryError("this cache reads through the chapters of a question")

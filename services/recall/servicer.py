@@ -1,0 +1,261 @@
+"""`RecallService`: questions in, progress, text and answers out."""
+
+from __future__ import annotations
+
+import fnmatch
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+from prometheus_client import Counter, Histogram
+
+from lookout.engines import EngineError
+from lookout.engines.transformers.recall import is_yes_no
+from lookout.errors import LookoutError
+from lookout.memory.past import Chapter
+from lookout.models import check_question
+from lookout.observe import Metrics, logs
+from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
+from lookout.services.recall.settings import RecallSettings
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import (
+    DESCRIPTOR,
+    AskCost,
+    AskProgress,
+    AskRequest,
+    AskResponse,
+    AskSummary,
+    AskText,
+    CameraAnswer,
+    Moment,
+    TimeRange,
+)
+from lookout.wire import MAX_QUESTION
+
+__all__ = ["RecallService", "answer_message"]
+
+_log = logs.get("recall")
+_END = object()
+
+
+class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc]
+    """Answers one question after the other; those that wait beyond `queue` are refused.
+
+    Codes: INVALID_ARGUMENT the question or its times cannot be; NOT_FOUND nothing is remembered of that time;
+    RESOURCE_EXHAUSTED too many questions wait; INTERNAL the model failed.
+    """
+
+    NAME: str = DESCRIPTOR.services_by_name["RecallService"].full_name
+
+    def __init__(self, asker: Asker, settings: RecallSettings, metrics: Metrics) -> None:
+        self._asker, self._settings = asker, settings
+        self._room = threading.BoundedSemaphore(settings.queue)
+        registry = metrics.registry
+        self._asks = Counter(
+            "lookout_recall_asks", "questions about the past, by how they ended", ["end"], registry=registry
+        )
+        self._bytes = Counter(
+            "lookout_recall_fetched_bytes", "bytes of chapters read for questions", registry=registry
+        )
+        self._seconds = Histogram(
+            "lookout_recall_first_token_seconds",
+            "seconds from knowing a question's chapters to its first token",
+            buckets=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+            registry=registry,
+        )
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        memory_pb2_grpc.add_RecallServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    def Ask(  # noqa: N802
+        self, request: AskRequest, context: grpc.ServicerContext
+    ) -> Iterator[AskResponse]:
+        question = self._question(request, context)
+        if not self._room.acquire(blocking=False):
+            self._asks.labels("refused").inc()
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many questions wait: ask again later")
+        try:
+            yield from self._streamed(request, question, context)
+            self._asks.labels("answered").inc()
+        except NothingRememberedError as error:
+            self._asks.labels("nothing").inc()
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except LookoutError as error:
+            self._asks.labels("failed").inc()
+            code = grpc.StatusCode.INTERNAL if isinstance(error, EngineError) else grpc.StatusCode.UNAVAILABLE
+            context.abort(code, str(error))
+        finally:
+            self._room.release()
+
+    def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
+        settings, text = self._settings, request.question.strip()
+        write = request.text if request.HasField("text") else not is_yes_no(text)
+        since = request.since_us if request.HasField("since_us") else None
+        until = request.until_us if request.HasField("until_us") else None
+        refusal = ""
+        if not text or len(text) > MAX_QUESTION:
+            refusal = f"a question has 1 to {MAX_QUESTION} characters"
+        elif not request.cameras:
+            refusal = "name a camera, or a pattern with *"
+        elif since is not None and until is not None and since >= until:
+            refusal = f"the time asked for is empty: from {since} to {until}"
+        elif request.words > 512 or request.frames > 4096:
+            refusal = "words are at most 512, frames 4096"
+        elif settings.model_dir is not None:
+            try:
+                check_question(settings.model_dir, text, text=write)
+            except LookoutError as error:
+                refusal = str(error)
+        if refusal:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
+        words = (request.words or settings.words) if write else 0
+        return PastQuestion(text, since, until, words, request.frames or settings.frames)
+
+    def _streamed(
+        self, request: AskRequest, question: PastQuestion, context: grpc.ServicerContext
+    ) -> Iterator[AskResponse]:
+        """Responses as they come: the question runs on a thread of its own."""
+        responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                self._run(request.cameras, question, context, responses)
+            except BaseException as error:  # handed to the caller's thread
+                responses.put(error)
+            else:
+                responses.put(_END)
+
+        thread = threading.Thread(target=run, name="ask", daemon=True)
+        thread.start()
+        while True:
+            response = responses.get()
+            if response is _END:
+                return
+            if isinstance(response, BaseException):
+                raise response
+            yield response
+
+    def _run(
+        self,
+        cameras: str,
+        question: PastQuestion,
+        context: grpc.ServicerContext,
+        responses: queue.SimpleQueue[Any],
+    ) -> None:
+        if "*" in cameras:
+            self._many(cameras, question, context, responses)
+            return
+        responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=cameras)))
+        asked = self._asker.ask(
+            cameras,
+            question,
+            on_text=lambda piece: responses.put(AskResponse(text=AskText(camera=cameras, piece=piece))),
+        )
+        self._note(asked)
+        responses.put(AskResponse(answer=answer_message(asked)))
+        responses.put(AskResponse(summary=AskSummary(cameras=1, answered=1)))
+
+    def _many(
+        self,
+        pattern: str,
+        question: PastQuestion,
+        context: grpc.ServicerContext,
+        responses: queue.SimpleQueue[Any],
+    ) -> None:
+        """A cheap pass over all cameras, then all frames for the best of them."""
+        settings = self._settings
+        responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
+        past = self._asker.find(pattern, question)
+        names = sorted(name for name in past if fnmatch.fnmatchcase(name, pattern))
+        if not names:
+            raise NothingRememberedError(f"cameras {pattern}: nothing is remembered of that time")
+        left_out = [
+            f"{name}: more than {settings.most_cameras} cameras" for name in names[settings.most_cameras :]
+        ]
+        cheap: list[Asked] = []
+        brief = replace(question, words=0, frames=settings.cheap_frames)
+        chosen = names[: settings.most_cameras]
+        for number, name in enumerate(chosen):
+            if not context.is_active():
+                return
+            responses.put(
+                AskResponse(progress=AskProgress(stage="cheap", camera=name, done=number, total=len(chosen)))
+            )
+            try:
+                cheap.append(replace(self._asker.ask(name, brief, resolved=past[name]), cheap=True))
+            except NothingRememberedError as error:
+                left_out.append(str(error))
+        # Ties by name: the same chapters give the same order.
+        cheap.sort(key=lambda asked: (-asked.answer.p_yes, asked.camera))
+        best = cheap[: settings.best]
+        for number, asked in enumerate(best):
+            if not context.is_active():
+                return
+            progress = AskProgress(stage="full", camera=asked.camera, done=number, total=len(best))
+            responses.put(AskResponse(progress=progress))
+            full = self._asker.ask(asked.camera, question)
+            self._note(full)
+            responses.put(AskResponse(answer=answer_message(full)))
+        for asked in cheap[settings.best :]:
+            self._note(asked)
+            responses.put(AskResponse(answer=answer_message(asked)))
+        summary = AskSummary(cameras=len(names), answered=len(best), not_asked=left_out)
+        responses.put(AskResponse(summary=summary))
+
+    def _note(self, asked: Asked) -> None:
+        self._bytes.inc(asked.traffic.fetched_bytes)
+        self._seconds.observe(asked.answer.cost.first_token_s)
+
+
+def answer_message(asked: Asked) -> CameraAnswer:
+    """One camera's answer for the wire."""
+    answer, cost = asked.answer, asked.answer.cost
+    layers = max(1, len(answer.traces))
+    message = CameraAnswer(
+        camera=asked.camera,
+        text=answer.text,
+        moments=[_moment(asked, evidence.time_us, evidence.share) for evidence in answer.evidence],
+        covered=[TimeRange(begin_us=begin, end_us=end) for begin, end in asked.covered],
+        missing=asked.missing,
+        cost=AskCost(
+            question_tokens=cost.question_tokens,
+            memory_tokens=cost.memory_tokens,
+            fetched_bytes=asked.traffic.fetched_bytes,
+            fetches=asked.traffic.calls,
+            cached_ranges=asked.traffic.present,
+            flops=cost.flops,
+            list_s=asked.list_s,
+            first_token_s=cost.first_token_s,
+            retrieve_s=cost.retrieve_s,
+            move_s=cost.move_s,
+            attend_s=cost.attend_s,
+            tries=asked.tries,
+            round_trips_a_layer=asked.traffic.calls / layers,
+        ),
+        cheap=asked.cheap,
+    )
+    if asked.yes_no:
+        message.p_yes = answer.p_yes
+    return message
+
+
+def _moment(asked: Asked, time_us: int, share: float) -> Moment:
+    """A frame by its wall time, with the stream it is of."""
+    chapter = next((chapter for chapter in asked.chapters if _shows(chapter, time_us)), None)
+    if chapter is None:
+        return Moment(time_us=time_us, weight=share)
+    return Moment(
+        time_us=time_us,
+        weight=share,
+        epoch=int(chapter.head.about["epoch"]),
+        stream_us=time_us - chapter.origin_us,
+        chapter=chapter.name,
+    )
+
+
+def _shows(chapter: Chapter, time_us: int) -> bool:
+    return bool((chapter.head.times_us + chapter.origin_us == time_us).any())

@@ -1,0 +1,53 @@
+"""Settings of recall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from lookout.store import StoreSettings
+from lookout.worker import ServiceSettings
+
+__all__ = ["RecallSettings"]
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+class RecallSettings(ServiceSettings):
+    """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
+
+    model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
+    device: str = Field("cpu", description="cpu, cuda, cuda:1")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="data type of the model")
+    holders: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+        (),
+        description="prefill's gRPC addresses, comma-separated, asked beside those in Redis; for when "
+        "that does not answer",
+    )
+    memory_url: str | None = Field(
+        None, description="durable tier of sealed chapters, as prefill's; unset: only holders are asked"
+    )
+    frames: int = Field(64, ge=1, le=4096, description="frames that an answer reads in every layer")
+    cheap_frames: int = Field(
+        8, ge=1, le=4096, description="frames that the first pass over many cameras reads of each"
+    )
+    best: int = Field(
+        4, ge=1, le=256, description="cameras of a question to many that are answered with all frames"
+    )
+    most_cameras: int = Field(1000, ge=1, description="cameras of one question at most")
+    words: int = Field(64, ge=1, le=512, description="longest text of an answer, in tokens")
+    cache_bytes: int = Field(512 << 20, ge=1 << 20, description="bytes of chapters kept in memory")
+    queue: int = Field(
+        32, ge=1, le=1024, description="questions that may wait for their turn; others are refused"
+    )
+    list_s: float = Field(10.0, gt=0, description="seconds that a holder may take to name its chapters")
+    read_s: float = Field(30.0, gt=0, description="seconds that a holder may take for one read")
+    foresee: bool = Field(True, description="fetch what the next layer probably needs ahead")
+    store: StoreSettings = Field(default_factory=StoreSettings, description="how Redis is asked")

@@ -1,0 +1,183 @@
+"""Chapters of a tiny model's windows, holders that serve them, and a directory, for recall's tests."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService, ScenesDirectory
+from lookout.chapters.reading import ChapterSources, Holders
+from lookout.engines import WindowRequest
+from lookout.engines.born import born_block, prefix_of
+from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.memory import HistoryError, Keep, MemorySettings
+from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.net import without_security
+from lookout.store import Announcer, Directory, StoreSettings
+from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
+from lookout.windows import Planner, WindowSettings
+from tests.tiny_models import checkpoint
+from tests.unit.engines.scenes import block
+
+FAMILY, WINDOW = "internvl", 3
+WALL_US = 1_700_000_000_000_000
+SMALL = MemorySettings(
+    window=WINDOW, construct=4, cluster_tokens=12, visual_frames=4, smallest=4, resident_bytes=1 << 14
+)
+FOREVER = ChapterRules(Keep(seconds=1e12))
+
+
+@functools.cache
+def engine() -> TransformersEngine:
+    """The tiny model, loaded once."""
+    return load_engine(checkpoint(FAMILY), budget_bytes=1 << 30)
+
+
+def folder(root: Path, rules: ChapterRules = FOREVER) -> ChapterFolder:
+    """Chapters of the tiny model in a folder."""
+    return ChapterFolder(
+        root,
+        rules,
+        engine().kv_shape,
+        settings=SMALL,
+        bias=engine().key_bias,
+        about={"model_digest": "m1", "stride_us": 4_000_000},
+    )
+
+
+def fill(
+    chapters: ChapterFolder, blocks: Iterable[int], camera: str = "gate", *, epoch: int = 1, seed: int = 9
+) -> None:
+    """Play windows of a stream and take their newest blocks in."""
+    for born in played(blocks, camera, epoch=epoch, seed=seed):
+        chapters.add(born)
+
+
+def played(blocks: Iterable[int], camera: str = "gate", *, epoch: int = 1, seed: int = 9) -> list[Born]:
+    """The newest blocks of a stream's windows."""
+    out = []
+    told, plan = engine(), None
+    planner = Planner(told.layout, WindowSettings(blocks=WINDOW, key_every=4))
+    history: list[Any] = []
+    for index in blocks:
+        history.append(block(FAMILY, f"{camera}/{epoch}", index, frames=2, seed=seed))
+        window = history[-WINDOW:]
+        plan = planner.plan(window, plan)
+        told.run([WindowRequest(plan, window)])[0].unwrap()
+        born = born_block(told, plan, window[-1])
+        out.append(Born(camera, epoch, born, prefix_of(told, plan), WALL_US + epoch * 10**9))
+    told.close_stream(f"{camera}/{epoch}")
+    return out
+
+
+class PartOfFolder:
+    """Some chapters of a folder, as the holder of these alone would have them."""
+
+    def __init__(self, whole: ChapterFolder, names: Sequence[str]) -> None:
+        self._whole, self._names = whole, frozenset(names)
+        self.root = whole.root
+        self.changed: Any = None
+
+    def chapters(self, camera: str | None = None) -> list[Any]:
+        """As `ChapterFolder.chapters`."""
+        return [facts for facts in self._whole.chapters(camera) if facts.name in self._names]
+
+    def read(self, name: str) -> Any:
+        """As `ChapterFolder.read`."""
+        return self._whole.read(self._own(name))
+
+    def files(self, name: str, version: int) -> Any:
+        """As `ChapterFolder.files`."""
+        return self._whole.files(self._own(name), version)
+
+    def _own(self, name: str) -> str:
+        if name not in self._names:
+            raise HistoryError(f"there is no chapter {name!r} here")
+        return name
+
+
+@dataclass
+class Holder:
+    """A pod that serves a folder of chapters."""
+
+    folder: Any
+    service: MemoryService
+    address: str
+    server: grpc.Server
+    lease: Announcer | None = None
+    announcer: ChapterAnnouncer | None = None
+
+    def kill(self) -> None:
+        """Stop answering at once; the lease stays, as that of a killed process."""
+        self.server.stop(0).wait()
+
+
+@dataclass
+class World:
+    """Holders, a directory and readers, torn down together."""
+
+    root: Path
+    url: str | None
+    stack: ExitStack
+    holders: list[Holder] = field(default_factory=list)
+    settings: StoreSettings = field(default_factory=lambda: StoreSettings(redis_retry_s=0.01))
+
+    def directory(self) -> Directory:
+        """A connection to Redis."""
+        assert self.url is not None
+        directory = Directory(self.url, self.settings)
+        self.stack.callback(directory.close)
+        return directory
+
+    def client(self) -> Any:
+        """Redis, with values as bytes."""
+        client = without_security().redis_client(str(self.url), socket_timeout=2.0, retry=None)
+        self.stack.callback(client.close)
+        return client
+
+    def hold(self, chapters: Any, *, limits: MemoryLimits | None = None, **more: Any) -> Holder:
+        """Serve chapters, and announce them where there is a Redis."""
+        server = grpc.server(ThreadPoolExecutor(8))
+        service = MemoryService(chapters, limits)
+        service.register(server)
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        holder = Holder(chapters, service, address, server)
+        self.stack.callback(lambda: server.stop(0).wait())
+        if self.url is not None:
+            name = f"prefill-{len(self.holders)}"
+            holder.lease = Announcer(self.directory(), STAGE_CHAPTERS, name, address, lambda: ())
+            holder.lease.start()
+            self.stack.callback(holder.lease.stop)
+            holder.announcer = ChapterAnnouncer(self.directory(), self.client(), chapters, name, **more)
+            holder.announcer.announce()
+        self.holders.append(holder)
+        return holder
+
+    def copies(self, source: ChapterFolder, names: Sequence[str]) -> ChapterFolder:
+        """A folder with copies of some sealed chapters."""
+        root = self.root / f"holder-{len(self.holders)}"
+        for facts in source.chapters():
+            if facts.name in names:
+                shutil.copytree(facts.path, root / facts.path.parent.name / facts.path.name)
+        return folder(root)
+
+    def sources(self, *, directory: bool = True, **more: Any) -> ChapterSources:
+        """A reader of all holders."""
+        reader = Holders(read_s=10.0, list_s=5.0)
+        if not directory or self.url is None:
+            addresses = [holder.address for holder in self.holders]
+            sources = ChapterSources(reader, replicas=addresses, **more)
+        else:
+            index = self.directory()
+            sources = ChapterSources(reader, index, ScenesDirectory(index, self.client()), **more)
+        self.stack.callback(sources.close)
+        return sources

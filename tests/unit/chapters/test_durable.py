@@ -1,0 +1,183 @@
+"""The durable tier: whole chapters or none, read by ranges, kept for as long as the rules say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lookout.chapters.durable import MANIFEST, DurableTier, Uploader
+from lookout.engines.transformers.memory import ask
+from lookout.memory import HistoryError, Keep, Past, RangeCache, RetrievalSettings
+from lookout.memory.chapters import ChapterFolder, ChapterRules
+from lookout.memory.past import fetch_from
+from lookout.services.recall.asking import Asker, PastQuestion
+from tests.chapters_world import World, engine, fill, folder
+
+LITTLE = RetrievalSettings(frames=5, span=4)
+QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> ChapterFolder:
+    chapters = folder(tmp_path_factory.mktemp("two"))
+    fill(chapters, range(6))
+    chapters.seal("gate")
+    fill(chapters, range(6, 11), seed=4)
+    chapters.seal("gate")
+    return chapters
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(tmp_path, None, stack)
+
+
+def stored(root: Path, chapters: ChapterFolder) -> DurableTier:
+    tier = DurableTier(str(root))
+    uploader = Uploader(tier, chapters)
+    uploader.round()
+    assert (uploader.uploaded, uploader.failed) == (len(chapters.chapters()), 0)
+    uploader.round()
+    assert uploader.uploaded == len(chapters.chapters())  # once
+    again = Uploader(tier, chapters)
+    again.round()
+    assert again.uploaded == 0
+    return tier
+
+
+def in_one_process(chapters: ChapterFolder) -> object:
+    reading = [chapters.read(facts.name) for facts in chapters.chapters()]
+    fetch = fetch_from({chapter.name: own for chapter, own in reading})
+    past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), LITTLE)
+    answer = ask(engine(), past, QUESTION.text, describe=3)
+    return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
+
+
+def over(world: World, tier: DurableTier, **more: object) -> object:
+    sources = world.sources(directory=False, durable=tier)
+    asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
+    answer = asked.answer
+    return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
+
+
+def test_the_tier_alone_answers_as_the_holder(world: World, two: ChapterFolder, tmp_path: Path) -> None:
+    assert over(world, stored(tmp_path / "tier", two)) == in_one_process(two)
+
+
+def test_a_holder_that_dies_is_replaced_by_the_tier(world: World, two: ChapterFolder, tmp_path: Path) -> None:
+    tier = stored(tmp_path / "tier", two)
+    holder = world.hold(two)
+    assert over(world, tier) == in_one_process(two)
+    assert holder.service.calls > 0
+    read_before = holder.service.calls
+    holder.kill()
+    assert over(world, tier) == in_one_process(two)
+    assert holder.service.calls == read_before
+
+
+def test_a_half_uploaded_chapter_is_invisible_and_cleaned(two: ChapterFolder, tmp_path: Path) -> None:
+    """Whatever file the upload reached, its manifest comes last."""
+    tier = stored(tmp_path / "tier", two)
+    (first, second) = sorted((tmp_path / "tier" / "gate").iterdir())
+    (first / MANIFEST).unlink()
+    assert [chapter.name for chapter in tier.listing("gate")] == [f"gate/{second.name}"]
+    assert tier.clean() == 0  # an upload may be under way
+    old = DurableTier(str(tmp_path / "tier"), clock=lambda: os.stat(second).st_mtime + 7200)
+    assert old.clean() == 1
+    assert [path for path in first.glob("*") if path.is_file()] == []
+    assert len(list(tier.listing("*"))) == 1
+
+
+def test_an_upload_that_fails_anywhere_leaves_no_chapter(
+    two: ChapterFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    put = obstore.put
+    (facts, *_) = two.chapters()
+    files = len(list(facts.path.glob("*.bin"))) + 1
+    for calls in range(files):
+        left = [calls]
+
+        def fails(*words: object, left: list[int] = left) -> object:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError("the network is away")
+            return put(*words)  # type: ignore[arg-type]
+
+        tier = DurableTier(str(tmp_path / f"tier-{calls}"))
+        monkeypatch.setattr("obstore.put", fails)
+        with pytest.raises(HistoryError, match="could not be stored: the network is away"):
+            tier.upload(facts)
+        monkeypatch.setattr("obstore.put", put)
+        assert list(tier.listing("*")) == []
+        tier.upload(facts)
+        assert [chapter.name for chapter in tier.listing("*")] == [facts.name]
+
+
+def test_damage_in_the_tier_answers_nothing(world: World, two: ChapterFolder, tmp_path: Path) -> None:
+    tier = stored(tmp_path / "tier", two)
+    for path in (tmp_path / "tier").rglob("slabs-*.bin"):
+        path.write_bytes(bytes(b ^ 1 for b in path.read_bytes()))
+    with pytest.raises(HistoryError, match="no holder has it, nor the durable tier"):
+        over(world, tier)
+    for path in (tmp_path / "tier").rglob(MANIFEST):
+        path.write_text(json.dumps({"format": 1}))
+    assert list(tier.listing("gate")) == []
+
+
+def test_a_new_version_replaces_the_old_one(two: ChapterFolder, tmp_path: Path) -> None:
+    shutil.copytree(two.root, tmp_path / "own")
+    chapters = folder(tmp_path / "own")
+    tier = DurableTier(str(tmp_path / "tier"))
+    uploader = Uploader(tier, chapters)
+    uploader.round()
+    (facts, *_) = chapters.chapters()
+    chapters.erase("gate", facts.begin_us, facts.begin_us + 1_500_000)
+    uploader.round()
+    erased = {chapter.name: chapter for chapter in tier.listing("gate")}[facts.name]
+    assert not erased.head.present[:2].any()
+    heads = list((tmp_path / "tier" / "gate" / facts.path.name).glob("head-*"))
+    assert len(heads) == 1
+
+
+def test_the_tier_forgets_as_the_rules_say(two: ChapterFolder, tmp_path: Path) -> None:
+    stored(tmp_path / "tier", two)
+    ends = [facts.end_us for facts in two.chapters()]
+    now = ends[0] / 1e6 + 10.5
+    tier = DurableTier(str(tmp_path / "tier"), clock=lambda: now)
+    assert tier.expire(["gate"], Keep(seconds=10.0)) == 1
+    assert tier.expire(["gate", "yard"], Keep(bytes=1 << 40)) == 0
+    assert tier.expire(["gate"], Keep(bytes=1)) == 1
+    assert list(tier.listing("*")) == []
+
+
+def test_what_the_pod_dropped_stays_in_the_tier(two: ChapterFolder, tmp_path: Path) -> None:
+    shutil.copytree(two.root, tmp_path / "own")
+    tier = stored(tmp_path / "tier", two)
+    assert not folder(tmp_path / "own", ChapterRules(Keep(seconds=1e12), disk_bytes=0)).chapters()
+    assert len(list(tier.listing("gate"))) == 2
+
+
+@pytest.mark.parametrize("camera", ["..", "a/b", "tür 1"])
+def test_any_camera_s_id_can_be_stored(tmp_path: Path, camera: str) -> None:
+    chapters = folder(tmp_path / "own")
+    fill(chapters, range(2), camera)
+    chapters.seal(camera)
+    tier = stored(tmp_path / "tier", chapters)
+    assert [chapter.head.about["camera"] for chapter in tier.listing(camera)] == [camera]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "tier"]
+
+
+def test_an_address_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for url in ("nonsense://x", str(tmp_path / "file" / "below")):
+        with pytest.raises(HistoryError, match="the durable tier cannot be opened"):
+            DurableTier(url)

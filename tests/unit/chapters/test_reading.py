@@ -1,0 +1,301 @@
+"""Answers over the wire equal those in one process, to the bit, whoever holds the chapters and dies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lookout.chapters import MemoryLimits
+from lookout.chapters.announcing import chapters_key, scenes_key
+from lookout.chapters.service import is_meant, split_calls
+from lookout.engines.transformers.memory import MemoryAnswer, ask
+from lookout.local import RedisServer
+from lookout.memory import HistoryError, Past, RangeCache, RetrievalSettings
+from lookout.memory.catalogue import ByteRange
+from lookout.memory.chapters import ChapterFolder
+from lookout.memory.past import ChapterRange, fetch_from
+from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
+from tests.chapters_world import Holder, PartOfFolder, World, engine, fill, folder, played
+
+LITTLE = RetrievalSettings(frames=5, span=4)
+TEXT = "Is anyone lying?"
+QUESTION = PastQuestion(TEXT, words=3, frames=5)
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChapterFolder]:
+    """Two sealed chapters of an epoch and one of the next that grows."""
+    chapters = folder(tmp_path_factory.mktemp("three"))
+    fill(chapters, range(7))
+    chapters.seal("gate")
+    fill(chapters, range(7, 13), seed=4)
+    chapters.seal("gate")
+    fill(chapters, range(6), epoch=2, seed=5)
+    yield chapters
+    chapters.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, redis_server: RedisServer) -> Iterator[World]:
+    redis_server.start()
+    with ExitStack() as stack:
+        made = World(tmp_path, redis_server.url, stack)
+        made.client().flushall()
+        yield made
+
+
+def in_one_process(chapters: ChapterFolder) -> MemoryAnswer:
+    """What `lookout ask` answers over the same chapters."""
+    reading = [chapters.read(facts.name) for facts in chapters.chapters("gate")]
+    files = {chapter.name: own for chapter, own in reading}
+    past = Past([chapter for chapter, _ in reading], RangeCache(fetch_from(files), 1 << 30), LITTLE)
+    return ask(engine(), past, TEXT, describe=3)
+
+
+def asker(world: World, *, foresee: bool = True, **more: object) -> Asker:
+    return Asker(engine(), world.sources(**more), model_digest="m1", retrieval=LITTLE, foresee=foresee)  # type: ignore[arg-type]
+
+
+def facts(answer: MemoryAnswer) -> list[object]:
+    return [answer.yes_logit, answer.no_logit, answer.text, answer.evidence, [t.ids for t in answer.traces]]
+
+
+def split(world: World, three: ChapterFolder, where: Sequence[int]) -> list[Holder]:
+    """The sealed chapters over holders; the one that grows stays where it is."""
+    names = [chapter.name for chapter in three.chapters() if chapter.sealed]
+    holders = []
+    for number in sorted(set(where)):
+        own = [name for name, home in zip(names, where, strict=True) if home == number]
+        holders.append(world.hold(world.copies(three, own)))
+    return [*holders, growing(world, three)]
+
+
+def growing(world: World, three: ChapterFolder) -> Holder:
+    """A holder of the chapter that grows alone."""
+    return world.hold(
+        PartOfFolder(three, [chapter.name for chapter in three.chapters() if not chapter.sealed])
+    )
+
+
+@pytest.mark.parametrize("where", list(itertools.product((0, 1), repeat=2)))
+@pytest.mark.parametrize("foresee", [False, True])
+def test_every_split_over_holders_answers_alike(
+    world: World, three: ChapterFolder, where: Sequence[int], foresee: bool
+) -> None:
+    split(world, three, where)
+    asked = asker(world, foresee=foresee).ask("gate", QUESTION)
+    assert facts(asked.answer) == facts(in_one_process(three))
+    assert (len(asked.chapters), asked.missing, asked.tries) == (3, (), 1)
+
+
+@pytest.mark.parametrize("state", ["whole", "wiped", "down", "lying", "none"])
+def test_redis_costs_time_and_never_an_answer(
+    world: World, three: ChapterFolder, redis_server: RedisServer, state: str
+) -> None:
+    split(world, three, (0, 1))
+    asking = asker(world, directory=state != "none")
+    sources = asking._sources
+    asking.ask("gate", QUESTION)  # a directory that answered once remembers the holders
+    layers = len(engine().model.layers)
+    if state == "whole":
+        assert sources.from_redis == 2 * layers
+    client = world.client()
+    if state == "wiped":
+        client.flushall()
+    if state == "lying":
+        for chapter in three.chapters():
+            client.hset(scenes_key("gate", chapter.name), "0", b"x" * 640)
+            client.hset(chapters_key("gate"), chapter.name, b'{"pod": 7}')
+    if state == "down":
+        redis_server.close()
+    again = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE)
+    asked = again.ask("gate", QUESTION)
+    assert facts(asked.answer) == facts(in_one_process(three))
+    assert asked.missing == ()
+
+
+def test_a_full_redis_leaves_scenes_out(tmp_path: Path, three: ChapterFolder) -> None:
+    with RedisServer(max_memory_mb=3) as server, ExitStack() as stack:
+        server.start()
+        world = World(tmp_path, server.url, stack)
+        client = world.client()
+        for number in range(400):
+            client.set(f"other:{number}", bytes(8000))  # without an expiry: nothing of it gives way
+            if client.info("memory")["used_memory"] > 2_900_000:
+                break
+        holders = split(world, three, (0, 0))
+        # Leases need Redis too: holders are found by their configured addresses.
+        asked = asker(world, replicas=[holder.address for holder in holders]).ask("gate", QUESTION)
+        assert facts(asked.answer) == facts(in_one_process(three))
+
+
+def test_a_camera_s_budget_keeps_the_newest_scenes(world: World, three: ChapterFolder) -> None:
+    sealed = [chapter for chapter in three.chapters() if chapter.sealed]
+    sizes = [sum(place.length for place, _ in three.read(chapter.name)[0].head.scenes) for chapter in sealed]
+    world.hold(three, camera_bytes=sizes[1])
+    client = world.client()
+    assert not client.exists(scenes_key("gate", sealed[0].name))
+    assert client.exists(scenes_key("gate", sealed[1].name))
+    asked = asker(world).ask("gate", QUESTION)
+    assert facts(asked.answer) == facts(in_one_process(three))
+
+
+def test_what_is_gone_is_taken_out_of_redis(world: World, tmp_path: Path) -> None:
+    chapters = folder(tmp_path / "own")
+    fill(chapters, range(5))
+    chapters.seal("gate")
+    holder = world.hold(chapters)
+    (chapter,) = chapters.chapters()
+    client = world.client()
+    assert client.exists(chapters_key("gate"), scenes_key("gate", chapter.name)) == 2
+    chapters.erase("gate")
+    assert holder.announcer is not None
+    holder.announcer.announce()
+    assert client.exists(chapters_key("gate"), scenes_key("gate", chapter.name)) == 0
+
+
+def test_a_killed_holder_changes_covered_alone(world: World, three: ChapterFolder) -> None:
+    first, *_ = split(world, three, (0, 1))
+    asking = asker(world)
+    whole = asking.ask("gate", QUESTION)
+    first.kill()
+    asked = Asker(engine(), asking._sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
+    alone = [chapter for chapter in three.chapters() if chapter.name != _names(first)[0]]
+    reading = [three.read(chapter.name) for chapter in alone]
+    files = {chapter.name: own for chapter, own in reading}
+    past = Past([chapter for chapter, _ in reading], RangeCache(fetch_from(files), 1 << 30), LITTLE)
+    assert facts(asked.answer) == facts(ask(engine(), past, TEXT, describe=3))
+    assert len(whole.covered) == len(asked.covered) == 2
+    assert asked.covered[0][0] > whole.covered[0][0]
+    assert any(first.address in text for text in asked.missing)
+    assert any(_names(first)[0] in text for text in asked.missing)  # Redis still knows of it
+
+
+def test_a_holder_that_dies_at_any_call_is_replaced(world: World, three: ChapterFolder) -> None:
+    """Two holders have everything sealed; one of them stops after each number of calls in turn."""
+    names = [chapter.name for chapter in three.chapters() if chapter.sealed]
+    dying = world.hold(world.copies(three, names))
+    world.hold(world.copies(three, names))
+    growing(world, three)
+    expected = facts(in_one_process(three))
+    sources = world.sources(directory=False)
+    read = sources._holders.read
+    for calls in range(12):
+        left = [calls]
+
+        def dies(address: str, requests: Sequence[ChapterRange], left: list[int] = left) -> list[bytes]:
+            if address == dying.address:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise HistoryError(f"{address}: killed")
+            return read(address, requests)
+
+        sources._holders.read = dies  # type: ignore[method-assign]
+        asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
+        assert facts(asked.answer) == expected, calls
+        assert asked.missing == ()
+
+
+def test_a_chapter_that_nobody_else_has_is_left_out_on_the_way(world: World, three: ChapterFolder) -> None:
+    first, *_ = split(world, three, (0, 1))
+    sources = world.sources(directory=False)
+    read = sources._holders.read
+
+    def dies(address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        if address == first.address and any(place.file.startswith("slabs") for _, place in requests):
+            raise HistoryError(f"{address}: killed")
+        return read(address, requests)
+
+    sources._holders.read = dies  # type: ignore[method-assign]
+    asked: Asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
+    assert len(asked.chapters) == 2
+    assert asked.tries > 1
+    assert any("no holder has it" in text for text in asked.missing)
+
+
+def test_a_holder_that_lies_is_no_source(world: World, three: ChapterFolder) -> None:
+    names = [chapter.name for chapter in three.chapters() if chapter.sealed]
+    lying = world.copies(three, names)
+    for path in lying.root.rglob("*.bin"):
+        if path.name.startswith(("slabs", "catalogue")):
+            path.write_bytes(bytes(b ^ 1 for b in path.read_bytes()))
+    world.hold(lying)
+    world.hold(world.copies(three, names))
+    growing(world, three)
+    asked = asker(world).ask("gate", QUESTION)
+    assert facts(asked.answer) == facts(in_one_process(three))
+
+
+def test_a_growing_chapter_may_grow_while_it_is_asked(world: World, tmp_path: Path) -> None:
+    chapters = folder(tmp_path / "own")
+    fill(chapters, range(7))
+    world.hold(chapters)
+    expected = facts(in_one_process(chapters))
+    sources = world.sources()
+    read, later = sources._holders.read, played(range(7, 9), seed=2)
+
+    def grows(address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
+        if later:
+            chapters.add(later.pop(0))
+        return read(address, requests)
+
+    sources._holders.read = grows  # type: ignore[method-assign]
+    asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
+    assert facts(asked.answer) == expected
+    assert not later
+    chapters.close()
+
+
+def test_chapters_of_another_model_are_named(world: World, three: ChapterFolder) -> None:
+    world.hold(three)
+    asking = Asker(engine(), world.sources(), model_digest="m2", retrieval=LITTLE)
+    with pytest.raises(NothingRememberedError, match="of another model, m1"):
+        asking.ask("gate", QUESTION)
+
+
+def test_a_time_without_a_frame_is_an_error(world: World, three: ChapterFolder) -> None:
+    world.hold(three)
+    with pytest.raises(NothingRememberedError, match="camera gate: nothing is remembered"):
+        asker(world).ask("gate", PastQuestion(TEXT, since_us=1, until_us=2))
+    with pytest.raises(NothingRememberedError, match="camera yard"):
+        asker(world).ask("yard", QUESTION)
+
+
+def test_a_call_has_limits(world: World, three: ChapterFolder) -> None:
+    holder = world.hold(three, limits=MemoryLimits(ranges=2, call_bytes=100))
+    sources = world.sources()
+    (chapter, *_) = three.chapters()
+    head = three.read(chapter.name)[0]
+    places = [(head, place) for place, _ in head.head.scenes]
+    with pytest.raises(HistoryError, match="are the limit of a call"):
+        sources._holders.read(holder.address, places)
+    with pytest.raises(HistoryError, match="names no file"):
+        sources._holders.read(holder.address, [(head, ByteRange("../meta.bin", 0, 10))])
+    assert split_calls([60, 60, 10, 10, 10], MemoryLimits(ranges=2, call_bytes=100)) == [
+        slice(0, 1),
+        slice(1, 3),
+        slice(3, 5),
+    ]
+    assert split_calls([], MemoryLimits()) == []
+
+
+def test_patterns_name_cameras() -> None:
+    assert is_meant("yard-1", "yard-*")
+    assert not is_meant("gate", "yard-*")
+    assert is_meant("a[1]", "a[1]")
+    assert is_meant("a[1]b", "a[1]*")
+    assert not is_meant("a1b", "a[1]*")
+
+
+def _names(holder: Holder) -> list[str]:
+    return [chapter.name for chapter in holder.folder.chapters()]

@@ -18,6 +18,7 @@ from lookout.memory import HistoryError
 from lookout.models.digest import folder_digest
 from lookout.net import GrpcServer, public_url
 from lookout.observe import Health, Metrics, Probes, logs, tracing
+from lookout.outside_text import visible
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
@@ -47,7 +48,7 @@ def main() -> int:
         grpc = GrpcServer(settings.host, settings.grpc_port, security=settings)
         sources, close = _sources(settings)
     except StartupError as error:
-        sys.stderr.write(f"lookout recall: {error}\n")
+        sys.stderr.write(visible(f"lookout recall: {error}\n"))
         return MISCONFIGURED
     asker = Asker(
         engine, sources, model_digest=digest, cache_bytes=settings.cache_bytes, foresee=settings.foresee

@@ -116,12 +116,12 @@ class BlockLoader:
         key = (stream_name(newest.record), newest.record.block.index)
         blocks = []
         reason = ""
-        for each in window:
-            if each.lost:
-                blocks.append(empty_block(each.record))
+        for member in window:
+            if member.lost:
+                blocks.append(empty_block(member.record))
                 continue
             try:
-                blocks.append(self._block(each))
+                blocks.append(self._block(member))
                 continue
             except LineageBrokenError as error:
                 reason = str(error)
@@ -130,11 +130,11 @@ class BlockLoader:
                 if self._clock() - since < self._give_up_s:
                     raise TransientError(str(error)) from error
                 reason = f"tokens could not be had for {self._give_up_s:g} s: {error}"
-            each.lost = each.degraded = True
+            member.lost = member.degraded = True
             _log.warning(
-                "a block's tokens are lost", stream=key[0], block=each.record.block.index, why=reason
+                "a block's tokens are lost", stream=key[0], block=member.record.block.index, why=reason
             )
-            blocks.append(empty_block(each.record))
+            blocks.append(empty_block(member.record))
         self._missing.pop(key, None)
         if newest.lost:
             raise LostTokensError(reason)
@@ -148,9 +148,9 @@ class BlockLoader:
                 self._missing.pop(key, None)
 
     def _block(self, each: WindowRecord) -> StrideBlock:
-        held = self._cache.get(each.record)
-        if held is not None:
-            return held
+        cached = self._cache.get(each.record)
+        if cached is not None:
+            return cached
         loaded = load_block(each.record, self._client, self._step_us)
         each.degraded |= loaded.degraded
         self._cache.put(each.record, loaded.block)

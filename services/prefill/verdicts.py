@@ -131,15 +131,15 @@ def evidence_of(block: tokens_pb2.StrideBlock, wall_offset_us: int) -> list[verd
         wall_offset_us: Unix time minus stream time, microseconds.
     """
     patches = sorted(block.patches, key=lambda patch: (not patch.anchor, -patch.kept))
-    found = []
+    references = []
     for patch in patches[:EVIDENCE]:
         frame = block.frames[patch.frames[0]]
         evidence = verdicts_pb2.Evidence(row=frame.row)
         evidence.time.FromMicroseconds(wall_offset_us + frame.time_us)
         if frame.input < len(block.inputs):
             evidence.record.CopyFrom(block.inputs[frame.input])
-        found.append(evidence)
-    return found
+        references.append(evidence)
+    return references
 
 
 def show_activity(verdict: verdicts_pb2.Verdict, watch: Watch, block: tokens_pb2.StrideBlock) -> None:
@@ -197,21 +197,21 @@ def cost_of(
     costs of all windows add up to what was computed. `flops_dense` is the window alone, with all its blocks.
     A question's FLOPs are its share by tokens.
     """
-    kept = sum(patch.kept for block in blocks for patch in block.patches)
+    kept_tokens = sum(patch.kept for block in blocks for patch in block.patches)
     total = sum(len(block.patches) * block.group_rows * block.group_cols for block in blocks)
-    rows, dense = plan.rows, plan.rows - kept + total
-    asked = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
+    rows, dense = plan.rows, plan.rows - kept_tokens + total
+    question_flops = cost.flops.get("questions", 0) + cost.flops.get("describe", 0)
     return verdicts_pb2.Cost(
         patches_total=sum(block.patches_total for block in blocks),
         patches_encoded=sum(block.patches_encoded for block in blocks),
         tokens_total=total,
-        tokens_kept=kept,
+        tokens_kept=kept_tokens,
         tokens_reused=cost.tokens_reused,
         tokens_refreshed=cost.tokens_refreshed,
-        tokens_text=rows - kept,
+        tokens_text=rows - kept_tokens,
         tokens_question=answer.tokens,
         flops_vision=blocks[-1].flops_vision,
-        flops_prefill=cost.total_flops - asked,
-        flops_question=round(asked * answer.tokens / max(cost.question_tokens, 1)),
+        flops_prefill=cost.total_flops - question_flops,
+        flops_question=round(question_flops * answer.tokens / max(cost.question_tokens, 1)),
         flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),
     )

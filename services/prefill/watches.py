@@ -63,18 +63,18 @@ class Watches:
         with self._lock:
             if view.history is not self._history:
                 self._take(view.history)
-            known = self._resolved.get(camera)
-            if known is None or not known.since_ms <= start_wall_ms < known.until_ms:
-                known = self._resolve(camera, start_wall_ms)
+            resolved = self._resolved.get(camera)
+            if resolved is None or not resolved.since_ms <= start_wall_ms < resolved.until_ms:
+                resolved = self._resolve(camera, start_wall_ms)
                 if len(self._resolved) >= CAMERAS:
                     self._resolved.clear()
                     self._crowded.clear()
-                self._resolved[camera] = known
-        return Active(known.watches, view.offset)
+                self._resolved[camera] = resolved
+        return Active(resolved.watches, view.offset)
 
     def _resolve(self, camera: str, start_wall_ms: int) -> "_Resolved":
         """The watches of a camera, and the span of starts for which they are the same."""
-        chosen: list[Watch] = []
+        active: list[Watch] = []
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
             begins = [version.active_from.ToMilliseconds() for version in versions]
@@ -82,11 +82,11 @@ class Watches:
             until = min(until, *(at for at in begins if at > start_wall_ms), math.inf)
             watch = _in_force(versions, start_wall_ms)
             if watch is not None and not watch.disabled and _covers(watch, camera):
-                chosen.append(watch)
+                active.append(watch)
         # By id, so that every instance leaves out the same ones where there are too many.
-        chosen.sort(key=lambda watch: watch.id)
-        self._note_crowd(camera, len(chosen))
-        return _Resolved(since, until, tuple(chosen[:CAMERA_WATCHES]))
+        active.sort(key=lambda watch: watch.id)
+        self._note_crowd(camera, len(active))
+        return _Resolved(since, until, tuple(active[:CAMERA_WATCHES]))
 
     def crowded(self) -> dict[str, str]:
         """Cameras with more watches than are asked, and how many: for /readyz."""
@@ -102,8 +102,8 @@ class Watches:
             _log.error("a camera has too many watches", camera=camera, watches=watches, asked=CAMERA_WATCHES)
 
     def _take(self, history: Mapping[str, tuple[bytes, ...]]) -> None:
-        for gone in self._versions.keys() - history.keys():
-            del self._versions[gone]
+        for watch_id in self._versions.keys() - history.keys():
+            del self._versions[watch_id]
         for name, values in history.items():
             if self._history.get(name) != values:
                 watches = [_read(name, value) for value in values]

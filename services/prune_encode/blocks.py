@@ -65,11 +65,11 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
         BadRecordError: It contradicts itself or was made for another model input; with `residual`
             also where it has none.
     """
-    body, made, wanted = record.segment, input_of(record), input_needed(grid)
-    if body.frames and made != wanted:
+    body, actual, expected = record.segment, input_of(record), input_needed(grid)
+    if body.frames and actual != expected:
         raise BadRecordError(
             "wrong-input",
-            f"decoded for (height, width, patch, rows, cols) = {made}, this model needs {wanted}: "
+            f"decoded for (height, width, patch, rows, cols) = {actual}, this model needs {expected}: "
             f"give decode the same LOOKOUT_MODEL_DIR, or set its LOOKOUT_INPUT_WIDTH={grid.width}, "
             f"LOOKOUT_INPUT_HEIGHT={grid.height} and LOOKOUT_PATCH={grid.patch}",
         )
@@ -141,12 +141,12 @@ def blocks_between(
 
 def members(held: Sequence[BlockRecord], block: int, samples: int) -> list[Member]:
     """The frames of a block, in order; of two for one grid point the first stays."""
-    found: dict[int, Member] = {}
-    for each in held:
-        for row, frame in enumerate(each.record.segment.frames):
+    members: dict[int, Member] = {}
+    for entry in held:
+        for row, frame in enumerate(entry.record.segment.frames):
             if frame.sample // samples == block:
-                found.setdefault(frame.sample, Member(each, row))
-    return [found[sample] for sample in sorted(found)]
+                members.setdefault(frame.sample, Member(entry, row))
+    return [members[sample] for sample in sorted(members)]
 
 
 def sample_of(member: Member, pixels: npt.NDArray[np.uint8], grid: Grid) -> Sample:
@@ -212,5 +212,5 @@ def describe(
         block.patches_encoded += int(spread(mask.keep, grid).sum())
     block.patches_total = grid.rows * grid.cols * len(masks)
     block.group_rows, block.group_cols = grid.group_rows, grid.group_cols
-    whole = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
-    block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in whole)
+    anchors = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
+    block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in anchors)

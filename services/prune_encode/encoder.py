@@ -74,14 +74,14 @@ class Encoder:
 
     def _choose(self, waiting: Sequence[Sequence[FrameInput]]) -> list[int]:
         """In order of arrival, until the batch is full."""
-        chosen: list[int] = []
+        batch: list[int] = []
         frames = 0
-        for index, each in enumerate(waiting):
+        for index, job in enumerate(waiting):
             if frames >= self._limit:
                 break
-            chosen.append(index)
-            frames += len(each)
-        return chosen
+            batch.append(index)
+            frames += len(job)
+        return batch
 
     def _compute(self, batch: list[Sequence[FrameInput]]) -> list[list[FrameTokens]]:
         tokens = self.tower.encode([frame for frames in batch for frame in frames])
@@ -94,8 +94,8 @@ class Encoder:
 
 
 def _joined(frames: Sequence[FrameTokens]) -> Encoded:
-    tokens, dtype = _array(torch.cat([each.tokens for each in frames]))
-    levels = [each.deepstack for each in frames if each.deepstack is not None]
+    tokens, dtype = _array(torch.cat([frame.tokens for frame in frames]))
+    levels = [frame.deepstack for frame in frames if frame.deepstack is not None]
     deep = _array(torch.cat(levels, dim=1))[0] if levels else None
     return Encoded(tokens, deep, dtype)
 

@@ -79,7 +79,7 @@ def analyze(
     command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
     Progress goes to standard error.
     """
-    question = [asked(each) for each in question]
+    question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = 0.0 if begin is None else seconds(begin), None if end is None else seconds(end)
     if page is not None:
@@ -293,13 +293,13 @@ def show(found: Analysis) -> None:
         table.add_column(name, justify="right" if name == "p(yes)" else "left", overflow="fold")
     for answer in found.answers:
         ranges = ", ".join(f"{clock(a)} - {clock(b)}" for a, b in answer.yes_s[:4])
-        more = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
+        ranges_left = f" and {len(answer.yes_s) - 4} more" if len(answer.yes_s) > 4 else ""
         table.add_row(
             escaped(answer.question),
             f"{answer.p_yes:.3f}",
             f"{clock(answer.start_s)} - {clock(answer.end_s)}",
             ", ".join(f"{clock(at)} ({share:.0%})" for at, share in answer.seen_s),
-            ranges + more,
+            ranges + ranges_left,
             style="bold" if answer.p_yes > 0.5 else None,
         )
         if answer.text:

@@ -69,11 +69,11 @@ def findings(target: Target) -> Iterator[Finding]:
 
 
 def _version(client: Any) -> Finding:
-    found = client.VersionApi().get_code(_request_timeout=_CALL_S)
-    major, minor = int(found.major), int(found.minor.rstrip("+"))
+    version = client.VersionApi().get_code(_request_timeout=_CALL_S)
+    major, minor = int(version.major), int(version.minor.rstrip("+"))
     if (major, minor) >= _OLDEST:
-        return Finding("Kubernetes", State.GOOD, str(found.git_version))
-    return Finding("Kubernetes", State.BAD, str(found.git_version), "the chart needs 1.30 or newer")
+        return Finding("Kubernetes", State.GOOD, str(version.git_version))
+    return Finding("Kubernetes", State.BAD, str(version.git_version), "the chart needs 1.30 or newer")
 
 
 def _clock(client: Any) -> Finding:
@@ -90,15 +90,17 @@ def _clock(client: Any) -> Finding:
 
 
 def _groups(client: Any) -> Iterator[Finding]:
-    found = {each.name for each in client.ApisApi().get_api_versions(_request_timeout=_CALL_S).groups}
-    if "lookout.dev" in found:
+    groups = {api_group.name for api_group in client.ApisApi().get_api_versions(_request_timeout=_CALL_S).groups}
+    if "lookout.dev" in groups:
         yield Finding("custom resources", State.GOOD, "Camera and Watch")
     else:
         advice = "helm install brings them; after an upgrade: kubectl apply -f charts/lookout/crds"
         yield Finding("custom resources", State.NOTE, "none", advice)
     for group, (name, meaning) in _OPTIONAL.items():
-        there = group in found
-        yield Finding(name, State.GOOD if there else State.NOTE, "installed" if there else f"none: {meaning}")
+        present = group in groups
+        yield Finding(
+            name, State.GOOD if present else State.NOTE, "installed" if present else f"none: {meaning}"
+        )
 
 
 def _rights(client: Any, namespace: str) -> Iterator[Finding]:
@@ -124,13 +126,13 @@ def _rights(client: Any, namespace: str) -> Iterator[Finding]:
 def _security(client: Any, namespace: str) -> Finding:
     label = "pod-security.kubernetes.io/enforce"
     try:
-        found = client.CoreV1Api().read_namespace(namespace, _request_timeout=_CALL_S)
+        namespace_object = client.CoreV1Api().read_namespace(namespace, _request_timeout=_CALL_S)
     except client.ApiException as error:
         if error.status in (403, 404):
             why = "does not exist yet" if error.status == 404 else "cannot be read by you"
             return Finding("namespace", State.NOTE, f"{namespace} {why}")
         raise
-    level = (found.metadata.labels or {}).get(label)
+    level = (namespace_object.metadata.labels or {}).get(label)
     if level == "restricted":
         return Finding("pod security", State.GOOD, f"{namespace} enforces restricted")
     return Finding(
@@ -148,8 +150,10 @@ def _gpus(client: Any) -> Finding:
         if error.status == 403:
             return Finding("GPUs", State.NOTE, "unknown: you may not list nodes")
         raise
-    found = {name: sum(int((node.status.allocatable or {}).get(name, 0)) for node in nodes) for name in _GPUS}
-    devices = ", ".join(f"{count} {name}" for name, count in found.items() if count)
+    devices_by_name = {
+        name: sum(int((node.status.allocatable or {}).get(name, 0)) for node in nodes) for name in _GPUS
+    }
+    devices = ", ".join(f"{count} {name}" for name, count in devices_by_name.items() if count)
     if devices:
         return Finding("GPUs", State.GOOD, devices)
     return Finding("GPUs", State.NOTE, f"none in {len(nodes)} node(s): models run on CPUs")
@@ -177,12 +181,14 @@ def _pods(client: Any, namespace: str) -> Iterator[Finding]:
 
 
 def _ready(pod: Any) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+    return any(
+        condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ()
+    )
 
 
 def _why(pod: Any) -> str:
-    for each in pod.status.container_statuses or ():
-        for state in (each.state.waiting, each.state.terminated, each.last_state.terminated):
+    for status in pod.status.container_statuses or ():
+        for state in (status.state.waiting, status.state.terminated, status.last_state.terminated):
             if state is not None and state.reason:
                 return f"{state.reason}{': ' + state.message if state.message else ''}"[:300]
     reasons: list[Callable[[], str]] = [lambda: pod.status.reason or "", lambda: pod.status.phase]

@@ -137,11 +137,11 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
     complaints = Quiet()
     admin = AdminClient(client_options(bootstrap, complaints))
     try:
-        found = admin.list_topics(timeout=_ANSWER_S).topics
+        topics = admin.list_topics(timeout=_ANSWER_S).topics
     except KafkaException as error:
         why = complaints.last or error.args[0].str()
         raise CliError(f"Kafka at {bootstrap} does not answer ({why}): check that the fleet runs") from error
-    if topic is not None and topic not in found:
+    if topic is not None and topic not in topics:
         raise CliError(
             f"Kafka at {bootstrap} has no topic {topic}: `lookout up` creates it here, the chart in a cluster"
         )
@@ -209,22 +209,22 @@ class Reader:
         Raises:
             CliError: The broker stopped answering before the end.
         """
-        wanted = {}
+        ends = {}
         for place in self._places:
             low, high = self._consumer.get_watermark_offsets(
                 TopicPartition(place.topic, place.partition), timeout=_ANSWER_S
             )
             if max(low, place.offset) < high and place.offset != OFFSET_END:
-                wanted[place.topic, place.partition] = high
+                ends[place.topic, place.partition] = high
         deadline = time.monotonic() + 3 * _ANSWER_S
-        while wanted:
+        while ends:
             if (message := self.poll(0.2)) is not None:
                 deadline = time.monotonic() + 3 * _ANSWER_S
                 yield message
             for place in self._consumer.position(self._places):
                 # The position counts transaction markers, which end a topic without being records.
-                if place.offset >= wanted.get((place.topic, place.partition), 1 << 62):
-                    del wanted[place.topic, place.partition]
+                if place.offset >= ends.get((place.topic, place.partition), 1 << 62):
+                    del ends[place.topic, place.partition]
             if time.monotonic() > deadline:
                 raise CliError("Kafka stopped answering while a topic was read: check that the broker runs")
 
@@ -232,12 +232,12 @@ class Reader:
         self._consumer.close()
 
     def _start_of(self, topic: str, start: Position) -> list[TopicPartition]:
-        found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        if found.error is not None:
+        metadata = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        if metadata.error is not None:
             raise CliError(
                 f"Kafka has no topic {topic}: `lookout up` creates it; `lookout doctor` shows more"
             )
-        places = [TopicPartition(topic, partition) for partition in found.partitions]
+        places = [TopicPartition(topic, partition) for partition in metadata.partitions]
         if start.at_ms is not None:
             timed = [TopicPartition(topic, place.partition, start.at_ms) for place in places]
             return list(self._consumer.offsets_for_times(timed, timeout=_ANSWER_S))

@@ -51,17 +51,17 @@ def coverage(
     with reading(address, [VERDICTS.name], parse_since(since)) as reader:
         values = (message.value() or b"" for message in reader.until_now())
         messages = [message for message in _read(values) if _wanted(message, camera, watch)]
-    found = with_unseen(rules.coverage_intervals(_verdicts(messages)))
+    intervals = with_unseen(rules.coverage_intervals(_verdicts(messages)))
     if as_json:
-        for interval in found:
+        for interval in intervals:
             echo(json.dumps(interval, ensure_ascii=False))
         return
-    if not found:
+    if not intervals:
         which = "No verdict that matches" if camera or watch or since != "start" else "No verdict yet"
         TerminalConsole().print(f"{escaped(which)}: publish segments and add a watch.")
         return
     console = TerminalConsole()
-    console.print(coverage_table(found))
+    console.print(coverage_table(intervals))
     for line in remarks(messages):
         console.print(line, markup=False, highlight=False)
 
@@ -94,15 +94,15 @@ def with_unseen(intervals: Iterable[CoverageInterval]) -> list[dict[str, Any]]:
     Returns:
         Objects of `camera`, `watch`, `outcome`, `start` and `end` (RFC 3339) and `seconds`.
     """
-    found = []
-    for (camera, watch), group in groupby(intervals, lambda each: (each.camera, each.watch)):
+    lines = []
+    for (camera, watch), group in groupby(intervals, lambda interval: (interval.camera, interval.watch)):
         end = None
-        for each in group:
-            if end is not None and each.start_ms > end:
-                found.append(_interval(camera, watch, UNSEEN, end, each.start_ms))
-            found.append(_interval(camera, watch, each.outcome.value, each.start_ms, each.end_ms))
-            end = each.end_ms
-    return found
+        for interval in group:
+            if end is not None and interval.start_ms > end:
+                lines.append(_interval(camera, watch, UNSEEN, end, interval.start_ms))
+            lines.append(_interval(camera, watch, interval.outcome.value, interval.start_ms, interval.end_ms))
+            end = interval.end_ms
+    return lines
 
 
 def _interval(camera: str, watch: str, outcome: str, start_ms: int, end_ms: int) -> dict[str, Any]:
@@ -143,8 +143,8 @@ def _wanted(verdict: Verdict, camera: str | None, watch: str | None) -> bool:
 def coverage_table(intervals: list[dict[str, Any]]) -> Table:
     """Seconds of each camera and watch by outcome; outcomes that none has are left out."""
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(_COLUMNS, 0.0))
-    for each in intervals:
-        seconds[each["camera"], each["watch"]][each["outcome"]] += each["seconds"]
+    for interval in intervals:
+        seconds[interval["camera"], interval["watch"]][interval["outcome"]] += interval["seconds"]
     table = Table(
         box=None, header_style="bold", pad_edge=False, title="seconds by outcome", title_justify="left"
     )

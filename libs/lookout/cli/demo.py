@@ -97,10 +97,10 @@ def demo(
     window was answered.
     """
     files = [file for path in footage or [] for file in footage_files(path)]
-    chosen = find_model(model)
+    folder = find_model(model)
     common, own = parse_settings(setting or [], preset)
     own.setdefault(Stage.DECODE, {}).setdefault("silence_s", f"{_SILENCE_S:g}")
-    settings = {"model_dir": str(chosen), **common}
+    settings = {"model_dir": str(folder), **common}
     fleet = Fleet(kafka=kafka, redis_url=redis, settings=settings, stage_settings=own, announced=True)
     with ending_quietly():
         try:
@@ -121,7 +121,7 @@ def demo(
             outcome = play(fleet, sources, watches)
             _summary(outcome)
             with console.status("writing the page"):
-                page = _write(fleet, outcome, out, chosen)
+                page = _write(fleet, outcome, out, folder)
             if keep:
                 _keep(fleet, page)
         finally:
@@ -145,33 +145,33 @@ def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     watches = {name: slug(question) for name, question in DEMO_QUESTIONS.items()}
-    found: list[Source] = []
+    sources: list[Source] = []
     for name in DEMO:
-        tell(f"rendering camera {len(found) + 1} of {len(DEMO)} (the first time; then it is cached)")
+        tell(f"rendering camera {len(sources) + 1} of {len(DEMO)} (the first time; then it is cached)")
         camera = rendered(name, folder)
         spans: dict[str, list[tuple[float, float]]] = {watch: [] for watch in watches.values()}
         for event in camera.truth:
             if event.what in watches:
                 spans[watches[event.what]].append((event.begin, event.end))
-        found.append(Source(camera.id, camera.path, Truth(spans)))
-    return found
+        sources.append(Source(camera.id, camera.path, Truth(spans)))
+    return sources
 
 
 def footage_sources(files: Sequence[Path]) -> list[Source]:
     """A camera for every file, named after it; names that occur twice get a number."""
-    found: list[Source] = []
-    taken: dict[str, int] = {}
+    sources: list[Source] = []
+    counts: dict[str, int] = {}
     for file in files:
         name = slug_of_file(file)
-        taken[name] = taken.get(name, 0) + 1
-        found.append(Source(name if taken[name] == 1 else f"{name}-{taken[name]}", file))
-    return found
+        counts[name] = counts.get(name, 0) + 1
+        sources.append(Source(name if counts[name] == 1 else f"{name}-{counts[name]}", file))
+    return sources
 
 
 def slug_of_file(path: Path) -> str:
     """A camera id from a file's name."""
-    kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in path.stem)
-    return kept.strip("-.")[:60] or "camera"
+    letters = "".join(char if char.isalnum() or char in "-_." else "-" for char in path.stem)
+    return letters.strip("-.")[:60] or "camera"
 
 
 def _names(sources: Sequence[Source]) -> str:
@@ -215,7 +215,7 @@ def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> DemoResul
         player.follow_to_the_end()
     # A Kafka that was given may carry other cameras: they are none of the demo's.
     played = {source.id for source in sources}
-    outcome.run.cameras = {name: each for name, each in outcome.run.cameras.items() if name in played}
+    outcome.run.cameras = {name: camera for name, camera in outcome.run.cameras.items() if name in played}
     return outcome
 
 
@@ -226,9 +226,9 @@ def interleaved(pool: SandboxPool, sources: Sequence[Source]) -> Iterator[tuple[
     for index, source in enumerate(sources):
         _push(waiting, index, source, cut_file(pool, source.path, _CUT_S))
     while waiting:
-        _, index, piece, rest = heapq.heappop(waiting)
+        _, index, piece, pieces = heapq.heappop(waiting)
         yield sources[index], piece
-        _push(waiting, index, sources[index], rest)
+        _push(waiting, index, sources[index], pieces)
 
 
 def _push(
@@ -260,10 +260,10 @@ class _Player:
 
     def follow(self, seconds: float) -> bool:
         """Take the records that have arrived and supervise the fleet. True if there were any."""
-        found = False
+        received = False
         message = self._reader.poll(seconds)
         while message is not None:
-            found = True
+            received = True
             self._show(self._outcome.run.take(message))
             message = self._reader.poll(0.0)
         if time.monotonic() - self._tended > _TEND_EVERY_S:
@@ -271,7 +271,7 @@ class _Player:
             for news in self._fleet.supervise():
                 self._bar.console.print(f"[yellow]![/] {escaped(news)}")
         self._advance()
-        return found
+        return received
 
     def follow_to_the_end(self) -> None:
         quiet_since = time.monotonic()
@@ -291,7 +291,7 @@ class _Player:
     def _open(self) -> bool:
         """Whether an incident has not ended yet."""
         cameras = self._outcome.run.cameras.values()
-        return any(each.closed is None for camera in cameras for each in camera.incidents.values())
+        return any(incident.closed is None for camera in cameras for incident in camera.incidents.values())
 
     def _unfinished(self) -> list[str]:
         watches = [watch.id for watch in self._outcome.watches]
@@ -366,7 +366,9 @@ def _summary(outcome: DemoResult) -> None:
 
 
 def _write(fleet: Fleet, outcome: DemoResult, out: Path, model: Path) -> Path:
-    decoders = [f"127.0.0.1:{each.grpc_port}" for each in fleet.services if each.stage is Stage.DECODE]
+    decoders = [
+        f"127.0.0.1:{service.grpc_port}" for service in fleet.services if service.stage is Stage.DECODE
+    ]
     album = Album(fleet.bootstrap, decoders)
     facts = PageFacts(
         title="What the cameras showed",

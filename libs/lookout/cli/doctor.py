@@ -69,7 +69,7 @@ def doctor(
             echo(json.dumps(asdict(each)))
     else:
         _print(findings)
-    if any(each.state is State.BAD for each in findings):
+    if any(finding.state is State.BAD for finding in findings):
         raise typer.Exit(1)
 
 
@@ -84,7 +84,7 @@ def _print(findings: list[Finding]) -> None:
         table.add_row(marks[each.state], each.about, escape(each.found) + advice)
     console = TerminalConsole()
     console.print(table)
-    bad = sum(each.state is State.BAD for each in findings)
+    bad = sum(finding.state is State.BAD for finding in findings)
     console.print(
         f"\n[red]{bad} problem{'s' if bad > 1 else ''} to fix[/]" if bad else "\n[green]no problems[/]"
     )
@@ -174,26 +174,26 @@ def _kafka(given: str | None) -> Iterator[Finding]:
     complaints = Quiet()
     admin = AdminClient(client_options(address, complaints))
     try:
-        found = admin.list_topics(timeout=_ANSWER_S)
+        metadata = admin.list_topics(timeout=_ANSWER_S)
     except KafkaException as error:
         why = complaints.last or error.args[0].str()
         advice = "is it up, and may this machine reach it? (`lookout up` starts one here)"
         yield Finding("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
         return
-    yield Finding("Kafka", State.GOOD, f"{address}, {len(found.brokers)} broker(s)")
+    yield Finding("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
     try:
-        yield from _topics(admin, {name: len(topic.partitions) for name, topic in found.topics.items()})
+        yield from _topics(admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()})
         yield from _lags(admin)
     except TimeoutError:
         yield Finding("Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?")
 
 
 def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]:
-    wanted = {topic.name: topic for topic in all_topics()}
-    if missing := sorted(set(wanted) - set(partitions)):
+    table = {topic.name: topic for topic in all_topics()}
+    if missing := sorted(set(table) - set(partitions)):
         advice = "`lookout up` creates them here, the chart on Kubernetes"
         yield Finding("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
-    present = [topic for name, topic in wanted.items() if name in partitions]
+    present = [topic for name, topic in table.items() if name in partitions]
     counts = {partitions[topic.name] for topic in present if topic.pipeline}
     if len(counts) > 1:
         yield Finding(
@@ -269,7 +269,7 @@ def _probe(name: str, port: int, log: str) -> Finding:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=_ANSWER_S):
             return Finding(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
     except urllib.error.HTTPError as error:
-        said = error.read(500).decode(errors="replace").strip()
-        return Finding(f"service {name}", State.BAD, f"not ready: {said}", f"see its log: {log}")
+        reply = error.read(500).decode(errors="replace").strip()
+        return Finding(f"service {name}", State.BAD, f"not ready: {reply}", f"see its log: {log}")
     except OSError as error:
         return Finding(f"service {name}", State.BAD, f"does not answer: {error}", f"see its log: {log}")

@@ -59,13 +59,13 @@ def footage_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise CliError(f"there is no file or folder {path}")
-    found = sorted(
+    files = sorted(
         file
         for file in path.rglob("*")
         if file.suffix.lower() in SUFFIXES
         and file.is_file()
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
-    if not found:
+    if not files:
         raise CliError(f"{path} holds no video file (looked for {', '.join(sorted(SUFFIXES)[:6])} ...)")
-    return found
+    return files

@@ -35,15 +35,15 @@ def inspect(
 
     files = footage_files(path)
     base = path if path.is_dir() else path.parent
-    found: list[Inspection] = []
+    inspections: list[Inspection] = []
     with SandboxPool(1, SandboxSettings(wall_s=120, cpu_s=100)) as pool:
         for file in track(files, "looking", console=TerminalConsole(stderr=True), transient=True):
-            found.append(replace(inspect_one(file, pool), path=str(file.relative_to(base))))
+            inspections.append(replace(inspect_one(file, pool), path=str(file.relative_to(base))))
             if as_json:
-                echo(found[-1].to_json())
+                echo(inspections[-1].to_json())
     if not as_json:
-        _print(found)
-    if not any(each.frames for each in found):
+        _print(inspections)
+    if not any(inspection.frames for inspection in inspections):
         raise typer.Exit(1)
 
 
@@ -54,29 +54,35 @@ def _print(found: list[Inspection]) -> None:
         table.add_column(name, no_wrap=True)
     for name in ("fps", "seconds", "frames", "anchors", "vectors", "corrupt"):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in found:
-        if not each.frames:
+    for inspection in found:
+        if not inspection.frames:
             continue
         table.add_row(
-            each.path,
-            each.container.split(",")[0],
-            each.codec,
-            f"{each.width}x{each.height}" if each.width else "",
-            f"{each.fps:g}",
-            f"{each.seconds:.1f}",
-            str(each.frames or ""),
-            str(each.anchors or ""),
-            str(each.vectors) if each.motion == "vectors" else "luma" if each.motion else "",
-            str(each.corrupt or ""),
-            style="yellow" if each.error else None,
+            inspection.path,
+            inspection.container.split(",")[0],
+            inspection.codec,
+            f"{inspection.width}x{inspection.height}" if inspection.width else "",
+            f"{inspection.fps:g}",
+            f"{inspection.seconds:.1f}",
+            str(inspection.frames or ""),
+            str(inspection.anchors or ""),
+            str(inspection.vectors)
+            if inspection.motion == "vectors"
+            else "luma"
+            if inspection.motion
+            else "",
+            str(inspection.corrupt or ""),
+            style="yellow" if inspection.error else None,
         )
     console = TerminalConsole()
     if not console.is_terminal:  # a pipe has no width: file names stay whole
         console.width = max(console.width, 90 + max(len(item.path) for item in found))
     if any(item.frames for item in found):
         console.print(table)
-    for each in found:
-        if each.error:
+    for inspection in found:
+        if inspection.error:
             console.print(
-                f"[red]✗[/] {escape(f'{each.path}: {each.error}')}", highlight=False, soft_wrap=True
+                f"[red]✗[/] {escape(f'{inspection.path}: {inspection.error}')}",
+                highlight=False,
+                soft_wrap=True,
             )

@@ -100,11 +100,11 @@ def check(
         dtype=dtype,
     )
     _show_report(console, report)
-    found = report.as_json()
+    document = report.as_json()
     if labels is not None:
         evaluation = _evaluated(folder, labels, window, stride, fps, device, dtype)
-        found["calibration"] = _calibrated(console, evaluation, precision, plot)
-    console.print(json.dumps(found), soft_wrap=True, highlight=False, markup=False)
+        document["calibration"] = _calibrated(console, evaluation, precision, plot)
+    console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
     if not report.same:
         raise typer.Exit(1)
 
@@ -166,8 +166,8 @@ def _show_report(console: Console, report: ModelReport) -> None:
         f"{report.window_rows * report.row_bytes / MIB:.0f} MiB, nothing pruned"
     )
     table = Table("compared with transformers", "", "")
-    for one in report.comparisons:
-        table.add_row(one.name, COMPARED[one.same], escape(one.detail))
+    for comparison in report.comparisons:
+        table.add_row(comparison.name, COMPARED[comparison.same], escape(comparison.detail))
     console.print(table)
 
 
@@ -210,17 +210,17 @@ def _calibrated(
     from lookout.evaluation.evaluate import calibrate
     from lookout.evaluation.scores import pooled, reliability_plot
 
-    found = calibrate(evaluation.product, precision)
+    thresholds = calibrate(evaluation.product, precision)
     table = Table("question", f"threshold for {precision:.0%} precision")
-    for question, threshold in found["thresholds"].items():
+    for question, threshold in thresholds["thresholds"].items():
         table.add_row(escape(question), "none reaches it" if threshold is None else f"{threshold:.3f}")
     console.print(table)
     console.print("p(yes)   true  windows")
-    for p, true, count in found["reliability"]:
+    for p, true, count in thresholds["reliability"]:
         console.print(f"{p:6.2f} {true:6.2f}  {count:7d}  " + "#" * round(20 * true), highlight=False)
     if plot is not None:
         plot.write_text(reliability_plot(pooled(list(evaluation.product.values())), "reliability"))
-    return found
+    return thresholds
 
 
 def _existing(path: Path) -> Path:

@@ -103,10 +103,12 @@ class Publisher:
         Raises:
             CliError: it refused something, or did not answer.
         """
-        left = self._producer.flush(_FLUSH_S)
+        unsent = self._producer.flush(_FLUSH_S)
         self._raise_failures()
-        if left:
-            raise CliError(f"Kafka at {self._bootstrap} did not confirm {left} segments in {_FLUSH_S:.0f} s")
+        if unsent:
+            raise CliError(
+                f"Kafka at {self._bootstrap} did not confirm {unsent} segments in {_FLUSH_S:.0f} s"
+            )
 
     def _delivered(self, error: object, _: Message) -> None:
         if error is None:
@@ -156,7 +158,7 @@ def publish(
 
         ffmpeg -i rtsp://camera/stream -c copy -f mpegts - | lookout publish - --camera gate --rate real
     """
-    cameras = {each: camera_of(camera, each) for each in sources_of(source)}
+    cameras = {file: camera_of(camera, file) for file in sources_of(source)}
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
@@ -165,8 +167,8 @@ def publish(
     failed = 0
     with _progress(transient=False) as bar, cutter() as pool:
         task = bar.add_task("publishing", total=len(cameras), detail="")
-        for each, name in cameras.items():
-            label = each.name if each else "stdin"
+        for file, name in cameras.items():
+            label = file.name if file else "stdin"
 
             def tell(published: Published, label: str = label) -> None:
                 bar.update(
@@ -176,11 +178,11 @@ def publish(
 
             try:
                 if whole:
-                    pieces = _whole(each)
-                elif each is None:
+                    pieces = _whole(file)
+                elif file is None:
                     pieces = cut_pipe(pool, sys.stdin.buffer, seconds)
                 else:
-                    pieces = cut_file(pool, each, seconds)
+                    pieces = cut_file(pool, file, seconds)
                 done = publish_one(publisher, name, pieces, rate, start_us, tell)
                 if "{name}" not in camera:
                     start_us += done.duration_us
@@ -260,7 +262,7 @@ def publish_one(
         start_us: wall clock of the first picture, Unix microseconds; a header carries each segment's own.
         tell: called after every segment.
     """
-    done = Published(camera)
+    published = Published(camera)
     begin = time.monotonic()
     for piece in pieces:
         if rate is Rate.REAL:
@@ -268,11 +270,11 @@ def publish_one(
             _wait_until(publisher, begin + (piece.start_us + piece.duration_us) / 1e6)
         headers = encode({CAPTURED_AT: str((start_us + piece.start_us) // 1000)})
         publisher.send(camera, piece.data, headers)
-        done.segments += 1
-        done.bytes += len(piece.data)
-        done.duration_us = max(done.duration_us, piece.start_us + piece.duration_us)
-        tell(done)
-    return done
+        published.segments += 1
+        published.bytes += len(piece.data)
+        published.duration_us = max(published.duration_us, piece.start_us + piece.duration_us)
+        tell(published)
+    return published
 
 
 def cutter() -> SandboxPool:
@@ -308,8 +310,8 @@ def _whole(path: Path | None) -> Iterator[Piece]:
 
 
 def _wait_until(publisher: Publisher, moment: float) -> None:
-    while (left := moment - time.monotonic()) > 0:
-        publisher.poll(min(left, _LONGEST_NAP_S))
+    while (remaining := moment - time.monotonic()) > 0:
+        publisher.poll(min(remaining, _LONGEST_NAP_S))
 
 
 def _progress(transient: bool) -> Progress:

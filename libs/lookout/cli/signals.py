@@ -19,7 +19,7 @@ def ending_quietly() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, ask) for each in _ASKING}
+    before = {number: signal.signal(number, ask) for number in _ASKING}
     try:
         yield
     finally:

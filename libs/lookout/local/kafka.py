@@ -154,19 +154,21 @@ class KafkaServer(LocalServer):
                 writes, size = writes - 1, now
 
     def _metadata_bytes(self) -> int:
-        return sum(each.stat().st_size for each in (self._data / "__cluster_metadata-0").glob("*.log"))
+        return sum(log.stat().st_size for log in (self._data / "__cluster_metadata-0").glob("*.log"))
 
     def _format(self, jvm: Sequence[str], config: Path) -> None:
         # A random base64 id may start with '-', which the tool takes for an option.
         cluster_id = "L" + uuid.uuid4().hex[:21]
-        done = subprocess.run(
+        process = subprocess.run(
             [*jvm, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise LocalError(f"cannot prepare Kafka's folder {self.folder}: {done.stderr or done.stdout}")
+        if process.returncode:
+            raise LocalError(
+                f"cannot prepare Kafka's folder {self.folder}: {process.stderr or process.stdout}"
+            )
 
     def _write_config(self, name: str = "server.properties", more: Mapping[str, str] | None = None) -> Path:
         private_folder(self.folder / "tmp")
@@ -208,10 +210,10 @@ class KafkaServer(LocalServer):
 
 
 def _why_it_died(child: Child) -> LocalError:
-    said = child.tail(40)
-    if "Address already in use" in said or "BindException" in said:
+    lines = child.tail(40)
+    if "Address already in use" in lines or "BindException" in lines:
         return PortTakenError("Kafka lost a port to another process while it was starting")
-    return LocalError(f"Kafka ended with code {child.exit_code} while starting; its log ends:\n{said}")
+    return LocalError(f"Kafka ended with code {child.exit_code} while starting; its log ends:\n{lines}")
 
 
 def _await_line(child: Child, words: str, patience: float) -> bool:
@@ -250,7 +252,7 @@ def _listen_outside(properties: dict[str, str], outside: Sequence[Listener], own
         properties["listeners"] += f",{each.name}://0.0.0.0:{each.port}"
         properties["advertised.listeners"] += f",{each.name}://{each.advertised}"
     properties["inter.broker.listener.name"] = "PLAINTEXT"
-    protocols = ",".join(f"{name}:PLAINTEXT" for name in (*own, *(each.name for each in outside)))
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in (*own, *(listener.name for listener in outside)))
     properties.setdefault("listener.security.protocol.map", protocols)
 
 

@@ -138,16 +138,16 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     Raises:
         LocalError: There are not so many outside of `ephemeral_ports`.
     """
-    taken = ephemeral_ports()
-    ports = [port for port in range(_FIRST_PORT, 65536) if port not in taken]
+    ephemeral = ephemeral_ports()
+    ports = [port for port in range(_FIRST_PORT, 65536) if port not in ephemeral]
     random.SystemRandom().shuffle(ports)
     free = (port for port in ports if port_is_free(port, host))
-    chosen = list(itertools.islice(free, count))
-    if len(chosen) < count:
+    picks = list(itertools.islice(free, count))
+    if len(picks) < count:
         raise LocalError(
-            f"no {count} free ports from {_FIRST_PORT} on, outside {taken.start}-{taken.stop - 1}"
+            f"no {count} free ports from {_FIRST_PORT} on, outside {ephemeral.start}-{ephemeral.stop - 1}"
         )
-    return chosen
+    return picks
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

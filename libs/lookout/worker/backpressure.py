@@ -70,18 +70,18 @@ class Backpressure:
                 each.seek_to = None
                 placed.add(each.number)
         share = self._bytes / max(1, len(partitions))
-        held = {
+        paused = {
             number
-            for number, each in partitions.items()
-            if self._source.reads(number) and self._must_wait(each, share)
+            for number, partition in partitions.items()
+            if self._source.reads(number) and self._must_wait(partition, share)
         }
         self.paused = (self.paused & set(partitions)) - placed
-        stopped, resumed = held - self.paused, self.paused - held
+        stopped, resumed = paused - self.paused, self.paused - paused
         if stopped:
             self._source.pause(stopped)
         if resumed:
             self._source.resume(resumed)
-        self.paused = held
+        self.paused = paused
         return resumed | placed
 
     def _must_wait(self, partition: Partition, share: float) -> bool:

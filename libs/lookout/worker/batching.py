@@ -98,46 +98,46 @@ class BatchingThread(Generic[R, A]):
         batch: list[_Waiting[R, A]] = []
         try:
             while self._gather():
-                chosen = set(self._choose([each.request for each in self._waiting]))
-                batch = [each for index, each in enumerate(self._waiting) if index in chosen]
-                self._waiting = [each for index, each in enumerate(self._waiting) if index not in chosen]
+                indices = set(self._choose([job.request for job in self._waiting]))
+                batch = [job for index, job in enumerate(self._waiting) if index in indices]
+                self._waiting = [job for index, job in enumerate(self._waiting) if index not in indices]
                 if not batch:
                     raise ValueError(f"{self.name}: {len(self._waiting)} requests wait and none was chosen")
                 self._answer(batch)
         finally:
             self._ended.set()
-            for each in (*batch, *self._waiting):
-                self._refuse(each)
+            for job in (*batch, *self._waiting):
+                self._refuse(job)
             self._refuse_queued()
 
     def _gather(self) -> bool:
         """Take everything that waits; wait where that is nothing. False at the end."""
         while not self._waiting or not self._queue.empty():
-            taken = self._queue.get()
-            if taken is None:
+            job = self._queue.get()
+            if job is None:
                 return False
-            if isinstance(taken, _Waiting):
-                self._waiting.append(taken)
+            if isinstance(job, _Waiting):
+                self._waiting.append(job)
             else:
-                taken()
+                job()
         return True
 
     def _answer(self, batch: list[_Waiting[R, A]]) -> None:
         try:
-            answers = self._timed([each.request for each in batch])
+            answers = self._timed([job.request for job in batch])
         except Exception as error:
             if self._halve and len(batch) > 1:
                 middle = len(batch) // 2
                 self._answer(batch[:middle])
                 self._answer(batch[middle:])
                 return
-            for each in batch:
-                each.answer.set_exception(error)
+            for job in batch:
+                job.answer.set_exception(error)
             return
         self.batches += 1
         self.requests += len(batch)
-        for each, answer in zip(batch, answers, strict=True):
-            each.answer.set_result(answer)
+        for job, answer in zip(batch, answers, strict=True):
+            job.answer.set_result(answer)
 
     def _timed(self, requests: list[R]) -> Sequence[A]:
         begin = time.perf_counter()
@@ -149,11 +149,11 @@ class BatchingThread(Generic[R, A]):
     def _refuse_queued(self) -> None:
         while True:
             try:
-                taken = self._queue.get_nowait()
+                job = self._queue.get_nowait()
             except Empty:
                 return
-            if isinstance(taken, _Waiting):
-                self._refuse(taken)
+            if isinstance(job, _Waiting):
+                self._refuse(job)
 
     def _refuse(self, waiting: _Waiting[R, A]) -> None:
         if not waiting.answer.done():

@@ -109,8 +109,10 @@ class Commits:
         """Abort the transaction that runs, if it is over one of the partitions `numbers` (None: any)."""
         if self.transaction is None:
             return
-        wanted = None if numbers is None else set(numbers)
-        if wanted is None or any(each.number in wanted for each, _ in self.transaction.batch):
+        partitions = None if numbers is None else set(numbers)
+        if partitions is None or any(
+            partition.number in partitions for partition, _ in self.transaction.batch
+        ):
             self.transaction.give_up(why)
 
     def end(self, event: Ended) -> None:
@@ -140,7 +142,7 @@ class Commits:
                 continue
             if slots := partition.finished(MAX_SLOTS):
                 batch.append((partition, slots))
-        self._finished = {each for each, slots in batch if len(slots) == MAX_SLOTS}
+        self._finished = {partition for partition, slots in batch if len(slots) == MAX_SLOTS}
         return batch
 
     def _on_committed(self, transaction: Transaction) -> None:

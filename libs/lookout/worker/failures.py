@@ -26,7 +26,7 @@ def is_transient(error: BaseException) -> bool:
     code = getattr(error, "code", None)
     if type(error).__module__.startswith("grpc") and callable(code):
         return getattr(code(), "name", "") in _GRPC_TRANSIENT
-    return any(each.__name__ in _NETWORK_ERRORS for each in type(error).__mro__)
+    return any(kind.__name__ in _NETWORK_ERRORS for kind in type(error).__mro__)
 
 
 def is_device_failure(error: BaseException) -> bool:
@@ -34,7 +34,7 @@ def is_device_failure(error: BaseException) -> bool:
 
     torch is not imported for it: its exceptions are known by their module and name.
     """
-    return any(_names_device(each) for each in _causes(error))
+    return any(_names_device(cause) for cause in _causes(error))
 
 
 def _names_device(error: BaseException) -> bool:
@@ -47,9 +47,9 @@ def _names_device(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    visited: set[int] = set()
     following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
+    while following is not None and id(following) not in visited:
+        visited.add(id(following))
         yield following
         following = following.__cause__

@@ -27,13 +27,13 @@ def differences(ours: str, theirs: str) -> list[str]:
     """What two client ids of one stage do not share, in words; nothing where `theirs` is of another kind."""
     if ours == theirs or ours.partition("_")[0] != theirs.partition("_")[0]:
         return []
-    here, there = _facts(ours), _facts(theirs)
-    if not there:
+    own, other_facts = _facts(ours), _facts(theirs)
+    if not other_facts:
         return []
     return [
-        f"{name} is {there.get(name, 'not set')}, here {here.get(name, 'not set')}"
-        for name in sorted({*here, *there})
-        if here.get(name) != there.get(name)
+        f"{name} is {other_facts.get(name, 'not set')}, here {own.get(name, 'not set')}"
+        for name in sorted({*own, *other_facts})
+        if own.get(name) != other_facts.get(name)
     ]
 
 
@@ -72,12 +72,12 @@ def check_group(
     ask = members or _asker(settings, group)
     deadline = clock() + settings.session_timeout_s + 1.0
     while True:
-        found = sorted({each for theirs in ask() for each in differences(own, theirs)})
-        if not found:
+        lines = sorted({line for theirs in ask() for line in differences(own, theirs)})
+        if not lines:
             return
         if clock() >= deadline:
             raise StartupError(
-                f"the running instances of group {group!r} have other settings: {'; '.join(found)}. "
+                f"the running instances of group {group!r} have other settings: {'; '.join(lines)}. "
                 "Give this one the same, or stop them all first"
             )
         sleep(PAUSE_S)
@@ -88,11 +88,11 @@ def _asker(settings: ServiceSettings, group: str) -> Callable[[], list[str]]:
 
     def ask() -> list[str]:
         try:
-            found = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
+            description = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group].result()
         except KafkaException as error:
             logs.get("group").warning("cannot list the members of the consumer group", why=str(error.args[0]))
             return []
-        return [str(each.client_id) for each in found.members]
+        return [str(member.client_id) for member in description.members]
 
     return ask
 
@@ -102,4 +102,4 @@ def _safe(text: str) -> str:
 
 
 def _facts(identity: str) -> dict[str, str]:
-    return dict(each.split("-", 1) for each in identity.split("_")[1:] if "-" in each)
+    return dict(fact.split("-", 1) for fact in identity.split("_")[1:] if "-" in fact)

@@ -148,17 +148,17 @@ class Lanes:
         lane.waiting.appendleft(slot)
 
     def _pass_time(self, partition: Partition, now: float, catches_up: Callable[[Partition], bool]) -> None:
-        every = self._handler.tick_every
-        due = every is not None and now >= partition.next_tick
+        interval = self._handler.tick_every
+        due = interval is not None and now >= partition.next_tick
         forgets = self._forget_after_days is not None and now >= partition.next_forget
-        passed = every is not None and self._has_passed(partition, now, every)
+        passed = interval is not None and self._has_passed(partition, now, interval)
         caught_up = (due or forgets) and catches_up(partition)
         if forgets and caught_up:
             partition.next_forget = now + FORGET_EVERY_S
             self._forget(partition)
-        if every is not None and ((due and caught_up) or passed):
+        if interval is not None and ((due and caught_up) or passed):
             if due and caught_up:
-                partition.next_tick = now + every
+                partition.next_tick = now + interval
             self._tick(partition, due and caught_up, partition.record_ms if passed else None)
 
     def _has_passed(self, partition: Partition, now: float, every: float) -> bool:

@@ -114,7 +114,7 @@ class Ownership:
         if self._agreed:
             for partition, takeover in doubtful.values():
                 self._open(partition, takeover, self._foreign(takeover))
-        elif doubtful and all(each.loaded or each.number in doubtful for each in self.current.values()):
+        elif doubtful and all(entry.loaded or entry.number in doubtful for entry in self.current.values()):
             raise self._refusal(next(iter(doubtful.values()))[1])
         self.update_ready()
 
@@ -124,9 +124,13 @@ class Ownership:
         partition.loaded = True
         partition.committed = takeover.offset
         partition.seek_to = OFFSET_BEGINNING if takeover.offset is None else takeover.offset
-        checkpoints = {name: each for name, each in takeover.checkpoints.items() if name not in foreign}
+        checkpoints = {
+            name: checkpoint for name, checkpoint in takeover.checkpoints.items() if name not in foreign
+        }
         partition.checkpoints = checkpoints
-        partition.active_ms = {name: each.record_ms for name, each in checkpoints.items() if each.record_ms}
+        partition.active_ms = {
+            name: checkpoint.record_ms for name, checkpoint in checkpoints.items() if checkpoint.record_ms
+        }
         for camera in sorted(takeover.unreadable | foreign):
             self._metrics.unreadable.labels(self._metrics.stage).inc()
             self._log.error(
@@ -201,7 +205,7 @@ class Ownership:
 
     def update_ready(self) -> None:
         """Say what the worker waits for."""
-        waiting = [each for each in self.current.values() if not each.loaded]
+        waiting = [partition for partition in self.current.values() if not partition.loaded]
         self._metrics.partitions.labels(self._metrics.stage).set(len(self.current))
         self._metrics.taking_over.labels(self._metrics.stage).set(len(waiting))
         if not self._joined:
@@ -230,4 +234,7 @@ def _first(records: list[Record]) -> int | None:
 def _named(waiting: list[Partition]) -> str:
     """`3 (its last owner's transaction is open), 5`."""
     ordered = sorted(waiting, key=lambda each: each.number)
-    return ", ".join(f"{each.number}{f' ({each.waits_for})' if each.waits_for else ''}" for each in ordered)
+    return ", ".join(
+        f"{partition.number}{f' ({partition.waits_for})' if partition.waits_for else ''}"
+        for partition in ordered
+    )

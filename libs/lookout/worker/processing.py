@@ -114,10 +114,10 @@ class Processor:
             return self.process(lane, slot, None)  # once more, with everything around it
 
     def _time_passed(self, lane: Lane, slot: Slot) -> Result:
-        given = self._handler.tick(lane.state, time.time()) if slot.tick else None
-        if given is None and slot.record_ms is not None:
-            given = self._handler.passed(lane.state, slot.record_ms)
-        return given or NOTHING
+        result = self._handler.tick(lane.state, time.time()) if slot.tick else None
+        if result is None and slot.record_ms is not None:
+            result = self._handler.passed(lane.state, slot.record_ms)
+        return result or NOTHING
 
     def _try(self, lane: Lane, slot: Slot, refusal: Refusal | None) -> Finished:
         started = self._clock()
@@ -188,8 +188,8 @@ class Processor:
             lane.state = self._handler.load(lane.camera, self._known(lane.stored))
 
     def _reject(self, lane: Lane, record: Record, reason: DeadLetter) -> Result:
-        more = self._handler.rejected(lane.state, record, reason) or NOTHING
-        return replace(more, dead_letter=reason)
+        extra = self._handler.rejected(lane.state, record, reason) or NOTHING
+        return replace(extra, dead_letter=reason)
 
     def _known(self, stored: StoredCheckpoint | None) -> StoredCheckpoint | None:
         if stored is None or not stored.checkpoint.config_digest:

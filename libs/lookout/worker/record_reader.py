@@ -34,12 +34,12 @@ class RecordReader:
             RecordsGoneError: Retention has removed one.
             TransientError: Kafka does not answer in time.
         """
-        wanted = sorted(set(offsets))
-        if not wanted:
+        sought = sorted(set(offsets))
+        if not sought:
             return []
         with self._lock:
             try:
-                return self._read(topic, partition, wanted, time.monotonic() + timeout_s)
+                return self._read(topic, partition, sought, time.monotonic() + timeout_s)
             except (TransientError, KafkaException):
                 self._reader.close()
                 raise
@@ -50,44 +50,44 @@ class RecordReader:
             self._reader.close()
 
     def _read(self, topic: str, partition: int, wanted: list[int], deadline: float) -> list[Record]:
-        found: dict[int, Record] = {}
+        records: dict[int, Record] = {}
         try:
             position = -1
             for offset in wanted:
-                if offset in found:
+                if offset in records:
                     continue
                 if position < 0 or offset - position > NEAR:
                     self._reader.read_from(topic, {partition: offset})
-                while offset not in found:
+                while offset not in records:
                     message = self._next(topic, partition, offset, deadline)
                     position = message.offset() or 0
                     if position in wanted:
-                        found[position] = record_of(message)
-                    if position > offset and offset not in found:
+                        records[position] = record_of(message)
+                    if position > offset and offset not in records:
                         raise RecordsGoneError(_gone(topic, partition, offset, f"next: {position}"))
         finally:
             self._reader.stop_reading()
-        return [found[offset] for offset in wanted]
+        return [records[offset] for offset in wanted]
 
     def _next(self, topic: str, partition: int, offset: int, deadline: float) -> Message:
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TransientError(f"Kafka did not give {topic} [{partition}] offset {offset} in time")
             try:
-                found = self._reader.next(min(left, 0.5))
+                message = self._reader.next(min(remaining, 0.5))
             except RecordsGoneError as error:
                 raise RecordsGoneError(_gone(topic, partition, offset, str(error))) from error
             except KafkaException as error:
                 if error.args[0].fatal():
                     raise
                 continue  # the client continues by itself
-            if isinstance(found, End):
+            if isinstance(message, End):
                 raise RecordsGoneError(
                     f"{topic} [{partition}] ends before offset {offset}: was the topic created again?"
                 )
-            if found is not None:
-                return found
+            if message is not None:
+                return message
 
 
 def _gone(topic: str, partition: int, offset: int, why: str) -> str:

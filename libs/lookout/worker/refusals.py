@@ -86,8 +86,8 @@ class Refusals:
     def dead_letter_refused(self, record: Record, kept: Kept) -> None:
         """A dead letter that held `kept` of the record was refused."""
         before = self.of(record) or Refusal()
-        left = Kept(min(kept + 1, Kept.NOTHING))
-        self._known[record.partition, record.offset] = replace(before, kept=max(before.kept, left))
+        content = Kept(min(kept + 1, Kept.NOTHING))
+        self._known[record.partition, record.offset] = replace(before, kept=max(before.kept, content))
 
     def tick_refused(self, partition: int, camera: str) -> None:
         """What a tick of `camera` gave will never be taken."""
@@ -104,8 +104,8 @@ class Refusals:
 
     def forget(self, partition: int) -> None:
         """The partition belongs to another worker."""
-        self._known = {key: each for key, each in self._known.items() if key[0] != partition}
-        self._ticks = {each for each in self._ticks if each[0] != partition}
+        self._known = {key: refusal for key, refusal in self._known.items() if key[0] != partition}
+        self._ticks = {tick for tick in self._ticks if tick[0] != partition}
 
 
 def dead_letter(
@@ -144,8 +144,8 @@ def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, top
     """
     first = Record(left_out.topic, left_out.partition, left_out.first, camera, b"")
     letter = _dead_letter(stage, topic, first, DeadLetter(names.QUOTA, detail), Kept.WITHOUT_VALUE)
-    more = {names.SOURCE_LAST_OFFSET: str(left_out.last), names.RECORDS: str(left_out.count)}
-    return replace(letter, headers=(*letter.headers, *names.encode(more)))
+    counts = {names.SOURCE_LAST_OFFSET: str(left_out.last), names.RECORDS: str(left_out.count)}
+    return replace(letter, headers=(*letter.headers, *names.encode(counts)))
 
 
 def oversize(result: Result) -> str | None:

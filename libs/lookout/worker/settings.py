@@ -245,11 +245,11 @@ def load_settings(kind: type[T], environ: Mapping[str, str] | None = None, **val
 
 
 def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterable[str]:
-    known = {setting(name) for name in kind.model_fields}
+    names = {setting(name) for name in kind.model_fields}
     for name, value in environ.items():
-        if not name.startswith(PREFIX) or name in known or name in FOREIGN:
+        if not name.startswith(PREFIX) or name in names or name in FOREIGN:
             continue
-        if name.split("__")[0] in known:
+        if name.split("__")[0] in names:
             continue  # a nested setting: pydantic checks it
         if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):
             continue

@@ -50,21 +50,21 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
         StartupError: The message names the topic or setting that is wrong.
     """
     admin = AdminClient(settings.kafka(), logger=logs.client_logger("startup"))
-    wanted = {topic.name: topic for topic in topics}
+    required = {topic.name: topic for topic in topics}
 
     def ask() -> dict[str, TopicMetadata]:
-        found = admin.list_topics(timeout=CALL_S).topics
-        missing = sorted(set(wanted) - set(found))
+        existing = admin.list_topics(timeout=CALL_S).topics
+        missing = sorted(set(required) - set(existing))
         if missing:
             raise NotReadyError(f"no topic {', '.join(missing)}: create the topics that docs/wire.md names")
-        return dict(found)
+        return dict(existing)
 
     unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
-    found = retry_until(ask, settings, unusable)
-    counts = {name: len(found[name].partitions) for name, topic in wanted.items() if topic.pipeline}
+    existing = retry_until(ask, settings, unusable)
+    counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
     if len(set(counts.values())) > 1:
         raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
-    problems = _wrong(settings, wanted, retry_until(lambda: _configs(admin, wanted), settings, unusable))
+    problems = _wrong(settings, required, retry_until(lambda: _configs(admin, required), settings, unusable))
     if problems:
         raise StartupError("wrong topic configuration: " + "; ".join(problems))
     return next(iter(counts.values()), 0)

@@ -100,10 +100,10 @@ class StateReader:
         self._reader.close()
 
     def _read(self, partition: int, end: int) -> tuple[dict[str, Checkpoint], set[str]]:
-        found: dict[str, Checkpoint] = {}
+        checkpoints: dict[str, Checkpoint] = {}
         unreadable: set[str] = set()
         if end == 0:
-            return found, unreadable
+            return checkpoints, unreadable
         self._reader.read_from(self._state, {partition: BEGINNING})
         try:
             waited_since = time.monotonic()
@@ -116,12 +116,12 @@ class StateReader:
                 waited_since = time.monotonic()
                 if isinstance(message, End):
                     break
-                _keep(found, unreadable, message.key(), message.value())
+                _keep(checkpoints, unreadable, message.key(), message.value())
                 if (message.offset() or 0) >= end - 1:
                     break
         finally:
             self._reader.stop_reading()
-        return found, unreadable
+        return checkpoints, unreadable
 
 
 def _keep(found: dict[str, Checkpoint], unreadable: set[str], key: bytes | None, value: bytes | None) -> None:
@@ -195,8 +195,8 @@ class Takeovers:
                 if not self._queue:
                     if not self._changed.wait(IDLE_S):
                         return None
-                elif (left := self._queue[0][0] - time.monotonic()) > 0:
-                    self._changed.wait(left)
+                elif (remaining := self._queue[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(remaining)
                 else:
                     return heappop(self._queue)[2]
         return None

@@ -64,10 +64,10 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
-        found = self._open().list_topics(topic, timeout=timeout_s).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return sorted(found.partitions)
+        metadata = self._open().list_topics(topic, timeout=timeout_s).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        return sorted(metadata.partitions)
 
     def committed(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """The group's offsets; a partition that was never committed is absent.
@@ -79,12 +79,12 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
-        asked = [TopicPartition(topic, each) for each in partitions]
-        found = self._open().committed(asked, timeout=timeout_s)
-        for each in found:
-            if each.error:
-                raise KafkaException(each.error)
-        return {each.partition: int(each.offset) for each in found if each.offset >= 0}
+        places = [TopicPartition(topic, answer) for answer in partitions]
+        answers = self._open().committed(places, timeout=timeout_s)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        return {place.partition: int(place.offset) for place in answers if place.offset >= 0}
 
     def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """High watermarks, open transactions included.
@@ -96,11 +96,11 @@ class TopicReader:
             self._admin = AdminClient(
                 self._settings.kafka(), logger=logs.client_logger(f"{self._name}-admin")
             )
-        where = {TopicPartition(topic, each): OffsetSpec.latest() for each in partitions}
+        where = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
         futures = self._admin.list_offsets(
             where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
-        return {each.partition: int(future.result().offset) for each, future in futures.items()}
+        return {place.partition: int(future.result().offset) for place, future in futures.items()}
 
     def at(self, topic: str, partitions: Collection[int], time_ms: int, timeout_s: float) -> dict[int, int]:
         """Offsets of the first records with this time stamp (Unix milliseconds) or a later one; where there
@@ -109,16 +109,18 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
-        asked = [TopicPartition(topic, each, time_ms) for each in partitions]
-        found = self._open().offsets_for_times(asked, timeout=timeout_s)
-        for each in found:
-            if each.error:
-                raise KafkaException(each.error)
-        return {each.partition: int(each.offset) for each in found}
+        places = [TopicPartition(topic, answer, time_ms) for answer in partitions]
+        answers = self._open().offsets_for_times(places, timeout=timeout_s)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        return {place.partition: int(place.offset) for place in answers}
 
     def read_from(self, topic: str, starts: Mapping[int, int]) -> None:
         """Read these partitions from now on, each from its offset (or BEGINNING)."""
-        self._open().assign([TopicPartition(topic, each, offset) for each, offset in starts.items()])
+        self._open().assign(
+            [TopicPartition(topic, partition, offset) for partition, offset in starts.items()]
+        )
 
     def stop_reading(self) -> None:
         """Read nothing."""

@@ -67,13 +67,13 @@ class Transaction:
         A partition in which only time passed commits its offset again: Kafka then checks that this worker
         still owns it.
         """
-        found = []
+        reads = []
         for partition, slots in self.batch:
             records = [slot.record for slot in slots if slot.record is not None]
             offset = records[-1].offset + 1 if records else partition.committed
             if offset is not None:
-                found.append(TopicPartition(topic, partition.number, offset))
-        return found
+                reads.append(TopicPartition(topic, partition.number, offset))
+        return reads
 
 
 class TransactionResult(Enum):
@@ -328,11 +328,11 @@ class Committer:
             self._produce(transaction, partition, slot, each)
         if result.dead_letter is None or slot.record is None:
             return
-        known = self._refusals.of(slot.record)
+        refusal = self._refusals.of(slot.record)
         output, kept = dead_letter(
             slot.record,
             result.dead_letter,
-            known.kept if known is not None else Kept.ALL,
+            refusal.kept if refusal is not None else Kept.ALL,
             stage=self._stage,
             topic=self._topics.dead_letters,
             limit=self._topics.dead_letter_bytes,

@@ -90,7 +90,8 @@ def _clock(client: Any) -> Finding:
 
 
 def _groups(client: Any) -> Iterator[Finding]:
-    groups = {api_group.name for api_group in client.ApisApi().get_api_versions(_request_timeout=_CALL_S).groups}
+    versions = client.ApisApi().get_api_versions(_request_timeout=_CALL_S)
+    groups = {api_group.name for api_group in versions.groups}
     if "lookout.dev" in groups:
         yield Finding("custom resources", State.GOOD, "Camera and Watch")
     else:

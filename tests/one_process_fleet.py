@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -41,13 +41,20 @@ class OneProcessFleet:
         verdicts: Committed outcomes.
     """
 
-    def __init__(self, model: Path, *watches: Watch, camera: str = "cam", **values: object) -> None:
+    def __init__(
+        self,
+        model: Path,
+        *watches: Watch,
+        camera: str = "cam",
+        prefill: Mapping[str, object] | None = None,
+        **values: object,
+    ) -> None:
         self.camera, self.model = camera, model
         self.digest = folder_digest(model)
         self.topics: dict[str, list[Record]] = defaultdict(list)
         self.now_ms = START_MS
         given = {"mode": "local", "model_dir": model, **values}
-        self.settings = load_settings(PrefillSettings, {}, **given)
+        self.settings = load_settings(PrefillSettings, {}, **given, **(prefill or {}))
         self.store = TensorStore(StoreSettings(memory_bytes=1 << 28, unread_bytes=1 << 28))
         self.client = TensorClient(Peers(StoreSettings()), None, self.store)
         prune = load_settings(PruneEncodeSettings, {}, **given)

@@ -11,7 +11,7 @@ from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import BlockChange, IdleState
 
-__all__ = ["Answered", "change_of"]
+__all__ = ["Answered", "change_of", "repeated_verdict"]
 
 Verdict = verdicts_pb2.Verdict
 
@@ -61,10 +61,12 @@ class Answered:
         known = [(watch, one) for watch, one in zip(watches, said, strict=True) if one is not None]
         if len(known) < len(watches):
             return None
-        return [_repeated(span, watch, one, newest) for watch, one in known]
+        return [repeated_verdict(span, watch, one, newest) for watch, one in known]
 
 
-def _repeated(span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb2.StrideBlock) -> Verdict:
+def repeated_verdict(
+    span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb2.StrideBlock
+) -> Verdict:
     verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.cost.CopyFrom(before.cost)

@@ -83,7 +83,7 @@ def alerts(
         )
 
 
-def parse_since(text: str) -> Position:
+def parse_since(text: str, option: str = "--since") -> Position:
     """`now`, `start` or a length of time.
 
     Raises:
@@ -95,7 +95,7 @@ def parse_since(text: str) -> Position:
         return Position(oldest=True)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None:
-        raise CliError(f"--since {text!r} must be now, start, or a duration such as 90s, 15m, 6h or 2d")
+        raise CliError(f"{option} {text!r} must be now, start, or a duration such as 90s, 15m, 6h or 2d")
     return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
 
 

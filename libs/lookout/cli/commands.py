@@ -45,6 +45,11 @@ COMMANDS = {
     "verify": Place(
         "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
     ),
+    "backtest": Place(
+        "backtest",
+        "backtest",
+        "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
+    ),
     "inspect": Place(
         "inspect", "inspect", "Decode footage as the fleet would, in a sandbox, and show the result."
     ),

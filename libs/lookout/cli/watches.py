@@ -32,6 +32,26 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
 
+CameraOption = Annotated[
+    list[str] | None,
+    typer.Option("--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"),
+]
+ThresholdOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="p(yes) that counts as yes.")]
+OfOption = Annotated[str, typer.Option("--of", help="K/N: yes in K of the last N windows.")]
+ScheduleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only at these times: 'mon-fri 22:00-06:00 Europe/Berlin' (without a zone: UTC); "
+        "repeat for more.  [default: always]"
+    ),
+]
+ZoneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only in these zones: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."
+    ),
+]
+
 #: ids that an error names
 NAMED = 20
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -108,13 +128,8 @@ def add(
             "--id", help="Name of the watch.  [default: made from the question]", show_default=False
         ),
     ] = None,
-    camera: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"
-        ),
-    ] = None,
-    threshold: Annotated[float, typer.Option(min=0.0, max=1.0, help="p(yes) that counts as yes.")] = 0.5,
+    camera: CameraOption = None,
+    threshold: ThresholdOption = 0.5,
     clear: Annotated[
         float | None,
         typer.Option(
@@ -124,24 +139,12 @@ def add(
             show_default=False,
         ),
     ] = None,
-    of: Annotated[str, typer.Option("--of", help="K/N: yes in K of the last N windows.")] = "1/1",
+    of: OfOption = "1/1",
     cooldown: Annotated[
         float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
     ] = 0.0,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only at these times: 'mon-fri 22:00-06:00 Europe/Berlin' (without a zone: UTC); "
-            "repeat for more.  "
-            "[default: always]"
-        ),
-    ] = None,
-    zone: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only in these zones: 'door:0.1,0.2 0.4,0.2 0.4,0.9' (0..1, name:points); repeat for more."
-        ),
-    ] = None,
+    schedule: ScheduleOption = None,
+    zone: ZoneOption = None,
     describe: Annotated[
         bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
     ] = False,
@@ -155,25 +158,9 @@ def add(
     question = asked(question)
     if camera and not all(each.strip() for each in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
-    if threshold == 0 or clear == 0:
-        option = "--threshold" if threshold == 0 else "--clear"
-        raise CliError(f"{option} 0: every answer would be yes; give a number above 0")
-    k, n = _parse_of(of)
-    rule = Rule(
-        threshold=threshold,
-        clear_threshold=threshold if clear is None else clear,
-        k=k,
-        n=n,
-        cooldown_s=cooldown,
-        schedule=[parse_span(text) for text in schedule or []],
-        zones=[parse_zone(text) for text in zone or []],
+    rule = watch_rule(
+        threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
     )
-    if rule.clear_threshold > threshold:
-        raise CliError(
-            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
-        )
-    if fault := rule_fault(rule):
-        raise CliError(fault)
     name = identity or slug(question)
     standing = read_watches(address)
     existing = standing.get(name)
@@ -200,6 +187,42 @@ def add(
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
 
 
+def watch_rule(
+    *,
+    threshold: float,
+    of: str,
+    clear: float | None = None,
+    cooldown: float = 0.0,
+    schedule: list[str] | None = None,
+    zone: list[str] | None = None,
+) -> Rule:
+    """The rule that options describe.
+
+    Raises:
+        CliError: An option cannot be read, or the rule cannot be followed.
+    """
+    if threshold == 0 or clear == 0:
+        option = "--threshold" if threshold == 0 else "--clear"
+        raise CliError(f"{option} 0: every answer would be yes; give a number above 0")
+    k, n = _parse_of(of)
+    rule = Rule(
+        threshold=threshold,
+        clear_threshold=threshold if clear is None else clear,
+        k=k,
+        n=n,
+        cooldown_s=cooldown,
+        schedule=[parse_span(text) for text in schedule or []],
+        zones=[parse_zone(text) for text in zone or []],
+    )
+    if rule.clear_threshold > threshold:
+        raise CliError(
+            f"--clear {clear} lies above --threshold {threshold}: an answer would be yes and no at once"
+        )
+    if fault := rule_fault(rule):
+        raise CliError(fault)
+    return rule
+
+
 def _version_after(existing: Watch | None) -> int:
     try:
         return 1 if existing is None else next_version(existing)
@@ -224,12 +247,7 @@ def _check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
 
 @app.command("offline")
 def offline(
-    camera: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"
-        ),
-    ] = None,
+    camera: CameraOption = None,
     cooldown: Annotated[
         float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
     ] = 0.0,

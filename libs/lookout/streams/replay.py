@@ -50,6 +50,7 @@ class ReplayedWindow:
         coverage: Share of its samples that were seen undamaged.
         answered: Its plan and answers. Until the next window is taken from the iterator, the engine holds
             its KV.
+        flops: What the language model computed for it, the windows of its chain before it included.
         refusal: Why it is not asked.
         error: Why it cannot be computed again.
     """
@@ -58,6 +59,7 @@ class ReplayedWindow:
     blocks: Sequence[StrideBlock] = ()
     coverage: float = 0.0
     answered: AnsweredWindow | None = None
+    flops: int = 0
     refusal: NoAnswer | None = None
     error: LookoutError | None = None
 
@@ -111,10 +113,11 @@ class _Replay:
         self._size = planner.settings.blocks
         self._windows = {window.index: window for window in windows}
         self._blocks: dict[int, StreamBlock] = {}
-        self._stream = ""
+        self._stream, self._flops = "", 0
 
     def outcome(self, window: ChainWindow) -> ReplayedWindow:
         """What became of a window."""
+        self._flops = 0
         try:
             members = self._members(window)
             facts = [member.facts for member in members]
@@ -128,8 +131,8 @@ class _Replay:
         except DeviceError:
             raise
         except (BlockGoneError, ReplayError, EngineError, WindowError) as error:
-            return ReplayedWindow(window, error=error)
-        return ReplayedWindow(window, blocks, coverage, answered)
+            return ReplayedWindow(window, flops=self._flops, error=error)
+        return ReplayedWindow(window, blocks, coverage, answered, self._flops)
 
     def close(self) -> None:
         """Free the stream's KV."""
@@ -152,6 +155,7 @@ class _Replay:
         self._stream, since = blocks[0].stream, window.since_key
         key = None if since is None else since == 0
         answered = self._runner.ask(self._chain, blocks, window.questions, key=key)
+        self._flops += answered.answer.cost.total_flops
         if since is not None and answered.plan.since_key != since:
             raise ReplayError(f"window {window.index} does not continue the one before it")
         return answered

@@ -61,6 +61,10 @@ ALLOWED: dict[str, set[str]] = {
         "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
         "streams", "families", "chains",
     },
+    "backtest": {
+        "v1", "wire", "windows", "engines", "worker", "services", "streams", "models", "chains", "rules",
+        "verification", "pipeline",
+    },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
     },
@@ -73,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench", "chains",
+        "verification", "watchbench", "chains", "backtest",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
     "services": {

@@ -1,0 +1,88 @@
+"""A question on what the cameras of a fleet saw, out of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from lookout.backtest.results import Backtest
+from lookout.backtest.windows import PastWindows
+from lookout.chains import EpochRecords, PastScope, read_epochs
+from lookout.engines import load_engine
+from lookout.models.digest import folder_digest
+from lookout.rules import messages
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.v1.watches_pb2 import Watch
+from lookout.verification import TokensFromKafka
+from lookout.windows import Planner
+from lookout.worker import load_settings
+
+__all__ = ["fleet_backtest"]
+
+
+def fleet_backtest(
+    model: Path,
+    bootstrap: str,
+    watch: Watch,
+    scope: PastScope,
+    *,
+    common: Mapping[str, Any] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Backtest:
+    """Ask a question of the windows in scope, and follow its rule.
+
+    Args:
+        model: Folder of the fleet's model.
+        bootstrap: Kafka.
+        watch: The question, its rule and its cameras.
+        scope: Which windows.
+        common: Settings of the fleet that are not the defaults.
+        own: Settings of one service, by its name.
+        progress: Called with the windows done and their number.
+
+    Raises:
+        LookoutError: The settings or the model cannot be used.
+        TimeoutError: A topic cannot be read to its end.
+    """
+    given = {"bootstrap": bootstrap, **(common or {})}
+    theirs = {name: dict(values) for name, values in (own or {}).items()}
+    settings = load_settings(
+        PrefillSettings,
+        {},
+        **{"mode": "local", "model_dir": model, **given, **theirs.get("prefill", {})},
+    )
+    digest = folder_digest(model)
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
+    reach_s = (settings.key_every + settings.window_blocks) * settings.stride_s
+    backtest = Backtest(messages.rule_of(watch.rule))
+    with TokensFromKafka(model, digest, given, theirs) as tokens:
+        epochs = [epoch for epoch in read_epochs(settings, scope, reach_s) if _watched(epoch.camera, watch)]
+        windows = PastWindows(settings, engine, Planner(engine.layout, settings.windows), tokens.load, digest)
+        total, done = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
+        for epoch in epochs:
+            for past in windows.verdicts(epoch, watch, scope):
+                cost = past.verdict.cost
+                backtest.computed_flops += past.computed_flops
+                if past.verdict.HasField("p_yes"):
+                    backtest.window_flops += cost.flops_vision + cost.flops_prefill
+                    backtest.question_flops += cost.flops_question
+                    backtest.dense_flops += cost.flops_dense + cost.flops_question
+                if past.expired:
+                    backtest.outcomes["expired"] += 1
+                else:
+                    backtest.add(messages.verdict_of(past.verdict, backtest.rule))
+                done += 1
+                progress(min(done, total), total)
+    engine.close()
+    return backtest
+
+
+def _watched(camera: str, watch: Watch) -> bool:
+    return not watch.cameras or any(fnmatchcase(camera, pattern) for pattern in watch.cameras)
+
+
+def _inside(epoch: EpochRecords, scope: PastScope) -> list[int]:
+    return [index for index in epoch.blocks if scope.includes(epoch.camera, epoch.end_ms(index))]

@@ -1,0 +1,134 @@
+"""What a back-test says: incidents, how much was watched, what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from lookout import rules
+from lookout.rules import EventKind, Outcome, Rule, Verdict
+
+__all__ = ["Backtest", "PastIncident"]
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class PastIncident:
+    """An incident that there would have been.
+
+    Attributes:
+        camera: The camera.
+        opened_ms: Unix milliseconds at which its first window begins; of a file, milliseconds of the file.
+        end_ms: When its newest window ends.
+        peak: Largest p(yes).
+        windows: Windows that answered yes.
+        reason: Why it closed; empty: it is open at the end.
+        evidence: References to the frames that show it, strongest window first.
+    """
+
+    camera: str
+    opened_ms: int
+    end_ms: int
+    peak: float
+    windows: int
+    reason: str = ""
+    evidence: tuple[bytes, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "camera": self.camera,
+            "opened_ms": self.opened_ms,
+            "end_ms": self.end_ms,
+            "peak": round(self.peak, 4),
+            "windows": self.windows,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True)
+class Backtest:
+    """A back-test in work and at its end.
+
+    Attributes:
+        rule: When answers become an incident.
+        incidents: In the order in which they opened, camera by camera.
+        outcomes: Windows by outcome; `expired`: those whose records are past their retention.
+        watched_ms: Milliseconds of windows' new parts that were answered, all cameras together.
+        cameras: Cameras with a window.
+        computed_flops: What the back-test computed of the language model.
+        window_flops: What the answered windows cost a fleet that watches them, questions apart.
+        question_flops: What this question adds to them.
+        dense_flops: What asking every answered window whole would cost.
+        verdicts: The answers, in the order of windows, camera by camera.
+    """
+
+    rule: Rule
+    incidents: list[PastIncident] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    watched_ms: int = 0
+    cameras: set[str] = field(default_factory=set)
+    computed_flops: int = 0
+    window_flops: int = 0
+    question_flops: int = 0
+    dense_flops: int = 0
+    verdicts: list[Verdict] = field(default_factory=list)
+    _states: dict[str, rules.WatchState] = field(default_factory=dict)
+    _open: dict[str, PastIncident] = field(default_factory=dict)
+
+    @property
+    def incidents_a_camera_day(self) -> float:
+        """How often an incident opens, in 24 hours of one camera; 0 where nothing was watched."""
+        return len(self.incidents) * _DAY_MS / self.watched_ms if self.watched_ms else 0.0
+
+    @property
+    def question_share(self) -> float:
+        """What the question adds to the cost of windows that are watched already."""
+        return self.question_flops / max(1, self.window_flops)
+
+    @property
+    def dense_share(self) -> float:
+        """What the back-test computed, as a share of asking every window whole."""
+        return self.computed_flops / max(1, self.dense_flops)
+
+    def add(self, verdict: Verdict) -> None:
+        """Take the next outcome of a camera; windows of one camera in their order."""
+        camera = verdict.camera
+        self.cameras.add(camera)
+        self.outcomes[verdict.outcome.value] += 1
+        before = self._states.get(camera)
+        if verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
+            begun_ms = before.newest_ms if before is not None and before.epoch == verdict.epoch else 0
+            self.watched_ms += verdict.end_ms - max(verdict.start_ms, begun_ms)
+            self.verdicts.append(verdict)
+        self._states[camera], events = rules.step(
+            before, verdict, f"{camera}/{verdict.epoch}/{verdict.window}"
+        )
+        for event in events:
+            self._follow(camera, event)
+
+    def _follow(self, camera: str, event: rules.IncidentEvent) -> None:
+        incident = event.incident
+        if event.kind is EventKind.OPENED:
+            self._open[camera] = PastIncident(camera, incident.opened_ms, event.end_ms, incident.peak, 1)
+            self.incidents.append(self._open[camera])
+        past = self._open[camera]
+        past.end_ms, past.peak, past.windows = event.end_ms, incident.peak, incident.windows
+        past.evidence = tuple(frame for _, frames in incident.evidence for frame in frames)
+        if event.kind is EventKind.CLOSED:
+            past.reason = event.reason
+            del self._open[camera]
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "incidents": [incident.as_json() for incident in self.incidents],
+            "incidents_a_camera_day": round(self.incidents_a_camera_day, 3),
+            "cameras": len(self.cameras),
+            "watched_s": round(self.watched_ms / 1000, 3),
+            "windows": dict(sorted(self.outcomes.items())),
+            "question_share": round(self.question_share, 4),
+            "share_of_dense": round(self.dense_share, 4),
+        }

@@ -180,8 +180,8 @@ def running(settings: ToySettings, digest: str = "toy-1") -> Iterator[Threaded]:
         worker.stop()
 
 
-def process(settings: ToySettings, log: Path) -> subprocess.Popen[bytes]:
-    """The same as a process of its own."""
+def process(settings: ToySettings, log: Path, **more: str) -> subprocess.Popen[bytes]:
+    """The same as a process of its own; `more` are variables of its environment."""
     names = (
         "mode",
         "bootstrap",
@@ -199,7 +199,7 @@ def process(settings: ToySettings, log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             guarded([sys.executable, "-m", "tests.fleet.toy"]),
             cwd=ROOT,
-            env={**clean, **environ},
+            env={**clean, **environ, **more},
             stdout=out,
             stderr=out,
         )

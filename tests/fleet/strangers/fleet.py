@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from lookout.cli.connect import Position, client_options, reading
 from lookout.local import Child, FleetAddress, running_fleets
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
-from lookout.wire import ALERTS, INPUT, VERDICTS, WATCHES, Stage, WireError, from_json, to_json
+from lookout.wire import ALERTS, PIPELINE, VERDICTS, WATCHES, Stage, WireError, from_json, to_json
 from tests.eventually import eventually
 from tests.fleet.faults.run import MODEL, QUESTIONS, STRIDE_S, WINDOW_S
 
@@ -154,24 +154,32 @@ class UpFleet:
         return out
 
     def lags(self) -> dict[str, int]:
-        """Records that each stage has not read."""
-        out = {}
-        for stage in Stage:
-            consumer = Consumer({**client_options(self.bootstrap), "group.id": stage.value})
-            try:
-                topic = INPUT[stage].name
-                numbers = consumer.list_topics(topic, timeout=60.0).topics[topic].partitions
-                places = [TopicPartition(topic, number) for number in numbers]
-                out[stage.value] = sum(
-                    consumer.get_watermark_offsets(TopicPartition(topic, place.partition), timeout=60.0)[1]
-                    - max(place.offset, 0)
-                    for place in consumer.committed(places, timeout=60.0)
-                )
-            except KafkaException:
-                out[stage.value] = -1
-            finally:
-                consumer.close()
-        return out
+        """Records that each stage has not read; ends of transactions are none."""
+        return {stage.value: self._unread(stage.value, PIPELINE[stage].source.name) for stage in Stage}
+
+    def _unread(self, group: str, topic: str) -> int:
+        options = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        consumer = Consumer({**client_options(self.bootstrap), **options, "enable.partition.eof": True})
+        try:
+            numbers = consumer.list_topics(topic, timeout=60.0).topics[topic].partitions
+            places = consumer.committed([TopicPartition(topic, number) for number in numbers], timeout=60.0)
+            for place in places:
+                place.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
+            consumer.assign(places)
+            unread, ended = 0, 0
+            while ended < len(places):
+                message = consumer.poll(30.0)
+                if message is None:
+                    return -1
+                if message.error() is None:
+                    unread += 1
+                else:
+                    ended += message.error().code() == KafkaError._PARTITION_EOF
+            return unread
+        except KafkaException:
+            return -1
+        finally:
+            consumer.close()
 
     def environment(self) -> dict[str, str]:
         """Settings with which another service reaches this fleet."""

@@ -15,7 +15,16 @@ from typing import Final
 from google.protobuf.message import Message
 
 from lookout.cli.connect import Position, client_options, reading
-from lookout.wire import INPUT, Stage, all_topics, dead_letters, headers, message_kind, read_record, to_json
+from lookout.wire import (
+    PIPELINE,
+    Stage,
+    all_topics,
+    dead_letters,
+    headers,
+    message_kind,
+    read_record,
+    to_json,
+)
 from tests.fleet.faults.footage import pieces
 from tests.fleet.faults.run import MODEL, QUESTIONS, STRIDE_S, Publisher
 from tests.fleet.strangers import calls, directory, leaks, readers, rtsp, topics
@@ -296,7 +305,7 @@ def _secrets(fleet: UpFleet) -> dict[str, str]:
 def _internal_errors(fleet: UpFleet) -> list[str]:
     """Records at which a stage failed for no known reason: a line for each stage and error."""
     out = set()
-    for source in INPUT.values():
+    for source in (flow.source for flow in PIPELINE.values()):
         with reading(fleet.bootstrap, [dead_letters(source).name], Position(oldest=True)) as reader:
             for record in reader.until_now():
                 pairs = record.headers() or []

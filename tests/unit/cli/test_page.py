@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,7 +26,8 @@ from lookout.cli.report.page import (
 from lookout.cli.report.pictures import data_uri
 from lookout.cli.report.run import CameraRun, EvidenceFrame, FleetRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import VERDICTS, to_json
+from lookout.wire import VERDICTS, message_kind, to_json
+from tests import mutations
 from tests.unit.cli.runs import FakeMessage, camera_records, example_run, verdict
 
 
@@ -171,6 +173,25 @@ def test_what_a_camera_says_turns_no_text_on_the_page(text: str) -> None:
     assert not any(
         f"\\u{ord(letter):04x}" in page.replace("\\\\", "") for letter in text if not letter.isprintable()
     )
+
+
+def test_strange_records_are_left_out_and_the_page_is_written() -> None:
+    """Records that pass the wire's door and still fit together with nothing."""
+    chance = random.Random(7)
+    run = FleetRecord()
+    for message in camera_records("room", 48, {"someone-lying": (15.0, 34.0)}):
+        run.take(message)  # type: ignore[arg-type]
+        kind = message_kind(message.name)
+        if kind is None or message.data is None:
+            continue
+        changes = mutations.JSON if message.data.startswith(b"{") else mutations.BINARY
+        for name, change in changes.items():
+            if name not in ("large-text", "long-list", "nested"):
+                strange = FakeMessage(message.name, change(message.data, kind, chance), message.at)
+                run.take(strange)  # type: ignore[arg-type]
+    headers = (("lookout-source-partition", b"\x1b[2J"), ("lookout-source-offset", b"9" * 5000))
+    run.take(FakeMessage("camera.segments.v1.dlq", b"", 0, "room", headers))  # type: ignore[arg-type]
+    assert "room" in render(page_data(run, None, FACTS), FACTS)
 
 
 def test_an_empty_run_is_a_page_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +27,7 @@ from lookout.wire import (
     from_bytes,
     from_json,
 )
-from lookout.wire.headers import DETAIL, REASON, SOURCE_OFFSET, SOURCE_PARTITION, text
+from lookout.wire.headers import DETAIL, REASON, SOURCE_OFFSET, SOURCE_PARTITION, number, text
 
 Place = tuple[str, int, int]
 
@@ -214,9 +214,9 @@ class FleetRecord:
         if record.WhichOneof("body") != "block":
             return
         camera, block = self.camera(record.camera), record.block
+        camera.shots.extend(shots_of(block, record.epoch))
         camera.patches_total += block.patches_total
         camera.patches_encoded += block.patches_encoded
-        camera.shots.extend(shots_of(block, record.epoch))
 
     def _verdict(self, verdict: Verdict) -> None:
         camera = self.camera(verdict.camera)
@@ -275,29 +275,29 @@ class FleetRecord:
         camera = self.camera(identity)
         camera.dead.append(letter)
         if message.topic() == dead_letters(SEGMENTS).name:
-            partition, offset = text(headers, SOURCE_PARTITION), text(headers, SOURCE_OFFSET)
+            partition, offset = number(headers, SOURCE_PARTITION), number(headers, SOURCE_OFFSET)
             if partition is not None and offset is not None:
-                camera.segments.add((SEGMENTS.name, int(partition), int(offset)))
+                camera.segments.add((SEGMENTS.name, partition, offset))
         return letter
 
 
 def shots_of(block: StrideBlock, epoch: int) -> list[EvidenceFrame]:
-    """The frames of a block with the groups that were computed of them."""
+    """The frames of a block with the groups that were computed of them.
+
+    Raises:
+        WireError: A mask or an index does not fit the block.
+    """
+    try:
+        return list(_shots(block, epoch))
+    except (ValueError, IndexError) as error:
+        raise WireError(f"no block of tokens: {error}") from error
+
+
+def _shots(block: StrideBlock, epoch: int) -> Iterator[EvidenceFrame]:
     rows, cols = block.group_rows, block.group_cols
-    shots = []
     for patch in block.patches:
         keep = unpack_mask(patch.keep, rows, cols)
         for index in sorted(set(patch.frames)):
             frame = block.frames[index]
-            shots.append(
-                EvidenceFrame(
-                    epoch,
-                    frame.time_us,
-                    block.index,
-                    patch.anchor,
-                    keep,
-                    place_of(block.inputs[frame.input]),
-                    frame.row,
-                )
-            )
-    return shots
+            place = place_of(block.inputs[frame.input])
+            yield EvidenceFrame(epoch, frame.time_us, block.index, patch.anchor, keep, place, frame.row)

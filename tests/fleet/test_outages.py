@@ -1,0 +1,197 @@
+"""Servers that freeze, stall or fill up, and clocks that are set: nothing is lost, doubled, or hangs."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from lookout.local import KafkaServer, RedisServer, free_ports
+from lookout.local.kafka import Listener
+from lookout.store.directory import Announcer, Directory
+from lookout.store.errors import DirectoryDownError
+from lookout.store.labels import entry_of
+from lookout.store.settings import StoreSettings
+from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
+from tests.eventually import eventually
+from tests.fleet.bench import Bench, process, running
+
+pytestmark = pytest.mark.fleet
+
+CAMERAS = [f"cam-{number}" for number in range(3)]
+FROZEN_S = 6.0  # longer than a session of these workers
+REF = TensorRef(id="t", stage=STAGE_FRAMES, camera="gate", epoch=5)
+REF.input.topic, REF.input.partition, REF.input.offset = "camera.segments.v1", 0, 3
+
+
+def send(bench: Bench, first: int, last: int) -> None:
+    """Records of every camera."""
+    for n in range(first, last + 1):
+        for camera in CAMERAS:
+            bench.send(camera, n)
+    bench.flush()
+
+
+def test_a_frozen_broker_that_goes_on_costs_nothing(own_kafka: KafkaServer, prefix: str) -> None:
+    """SIGSTOP keeps every connection open and answers none: no error tells a client that it is away."""
+    bench = Bench(own_kafka.bootstrap, prefix)
+    assert own_kafka.pid is not None
+    with running(bench.settings()) as worker:
+        send(bench, 1, 20)
+        eventually(lambda: worker.count("records_total") > 10)
+        for _ in range(2):
+            os.kill(own_kafka.pid, signal.SIGSTOP)
+            try:
+                time.sleep(FROZEN_S)
+            finally:
+                os.kill(own_kafka.pid, signal.SIGCONT)
+            time.sleep(1.0)
+        send(bench, 21, 40)
+        eventually(lambda: bench.counted(CAMERAS, 40))
+        assert worker.error is None
+    bench.assert_counted(CAMERAS, 40)
+
+
+class StallingLine:
+    """A line to a server that can stop to carry bytes without closing a connection."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self._target = target
+        self._open = threading.Event()
+        self._open.set()
+        self._ended = threading.Event()
+        self._server = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stall(self, seconds: float) -> None:
+        """Carry nothing for so long."""
+        self._open.clear()
+        time.sleep(seconds)
+        self._open.set()
+
+    def close(self) -> None:
+        """Take no connections any more."""
+        self._ended.set()
+        self._open.set()
+        self._server.close()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            try:
+                client, _ = self._server.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                continue
+            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        other = {client: server, server: client}
+        with client, server:
+            while not self._ended.is_set():
+                ready, _, _ = select.select(list(other), [], [], 0.2)
+                self._open.wait()
+                for source in ready:
+                    try:
+                        data = source.recv(65536)
+                        if not data:
+                            return
+                        other[source].sendall(data)
+                    except OSError:
+                        return
+
+
+@pytest.fixture
+def stalling() -> Iterator[tuple[str, StallingLine]]:
+    """A broker whose only address leads over a line that can stall."""
+    line_port, behind = free_ports(2)
+    listener = Listener("STALLING", behind, f"127.0.0.1:{line_port}")
+    with KafkaServer(outside=[listener]) as server:
+        line = StallingLine(line_port, behind)
+        yield f"127.0.0.1:{line_port}", line
+        line.close()
+        assert server.alive
+
+
+def test_a_network_that_stalls_costs_nothing(stalling: tuple[str, StallingLine], prefix: str) -> None:
+    address, line = stalling
+    bench = Bench(address, prefix)
+    with running(bench.settings()) as worker:
+        send(bench, 1, 20)
+        eventually(lambda: worker.count("records_total") > 10)
+        for seconds in (1.0, FROZEN_S):
+            line.stall(seconds)
+            time.sleep(0.5)
+        send(bench, 21, 40)
+        eventually(lambda: bench.counted(CAMERAS, 40))
+        assert worker.error is None
+    bench.assert_counted(CAMERAS, 40)
+
+
+def fill(client: redis.Redis) -> None:
+    """Write until the server has no memory left."""
+    for number in range(10_000):
+        client.set(f"x{number}", bytes(10_000))
+
+
+def test_a_redis_without_memory_is_a_directory_that_is_away() -> None:
+    """Strangers' keys without an expiry are never evicted: writes fail until somebody removes them."""
+    with RedisServer(max_memory_mb=3) as server, redis.Redis.from_url(server.url) as stranger:
+        directory = Directory(server.url, StoreSettings(redis_retry_s=0.1))
+        announcer = Announcer(directory, STAGE_FRAMES, "pod", "127.0.0.1:9", lambda: [entry_of(REF)])
+        assert announcer.renew()
+        with pytest.raises(redis.ResponseError, match="OOM"):
+            fill(stranger)
+        assert not announcer.renew()
+        assert announcer.epoch == 0
+        try:
+            found = directory.find(REF)  # reading still works; what was evicted is asked for by lineage
+            assert [holder.pod for holder in found] in ([], ["pod"])
+        except DirectoryDownError:
+            pass
+        stranger.flushall()
+        eventually(announcer.renew)
+        assert [holder.pod for holder in directory.find(REF)] == ["pod"]
+        directory.close()
+
+
+CLOCK = """
+import os, time
+_time, _time_ns = time.time, time.time_ns
+def _step():
+    try:
+        return float(open(os.environ["CLOCK_STEP"]).read() or 0)
+    except OSError:
+        return 0.0
+time.time = lambda: _time() + _step()
+time.time_ns = lambda: _time_ns() + int(_step() * 1e9)
+"""
+
+
+def test_clock_steps_of_a_day_both_ways_cost_nothing(kafka: str, prefix: str, tmp_path: Path) -> None:
+    """The wall clock of a running process; Kafka's and the monotonic one go on."""
+    bench = Bench(kafka, prefix)
+    (tmp_path / "sitecustomize.py").write_text(CLOCK)
+    step = tmp_path / "step"
+    log = tmp_path / "log"
+    worker = process(bench.settings(), log, PYTHONPATH=str(tmp_path), CLOCK_STEP=str(step))
+    try:
+        sent = 0
+        for seconds in (0, 86_400, 0, -86_400, 0):
+            step.write_text(str(seconds))
+            send(bench, sent + 1, sent + 10)
+            sent += 10
+            eventually(lambda sent=sent: bench.counted(CAMERAS, sent))  # type: ignore[misc]
+        assert worker.poll() is None, log.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+    bench.assert_counted(CAMERAS, sent)
+    assert bench.read("dlq") == []

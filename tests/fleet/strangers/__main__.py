@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+
+import structlog
 
 from tests.fleet.strangers import run
 
@@ -28,6 +31,7 @@ def main() -> int:
         sys.stderr.write(f"{time.monotonic() - begun:7.1f} s  {text}\n")
         sys.stderr.flush()
 
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory(prefix="lookout-strangers-") as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

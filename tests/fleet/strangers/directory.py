@@ -98,7 +98,7 @@ def door(url: str, pods: list[str], listener: Listener, chance: Chance, tally: T
             try:
                 held = json.loads(client.get(key) or b"null")
                 mark = str(held["address"]).partition(" ")[2]
-            except (ValueError, TypeError, KeyError, redis.ResponseError):
+            except (ValueError, TypeError, KeyError, RecursionError, redis.ResponseError):
                 continue
             stranger_s_lease("thief", address=f"{listener.address} {mark}")
 

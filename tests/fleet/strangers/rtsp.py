@@ -154,7 +154,8 @@ class StrangeCamera:
     def __init__(self, way: str, answer: Answer, seed: int, tally: Tally) -> None:
         self.kind, self._answer, self._chance, self._tally = f"rtsp {way}", answer, Chance(seed), tally
         self.received: list[bytes] = []
-        host = "127.0.0.2" if way in _FOREIGN else "127.0.0.1"
+        self.foreign = way in _FOREIGN
+        host = "127.0.0.2" if self.foreign else "127.0.0.1"
         self._server = socket.create_server((host, 0))
         self.place = f"{host}:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -175,9 +176,9 @@ class StrangeCamera:
         try:
             with connection:
                 connection.settimeout(20.0)
+                self._tally.inputs[self.kind] += 1  # a connection is one input, however much is said on it
                 while request := connection.recv(65536):
                     self.received.append(request)
-                    self._tally.inputs[self.kind] += 1
                     for part in self._answer(request, self._chance):
                         connection.sendall(part.replace(b"{here}", self.place.encode()))
                         if not part:
@@ -230,10 +231,10 @@ class Agent:
             producer.produce(CAMERAS.name, to_json(camera), key=camera.id)
         producer.flush(30.0)
 
-    @property
-    def received(self) -> bytes:
-        """Everything that the strange cameras were sent."""
-        return b"\n".join(part for camera in self.cameras for part in camera.received)
+    def received(self, *, foreign: bool) -> bytes:
+        """Everything that the strange cameras were sent: those that the secret is for, or those it is not."""
+        cameras = [camera for camera in self.cameras if camera.foreign == foreign]
+        return b"\n".join(part for camera in cameras for part in camera.received)
 
     @property
     def pid(self) -> int:

@@ -118,7 +118,10 @@ def run(plan: Plan, folder: Path, tell: Tell) -> tuple[Score, Tally]:
         page = _commands(fleet, folder, tally, tell)
         secrets = _secrets(fleet)
         strangers = [("a stranger's address in Redis", b"\n".join(listener.received))]
-        strangers.append(("a stranger's camera", agent.received))
+        strangers.append(("a stranger's camera", agent.received(foreign=True)))
+        # Digest names the user to a camera that the secret is for; the password stays here.
+        named = {"the camera's password": rtsp.PASSWORD}
+        tally.leaked += leaks.find(named, [("a camera's digest", agent.received(foreign=False))])
         agent.close()
         everything = (
             *leaks.pages(fleet.address.metrics),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: seconds that one input may keep a reader busy on a machine that has other work
-LONGEST_S = 30.0
+LONGEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

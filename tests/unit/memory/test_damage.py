@@ -218,3 +218,16 @@ def test_a_device_in_a_file_s_place_is_not_read(whole: Path, tmp_path: Path, nam
     file.symlink_to("/dev/zero")
     with contextlib.suppress(HistoryError, OSError):  # what is there twice is read from its other place
         MemoryFolder.open(path, owner=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("other", NAMES)
+def test_a_file_in_another_one_s_place_is_one_error_or_none(
+    whole: Path, tmp_path: Path, name: str, other: str
+) -> None:
+    """Every file is intact by its own checksum."""
+    path = tmp_path / "folder"
+    shutil.copytree(whole, path)
+    shutil.copy(_file(whole, other), _file(path, name))
+    with contextlib.suppress(HistoryError):
+        MemoryFolder.open(path, owner=False)

@@ -70,7 +70,7 @@ test-all: lint  ## the heavier checks as well
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")
 
-test-faults: setup  ## ten cameras while every process is killed, frozen and fenced; ends with one line of JSON
+test-faults: setup  ## twelve cameras, two of them lossy, while everything fails; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
 
 test-strangers: setup  ## strangers at every door while five cameras play (LONG=1: an hour); ends with one line of JSON

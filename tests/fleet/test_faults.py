@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_one_outcome_each_whatever_happens(tmp_path: Path) -> None:
-    plan = run.Plan(cameras=2, seconds=16, seed=3, pace=1.0, patience_s=200.0)
-    segments = run.film(plan)
+    plan = run.Plan(cameras=2, seconds=16, seed=3, pace=1.0, patience_s=200.0, lossy=(0.05,))
+    footage = run.film(plan)
     said: list[str] = []
-    committed, tally = run.stormy(plan, segments, FEW, tmp_path, said.append)
-    score, faults = outcomes.score(plan.expected, committed, tally)
+    committed, tally = run.stormy(plan, footage.segments, FEW, tmp_path, said.append)
+    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged)
     assert score.clean, (score, faults, said)
     assert {"key", "incremental"} <= set(outcomes.bases(committed)), said

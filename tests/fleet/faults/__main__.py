@@ -20,10 +20,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="of each camera, a multiple of the stride")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0.5, help="times real time")
+    parser.add_argument(
+        "--lossy", type=float, nargs="*", default=[0.05, 0.4], help="further cameras: share of packets lost"
+    )
     parser.add_argument("--keep", type=Path, help="folder to keep logs and data in")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    plan = run.Plan(given.cameras, given.seconds, given.seed, given.pace, patience_s=2400.0)
+    plan = run.Plan(
+        given.cameras, given.seconds, given.seed, given.pace, patience_s=2400.0, lossy=tuple(given.lossy)
+    )
     begun = time.monotonic()
 
     def tell(text: str) -> None:
@@ -32,10 +37,12 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="lookout-faults-") as scratch:
         folder = given.keep or Path(scratch)
-        tell(f"filming {plan.cameras} cameras, {plan.seconds} s each")
-        segments = run.film(plan)
-        committed, tally = run.stormy(plan, segments, EVERY, folder, tell)
-    score, faults = outcomes.score(plan.expected, committed, tally)
+        tell(
+            f"filming {plan.cameras} cameras, {plan.seconds} s each, and {len(plan.lossy)} that lose packets"
+        )
+        footage = run.film(plan)
+        committed, tally = run.stormy(plan, footage.segments, EVERY, folder, tell)
+    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged)
     for line in faults[:40]:
         tell(line)
     tell(f"{outcomes.kinds(committed)}, {len(committed.alerts)} alerts; {len(EVERY)} faults")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 
 from lookout.local import Fleet, KafkaServer, Service
 from lookout.wire import Stage
+from tests.fleet.faults.scarce import SCARCE, shortage
 
 Fault = Callable[[Fleet, random.Random], str]
 SESSION_S = 6.0
@@ -159,6 +161,42 @@ def fence(stage: Stage) -> Fault:
     return fault
 
 
+def fill_disk(stage: Stage) -> Fault:
+    """No file of a service grows for a while, its log neither, as on a full disk."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        pid = service.pid
+        if pid is None:
+            return f"{service.name} was down"
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            supervised_for(fleet, chance.uniform(2.0, 5.0))
+        finally:
+            if service.pid == pid:
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+        return f"filled the disk of {service.name}, it {'stayed' if service.pid == pid else 'ended'}"
+
+    return fault
+
+
+def exhaust_memory(stage: Stage) -> Fault:
+    """Every call of a model runs out of memory for a while, at one of its operations."""
+
+    def fault(fleet: Fleet, chance: random.Random) -> str:
+        service = _of(fleet, stage)
+        pid, file = service.pid, shortage(fleet.folder, stage)
+        file.touch()
+        try:
+            supervised_for(fleet, chance.uniform(2.0, 5.0))
+        finally:
+            file.unlink()
+        return f"exhausted the memory of {service.name}, it {'stayed' if service.pid == pid else 'ended'}"
+
+    return fault
+
+
 def tended_alone(service: Service, seconds: float) -> None:
     """Let a process work for a while."""
     deadline = time.monotonic() + seconds
@@ -184,6 +222,8 @@ EVERY: tuple[Fault, ...] = (
     *(fence(stage) for stage in Stage),
     freeze(Stage.PREFILL),
     kill_broker,
+    *(fill_disk(stage) for stage in Stage),
+    *(exhaust_memory(stage) for stage in (*SCARCE, *SCARCE)),
     *(kill(stage) for stage in Stage),
 )
 FEW: tuple[Fault, ...] = (
@@ -194,4 +234,6 @@ FEW: tuple[Fault, ...] = (
     stop_broker,
     kill(Stage.ALERTS),
     kill(Stage.PRUNE_ENCODE),
+    fill_disk(Stage.PREFILL),
+    exhaust_memory(Stage.PREFILL),
 )

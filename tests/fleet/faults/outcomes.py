@@ -9,15 +9,19 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from lookout.streams import MAX_DAMAGE
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification import Kind, Tally
 from lookout.wire import ALERTS, VERDICTS, from_json
+from tests.fleet.faults.footage import FPS
 
 #: camera, number of the epoch, watch, its version, window (or kind of alert)
 Place = tuple[str, int, str, int, int]
 #: batches of other cameras move the last digits of a float32 sum
 SAME = 1e-4
+WALL_MS = 1_700_000_000_000  # when the cameras begin, in every run
+SAMPLES_S = 2  # samples a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +40,30 @@ class Committed:
 @dataclass(frozen=True, slots=True)
 class Score:
     """Outcomes of a disturbed run. `expected`: by the plan of the run. `doubled`: ids that were committed
-    twice. `unverified`: outcomes that are no answer, or that a replay out of Kafka does not confirm."""
+    twice. `unverified`: outcomes that are no answer, or that a replay out of Kafka does not confirm (windows
+    of a camera that loses packets may be without an answer). `unmarked`: answers to windows more damaged
+    than an answered window may be."""
 
     expected: int
     committed: int
     doubled: int
     unverified: int
+    unmarked: int
 
     @property
     def clean(self) -> bool:
-        """One committed outcome each, every one computed again with the same p(yes)."""
-        return self.expected == self.committed and self.doubled == self.unverified == 0
+        """One committed outcome each, every one computed again with the same p(yes), damage marked."""
+        return self.expected == self.committed and self.doubled == self.unverified == self.unmarked == 0
 
     def to_dict(self) -> dict[str, int]:
         """For JSON."""
         return asdict(self)
 
 
-def score(expected: int, committed: Committed, tally: Tally) -> tuple[Score, list[str]]:
-    """The score of a disturbed run, and a line for each fault."""
+def score(
+    expected: int, committed: Committed, tally: Tally, damaged: Mapping[str, set[int]]
+) -> tuple[Score, list[str]]:
+    """The score of a disturbed run, and a line for each fault. `damaged`: see `run.Footage`."""
     everything = (*committed.verdicts.items(), *committed.alerts.items())
     twice = [f"{key}: {len(each)} times" for key, each in everything if len(each) > 1]
     doubled = sum(len(each) - 1 for _, each in everything)
@@ -62,11 +71,31 @@ def score(expected: int, committed: Committed, tally: Tally) -> tuple[Score, lis
     wrong += [
         f"{_name(each)}: no answer"
         for each in committed.verdicts.values()
-        if each[0].outcome != Verdict.OUTCOME_ANSWERED
+        if each[0].outcome != Verdict.OUTCOME_ANSWERED and each[0].camera not in damaged
     ]
     checked = tally.counts[Kind.VERIFIED.value]
-    missing = sum(map(len, committed.verdicts.values())) - checked
-    return Score(expected, committed.outcomes, doubled, missing), [*twice, *wrong]
+    refused = sum(
+        len(each)
+        for each in committed.verdicts.values()
+        if each[0].outcome != Verdict.OUTCOME_ANSWERED and each[0].camera in damaged
+    )
+    missing = sum(map(len, committed.verdicts.values())) - checked - refused
+    silent = [
+        f"{_name(each)}: {share:.0%} of its samples are damaged, {each[0].damaged:.0%} are said to be"
+        for each in committed.verdicts.values()
+        if each[0].outcome == Verdict.OUTCOME_ANSWERED
+        and (share := damage(each[0], damaged.get(each[0].camera, set()))) > MAX_DAMAGE
+    ]
+    return Score(expected, committed.outcomes, doubled, missing, len(silent)), [*twice, *wrong, *silent]
+
+
+def damage(verdict: Verdict, damaged: set[int]) -> float:
+    """The share of a window's samples that arrived damaged or not at all, by the frames that did."""
+    begin, end = (
+        round((stamp.ToMilliseconds() - WALL_MS) * SAMPLES_S / 1000) for stamp in (verdict.start, verdict.end)
+    )
+    frames = [sample * FPS // SAMPLES_S for sample in range(begin, end)]
+    return sum(frame in damaged for frame in frames) / max(1, len(frames))
 
 
 def read(bootstrap: str) -> Committed:

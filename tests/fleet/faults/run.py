@@ -18,32 +18,35 @@ from lookout.verification import Tally, verify
 from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
 from tests.fleet.faults import outcomes
 from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, supervised_for
-from tests.fleet.faults.footage import Piece, pieces
+from tests.fleet.faults.footage import Piece, damaged_frames, lossy, pieces
+from tests.fleet.faults.scarce import SCARCE
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = ROOT / "libs/lookout/models/tiny"
 QUESTIONS = ("Is a person in view?", "Is anyone lying on the ground?")
 STRIDE_S, WINDOW_S = 2.0, 10.0
 SETTLE_S = 3.0
-WALL_MS = 1_700_000_000_000  # when the cameras begin, in every run
+KV_BYTES, STORE_BYTES = 4 << 20, 8 << 20  # of a few cameras: the others' are on disk
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much, how fast and how long. `seconds` is a whole number of strides; `pace` in times real time."""
+    """How much, how fast and how long. `seconds` is a whole number of strides; `pace` in times real time;
+    `lossy`: for each further camera, the share of its TS packets that is lost."""
 
     cameras: int
     seconds: int
     seed: int = 1
     pace: float = 1.0
     patience_s: float = 600.0
+    lossy: tuple[float, ...] = ()
 
     @property
     def expected(self) -> int:
         """One outcome for each camera, window and watch."""
-        return self.cameras * len(QUESTIONS) * int(self.seconds / STRIDE_S)
+        return (self.cameras + len(self.lossy)) * len(QUESTIONS) * int(self.seconds / STRIDE_S)
 
 
 class Publisher:
@@ -89,7 +92,7 @@ class Publisher:
         for piece in self._film:
             if self._pace is not None:
                 time.sleep(max(0.0, begun + piece.start_s / self._pace - time.monotonic()))
-            at = WALL_MS + round(piece.start_s * 1000)
+            at = outcomes.WALL_MS + round(piece.start_s * 1000)
             self._producer.produce(
                 SEGMENTS.name,
                 piece.data,
@@ -106,22 +109,47 @@ class Publisher:
             self._failed.append(f"a segment was not published: {error}")
 
 
-def film(plan: Plan) -> list[Piece]:
+@dataclass(frozen=True, slots=True)
+class Footage:
+    """What the cameras of a plan send. `damaged`: of the cameras that lose packets, the frames (by number)
+    that arrive damaged or not at all."""
+
+    segments: list[Piece]
+    damaged: Mapping[str, set[int]]
+
+
+def film(plan: Plan) -> Footage:
     """Every camera's segments."""
-    return [
+    segments = [
         piece
         for number in range(plan.cameras)
         for piece in pieces(f"cam-{number:02d}", plan.seed * 1000 + number, plan.seconds, STRIDE_S)
     ]
+    damaged = {}
+    for number, share in enumerate(plan.lossy):
+        camera, seed = f"lossy-{number:02d}", plan.seed * 1000 + 500 + number
+        sent = pieces(camera, seed, plan.seconds, STRIDE_S)
+        arrived = lossy(sent, share, seed)
+        damaged[camera] = damaged_frames(sent, arrived)
+        segments += arrived
+    return Footage(segments, damaged)
 
 
-def fleet(folder: Path, engine: str = "transformers", more: Mapping[str, str] | None = None) -> Fleet:
+def fleet(
+    folder: Path,
+    engine: str = "transformers",
+    more: Mapping[str, str] | None = None,
+    *,
+    scarce: bool = False,
+) -> Fleet:
     """A fleet of its own Kafka and Redis, with short sessions and leases; silence never ends a stream.
 
     Args:
         folder: for everything it writes.
         engine: of prefill.
         more: settings of every stage but alerts.
+        scarce: models that run out of memory when told to, and so little memory that tensors and KV are
+            written to disk.
     """
     model = folder / "model"
     shutil.copytree(MODEL, model)
@@ -131,15 +159,23 @@ def fleet(folder: Path, engine: str = "transformers", more: Mapping[str, str] | 
         "window_s": str(WINDOW_S),
         "session_timeout_s": str(SESSION_S),
     }
-    store = {"store__lease_s": str(LEASE_S), **(more or {})}
+    store, kv = {"store__lease_s": str(LEASE_S), **(more or {})}, {}
+    spools: dict[Stage, dict[str, str]] = {stage: {} for stage in Stage}
+    if scarce:
+        store |= {"store__memory_bytes": str(STORE_BYTES)}
+        spools = {stage: {"store__spool": str(folder / "spool" / stage.value)} for stage in Stage}
+        kv = {"kv_bytes": str(KV_BYTES), "kv_spill_dir": str(folder / "kv")}
+    modules = {stage: ("tests.fleet.faults.scarce", stage.value, str(folder / "fleet")) for stage in SCARCE}
     return Fleet(
         folder / "fleet",
         settings=common,
         stage_settings={
-            Stage.DECODE: {"silence_s": "86400", **store},
-            Stage.PRUNE_ENCODE: store,
-            Stage.PREFILL: {"engine": engine, **store},
+            Stage.DECODE: {"silence_s": "86400", **spools[Stage.DECODE], **store},
+            Stage.PRUNE_ENCODE: {**spools[Stage.PRUNE_ENCODE], **store},
+            Stage.PREFILL: {"engine": engine, **kv, **spools[Stage.PREFILL], **store},
         },
+        modules=modules if scarce else {},
+        python_path=ROOT,
     )
 
 
@@ -161,7 +197,7 @@ def stormy(
     """The outcomes of a fleet that meets `faults` in an order drawn from the seed while the cameras play, and
     what became of each when it was computed again out of Kafka."""
     chance = random.Random(plan.seed)
-    with fleet(folder) as running:
+    with fleet(folder, scarce=True) as running:
         tell("the other fleet is up")
         watch(running.bootstrap)
         publisher = Publisher(running.bootstrap, segments, plan.pace)

@@ -235,7 +235,11 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         """Two cameras share an id: no window may mix them, so their turns are epochs of their own."""
         if self._clock() >= state.told_until:
             state.told_until = self._clock() + self._settings.claim_s
-            _log.warning("two cameras send under one id: give every camera its own id", camera=state.camera)
+            _log.warning(
+                "two cameras send under one id: give every camera its own id",
+                camera=state.camera,
+                advice=True,
+            )
         gap = [self._gap(state, "two-cameras")] if state.stream.open else []
         result = self._write(state, record, decoded, state.stream.following(record, decoded), gap)
         return _counted(result, two_cameras=1)
@@ -315,6 +319,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             "(or one partitioner) write it",
             camera=record.camera,
             partitions=sorted((claimant, record.partition)),
+            advice=True,
         )
         return False
 
@@ -450,6 +455,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             _log.warning(
                 "segments come after later ones and find their time decided: send them in order",
                 camera=state.camera,
+                advice=True,
             )
         output = self._event(state, event)
         state.stream = state.stream.heard(record, ended_ms(record, decoded))

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.status import Status
 
+from lookout.cli.advice import CameraAdvice
 from lookout.cli.connect import CliError, client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
@@ -106,10 +107,13 @@ def up(
                 fleet = _start(fleet, status)
             begun = True
             _welcome(fleet)
-            refused = DeadLetterNews(client_options(fleet.bootstrap))
+            refused, advice = (
+                DeadLetterNews(client_options(fleet.bootstrap)),
+                CameraAdvice(fleet.folder / "logs"),
+            )
             while True:
                 time.sleep(_ROUND_S)
-                for news in [*fleet.supervise(), *refused.news()]:
+                for news in [*fleet.supervise(), *refused.news(), *advice.news()]:
                     console.print(f"[yellow]![/] {escape(news)}", highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             console.print("stopping the fleet ...")

@@ -111,10 +111,11 @@ def main() -> int:
     figures: dict[str, Any] = {}
     for size in given.cameras:
         name, pieces = film(max(SHORTEST_S, given.seconds / size))
-        figures[str(size)] = measured(size, pieces)
-        sys.stderr.write(f"{size} cameras: {json.dumps(figures[str(size)])}\n")
+        name_of_size = f"{size} cameras"
+        figures[name_of_size] = measured(size, pieces)
+        sys.stderr.write(f"{name_of_size}: {json.dumps(figures[name_of_size])}\n")
     line = {"bench": "capacity", "film": name, "target": TARGET}
-    sys.stdout.write(json.dumps({**line, "cameras": figures}) + "\n")
+    sys.stdout.write(json.dumps({**line, "fleet": figures}) + "\n")
     return 0
 
 

@@ -53,19 +53,21 @@ def backtest(
     Windows are computed again out of Kafka, by the same chains as in the fleet. Give the settings of the
     fleet with --preset and --set.
     """
-    from lookout.backtest import fleet_backtest
-    from lookout.chains import PastScope
-
     if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
-    scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", *_span(since, until))
+    begin_ms, end_ms = _span(since, until)
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     common, own = parse_settings(setting or [], preset)
+    # After all that is refused at once: these import the models.
+    from lookout.backtest import fleet_backtest
+    from lookout.chains import PastScope
+
+    scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", begin_ms, end_ms)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("asking the past", total=None)
         past = fleet_backtest(

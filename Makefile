@@ -76,6 +76,9 @@ test-faults: setup  ## twelve cameras, two of them lossy, while everything fails
 test-strangers: setup  ## strangers at every door while five cameras play (LONG=1: an hour); ends with one line of JSON
 	$(BIN)/python -m tests.fleet.strangers $(if $(LONG),--long)
 
+test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
+	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
+
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'

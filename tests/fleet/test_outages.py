@@ -13,14 +13,21 @@ from pathlib import Path
 
 import pytest
 import redis
+from confluent_kafka import Producer
 
 from lookout.local import KafkaServer, RedisServer, free_ports
 from lookout.local.kafka import Listener
+from lookout.rules import watch_fault
+from lookout.services.prefill.watches import Watches
 from lookout.store.directory import Announcer, Directory
 from lookout.store.errors import DirectoryDownError
 from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
+from lookout.v1.watches_pb2 import Watch
+from lookout.wire import to_json
+from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
+from lookout.worker import Table
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
 
@@ -195,3 +202,25 @@ def test_clock_steps_of_a_day_both_ways_cost_nothing(kafka: str, prefix: str, tm
         worker.wait()
     bench.assert_counted(CAMERAS, sent)
     assert bench.read("dlq") == []
+
+
+def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(kafka: str, prefix: str) -> None:
+    """One camera is asked 256 of them; a row beyond the limit is left out, and says so."""
+    bench = Bench(kafka, prefix, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(ALL_WATCHES + 5):
+        watch = Watch(id=f"w{number:05d}", version=1, question="Is anyone there?", cameras=["gate"])
+        producer.produce(f"{prefix}state", to_json(watch), key=watch.id)
+        producer.poll(0)
+    assert producer.flush(60.0) == 0
+    table = Table(bench.settings(), f"{prefix}state", check=watch_fault, limit=ALL_WATCHES)
+    table.start()
+    try:
+        assert len(table.view().history) == ALL_WATCHES
+        assert sorted(table.left_out().reasons) == [f"w{ALL_WATCHES + n:05d}" for n in range(5)]
+        watches = Watches(table.view)
+        active = watches.active("gate", 1_700_000_000_000).watches
+        assert [watch.id for watch in active] == [f"w{n:05d}" for n in range(CAMERA_WATCHES)]
+        assert watches.active("yard", 1_700_000_000_000).watches == ()
+    finally:
+        table.stop()

@@ -115,6 +115,7 @@ def checkpoint_door(folder: Path, model: Path, chance: Chance, tally: Tally) -> 
     from lookout.models import find_model, window_defaults
 
     load_tower(find_model(model))  # what is imported at the first one counts for no input
+
     def opened(kind: str, change: Callable[[Path], Any]) -> None:
         target = folder / "strange-model"
         shutil.copytree(model, target)

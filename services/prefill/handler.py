@@ -171,26 +171,29 @@ class PrefillHandler(Handler[CameraState]):
         chain = self._runner.rule.begin()
         if stored is None:
             return CameraState(camera, chain)
-        kept = stored.checkpoint.prefill
-        chain.key_every = min(chain.key_every, kept.key_every or chain.key_every)
+        checkpoint = stored.checkpoint.prefill
+        chain.key_every = min(chain.key_every, checkpoint.key_every or chain.key_every)
         state = CameraState(
             camera,
             chain,
-            epoch=kept.epoch,
-            last=kept.last_window if kept.any else None,
-            watches_offset=kept.watches_offset,
-            watermark_us=kept.watermark_us,
+            epoch=checkpoint.epoch,
+            last=checkpoint.last_window if checkpoint.any else None,
+            watches_offset=checkpoint.watches_offset,
+            watermark_us=checkpoint.watermark_us,
         )
         if stored.config_changed:  # other windows: the blocks at hand make none of them
             return state
-        self._wait_for_watches(kept.watches_offset)
+        self._wait_for_watches(checkpoint.watches_offset)
         try:
-            records = self._records.read(TOKENS.name, stored.partition, kept.offsets)
+            records = self._records.read(TOKENS.name, stored.partition, checkpoint.offsets)
         except RecordsGoneError as error:
             # Outcomes stay one each; the next windows see less, and say so in their coverage.
             _log.warning("the open window is lost", camera=camera, error=str(error))
             records = []
-        state.window = [self._held(each.offset, from_bytes(each.value, Tokens)) for each in records]
+        state.window = [
+            self._held(stored_record.offset, from_bytes(stored_record.value, Tokens))
+            for stored_record in records
+        ]
         return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
@@ -265,7 +268,7 @@ class PrefillHandler(Handler[CameraState]):
     def _window(self, state: CameraState, record: Record, message: Tokens) -> list[WindowRecord]:
         """The records of the window that closes with this one."""
         window = [*state.window, self._held(record.offset, message)]
-        return window[-self._rule.length([each.record.block.index for each in window]) :]
+        return window[-self._rule.length([member.record.block.index for member in window]) :]
 
     def _decide(
         self, state: CameraState, span: WindowTime, window: list[WindowRecord], record: Record
@@ -297,10 +300,10 @@ class PrefillHandler(Handler[CameraState]):
         self, window: list[WindowRecord], verdicts: list[verdicts_pb2.Verdict]
     ) -> Answered | None:
         """What the windows behind this one may repeat."""
-        settings, blocks = self._settings, [held.record.block for held in window]
-        whole = len(blocks) == settings.window_blocks and not any(held.lost for held in window)
+        settings, blocks = self._settings, [member.record.block for member in window]
+        complete_window = len(blocks) == settings.window_blocks and not any(member.lost for member in window)
         complete = all(verdict.outcome == Verdict.OUTCOME_ANSWERED for verdict in verdicts)
-        if settings.idle_age_s is None or not whole or not complete:
+        if settings.idle_age_s is None or not complete_window or not complete:
             return None
         return Answered.of(blocks, verdicts, settings.block_samples, settings.idle_luma)
 
@@ -333,7 +336,7 @@ class PrefillHandler(Handler[CameraState]):
         return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
     def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:
-        return [held.facts(self._settings.block_samples) for held in window]
+        return [member.facts(self._settings.block_samples) for member in window]
 
     def _answer(
         self,
@@ -350,11 +353,11 @@ class PrefillHandler(Handler[CameraState]):
             Question(watch.id, watch.question, describe if watch.describe else 0) for watch in active.watches
         ]
         blocks = self._loader.load(window)
-        asked = self._runner.ask(state.chain, blocks, questions, audited=not shed)
-        verdicts = self._verdicts(state, span, window, active, asked)
+        outcome = self._runner.ask(state.chain, blocks, questions, audited=not shed)
+        verdicts = self._verdicts(state, span, window, active, outcome)
         if self._memory is not None:
             origin_us = window[-1].record.wall_offset_us
-            state.born = self._memory.take(asked.plan, state.camera, state.epoch, origin_us)
+            state.born = self._memory.take(outcome.plan, state.camera, state.epoch, origin_us)
         for verdict, watch in zip(verdicts, active.watches, strict=True):
             if watch.describe and not describe:
                 verdict.reason = self._overload.shed_reason
@@ -368,11 +371,11 @@ class PrefillHandler(Handler[CameraState]):
         active: Active,
         asked: AnsweredWindow,
     ) -> list[verdicts_pb2.Verdict]:
-        blocks = [held.record.block for held in window if not held.lost]
+        blocks = [member.record.block for member in window if not member.lost]
         verdicts = []
-        for watch, one in zip(active.watches, asked.answer.answers, strict=True):
-            verdict = answered(span, watch, asked, one, blocks=blocks)
-            verdict.degraded = any(held.degraded for held in window)
+        for watch, answer in zip(active.watches, asked.answer.answers, strict=True):
+            verdict = answered(span, watch, asked, answer, blocks=blocks)
+            verdict.degraded = any(member.degraded for member in window)
             verdict.key_every = state.chain.key_every
             verdict.plan_digest = self._plan_digest
             verdicts.append(verdict)
@@ -448,17 +451,17 @@ class PrefillHandler(Handler[CameraState]):
         self._loader.leave(stream)
 
     def _checkpoint(self, state: CameraState) -> Checkpoint:
-        plan, every = state.chain.plan, state.chain.key_every
+        plan, key_every = state.chain.plan, state.chain.key_every
         return Checkpoint(
             prefill=PrefillState(
                 epoch=state.epoch,
-                offsets=[held.offset for held in state.window],
+                offsets=[member.offset for member in state.window],
                 last_window=state.last or 0,
                 any=state.last is not None,
                 watches_offset=state.watches_offset,
                 watermark_us=state.watermark_us,
                 since_key=0 if plan is None else plan.since_key,
-                key_every=0 if every == self._runner.rule.longest else every,
+                key_every=0 if key_every == self._runner.rule.longest else key_every,
             )
         )
 

@@ -18,9 +18,9 @@ Verdict = verdicts_pb2.Verdict
 
 def change_of(block: tokens_pb2.StrideBlock, samples: int) -> BlockChange:
     """What a block of `samples` samples shows of change."""
-    whole = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
+    intact = len(block.frames) == samples and not any(frame.corrupt for frame in block.frames)
     moved = any(patch.kept for patch in block.patches if not patch.anchor)
-    return BlockChange(block.index, whole and not moved, np.frombuffer(block.anchor_luma, np.uint8))
+    return BlockChange(block.index, intact and not moved, np.frombuffer(block.anchor_luma, np.uint8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +43,8 @@ class Answered:
         idle = IdleState.of([change_of(block, samples) for block in blocks], tolerance)
         if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
-        known = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
-        return cls(round(verdicts[0].stream_end_s * 1e6), idle, known)
+        verdicts_by_watch = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
+        return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
         """The same behind one more block; None where that block ends the idle state."""
@@ -57,11 +57,15 @@ class Answered:
         """The last answers for another window; None where one is missing, or they are older than `age_s`."""
         if span.end_us - self.end_us > age_s * 1_000_000:
             return None
-        said = [self.verdicts.get((watch.id, watch.version)) for watch in watches]
-        known = [(watch, one) for watch, one in zip(watches, said, strict=True) if one is not None]
-        if len(known) < len(watches):
+        newest_verdicts = [self.verdicts.get((watch.id, watch.version)) for watch in watches]
+        pairs = [
+            (watch, verdict)
+            for watch, verdict in zip(watches, newest_verdicts, strict=True)
+            if verdict is not None
+        ]
+        if len(pairs) < len(watches):
             return None
-        return [repeated_verdict(span, watch, one, newest) for watch, one in known]
+        return [repeated_verdict(span, watch, verdict, newest) for watch, verdict in pairs]
 
 
 def repeated_verdict(

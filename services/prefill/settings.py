@@ -184,11 +184,11 @@ class PrefillSettings(ServiceSettings):
     def _ladder(self) -> Self:
         """What users need least is left out first."""
         steps = (self.shed_after_s, self.thin_after_s, self.skip_after_s)
-        given = [each for each in steps if each is not None]
-        if given != sorted(given):
+        numbers = [number for number in steps if number is not None]
+        if numbers != sorted(numbers):
             raise ValueError(
                 "LOOKOUT_SHED_AFTER_S, LOOKOUT_THIN_AFTER_S and LOOKOUT_SKIP_AFTER_S must not fall, "
-                f"but are {', '.join(f'{each:g}' for each in given)}"
+                f"but are {', '.join(f'{each:g}' for each in numbers)}"
             )
         return self
 

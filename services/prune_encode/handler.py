@@ -183,30 +183,32 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         """The open block, read again from the records its checkpoint names."""
         if stored is None:
             return CameraState(camera, Open())
-        kept = stored.checkpoint.prune
+        checkpoint = stored.checkpoint.prune
         state = Open(
-            epoch=kept.epoch,
-            wall_us=kept.wall_offset_us,
-            sampling=kept.sampling if kept.sampling.step_us else self._settings.sampling,
-            block=kept.block,
-            watermark_us=kept.watermark_us,
-            ended=kept.any and kept.last_block >= kept.block,
-            heard_ms=kept.heard_ms,
-            missing=Missing(kept.missing_cause, kept.missing) if kept.missing else None,
-            late_block=kept.late_block - 1 if kept.late_block else None,
+            epoch=checkpoint.epoch,
+            wall_us=checkpoint.wall_offset_us,
+            sampling=checkpoint.sampling if checkpoint.sampling.step_us else self._settings.sampling,
+            block=checkpoint.block,
+            watermark_us=checkpoint.watermark_us,
+            ended=checkpoint.any and checkpoint.last_block >= checkpoint.block,
+            heard_ms=checkpoint.heard_ms,
+            missing=Missing(checkpoint.missing_cause, checkpoint.missing) if checkpoint.missing else None,
+            late_block=checkpoint.late_block - 1 if checkpoint.late_block else None,
         )
-        if not kept.offsets:
+        if not checkpoint.offsets:
             return CameraState(camera, state)
         try:
-            records = self._records.read(FRAMES.name, stored.partition, kept.offsets)
+            records = self._records.read(FRAMES.name, stored.partition, checkpoint.offsets)
         except RecordsGoneError as error:
             # The block is closed with fewer frames; its coverage says so.
             _log.warning("frames of the open block are lost", camera=camera, error=str(error))
             records = []
-        held = tuple(BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records)
+        sources = tuple(
+            BlockRecord(_ref(record), from_bytes(record.value, FramesRecord)) for record in records
+        )
         if stored.config_changed:  # of another model input
-            held = tuple(each for each in held if input_of(each.record) == input_needed(self._grid))
-        return CameraState(camera, replace(state, held=held, carry=Carry.unpack(kept.active)))
+            sources = tuple(item for item in sources if input_of(item.record) == input_needed(self._grid))
+        return CameraState(camera, replace(state, held=sources, carry=Carry.unpack(checkpoint.active)))
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """A segment's frames, or an event of the stream."""
@@ -214,16 +216,18 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         now = state.open
         if message.epoch < now.epoch or (message.epoch == now.epoch and now.ended):
             return Result(counts={"stale": 1})
-        made = Made()
+        outputs = Made()
         try:
-            now = self._taken(state.camera, now, record, message, made)
+            now = self._taken(state.camera, now, record, message, outputs)
         except BaseException:
-            self._store.release(made.kept)  # nobody will read what a part of the record's blocks left there
+            self._store.release(
+                outputs.kept
+            )  # nobody will read what a part of the record's blocks left there
             raise
         state.open = now
-        if made.kept and not made.counts["over_quota"]:
+        if outputs.kept and not outputs.counts["over_quota"]:
             self._keeper.forget(state.camera)
-        return Result(made.outputs, self._checkpoint(now), counts=made.counts)
+        return Result(outputs.outputs, self._checkpoint(now), counts=outputs.counts)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """A camera that stays away is forgotten."""
@@ -294,17 +298,17 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         check_times(message, now.sampling.step_us)
         self._compare_vectors(camera, message)
         source, samples = _ref(record), now.sampling.block_samples
-        held = (*now.held, BlockRecord(source, message))
+        sources = (*now.held, BlockRecord(source, message))
         watermark = max(now.watermark_us, message.segment.end_us)
         first = max(now.block, closed_before(watermark, now.sampling.step_us, samples))
         carry = now.carry
-        for index in blocks_between(held, now.block, first, samples, now.sampling.window_blocks):
-            chosen = members(held, index, samples)
-            carry = self._close(camera, now, index, chosen, carry=carry, source=source, made=made)
-            if len(chosen) == samples:
+        for index in blocks_between(sources, now.block, first, samples, now.sampling.window_blocks):
+            block_members = members(sources, index, samples)
+            carry = self._close(camera, now, index, block_members, carry=carry, source=source, made=made)
+            if len(block_members) == samples:
                 now = replace(now, missing=None)
-        held = tuple(each for each in held if _reaches(each, first, samples))
-        return replace(now, block=first, held=held, carry=carry, watermark_us=watermark)
+        sources = tuple(item for item in sources if _reaches(item, first, samples))
+        return replace(now, block=first, held=sources, carry=carry, watermark_us=watermark)
 
     def _close(
         self,
@@ -353,7 +357,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         block, stride = record.block, now.sampling.block_samples * now.sampling.step_us
         block.index, block.start_us, block.end_us = index, index * stride, (index + 1) * stride
         block.model_digest = self._model
-        wanted = len(chosen)
+        expected = len(chosen)
         pixels, chosen, missing = self._pixels(camera, now.epoch, index, chosen)
         if len(chosen) < now.sampling.block_samples:
             why = missing or now.missing or _late(now, index)
@@ -369,7 +373,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             blocks=1,
             empty_blocks=not chosen,
             frames=len(chosen),
-            lost_frames=wanted - len(chosen),
+            lost_frames=expected - len(chosen),
             patches=block.patches_total,
             patches_encoded=block.patches_encoded,
             tokens=sum(mask.kept for mask in masks),
@@ -384,14 +388,14 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         Raises TransientError while pixels cannot be had and the block's deadline is not over.
         """
         pixels: list[np.ndarray] = []
-        left: list[Member] = []
+        available: list[Member] = []
         missing: Missing | None = None
-        for held in {id(member.held): member.held for member in chosen}.values():
-            ours = [member for member in chosen if member.held is held]
+        for block_record in {id(member.held): member.held for member in chosen}.values():
+            ours = [member for member in chosen if member.held is block_record]
             first, last = ours[0].row, ours[-1].row
             try:
                 rows = self._client.fetch(
-                    held.record.segment.pixels, held.record, rows=[(first, last + 1)]
+                    block_record.record.segment.pixels, block_record.record, rows=[(first, last + 1)]
                 ).array
             except LineageBrokenError as error:
                 missing = Missing(CAUSE_PIXELS_LOST, f"pixels are lost: {error}")
@@ -399,11 +403,11 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 missing = Missing(CAUSE_PIXELS_LOST, self._late_pixels(camera, epoch, index, error))
             else:
                 pixels += [rows[member.row - first] for member in ours]
-                left += ours
+                available += ours
                 continue
-            _log.warning("frames are left out", record=str(held.ref.offset), reason=missing.reason)
+            _log.warning("frames are left out", record=str(block_record.ref.offset), reason=missing.reason)
         self._waiting.pop(camera, None)
-        return pixels, left, missing
+        return pixels, available, missing
 
     def _late_pixels(self, camera: str, epoch: int, index: int, error: StoreError) -> str:
         """Why a block goes without pixels that cannot be had now. Before its deadline: TransientError."""
@@ -429,15 +433,15 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         encoded = self._encoder.encode(frames)
         tower = self._encoder.tower
         block.flops_vision = tower.flops(frames)
-        whole = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
-        block.flops_vision_dense = tower.flops(whole)
+        dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
+        block.flops_vision_dense = tower.flops(dense_frames)
         refs = []
         for name, array in (("", encoded.tokens), ("/deepstack", encoded.deepstack)):
             if array is None:
                 continue
-            wanted = self._reference(record, name, segments, source)
+            reference = self._reference(record, name, segments, source)
             seconds = (block.end_us - block.start_us) / 1e6
-            ref = self._keeper.put(wanted, array, Unread(source.partition, seconds), encoded.dtype)
+            ref = self._keeper.put(reference, array, Unread(source.partition, seconds), encoded.dtype)
             made.kept.append(ref)
             (block.deepstack if name else block.embeddings).CopyFrom(ref)
             refs.append(ref)
@@ -454,7 +458,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             camera=record.camera,
             epoch=record.epoch,
             config_digest=self._tokens_digest,
-            segments=[each for n, each in enumerate(segments) if each not in segments[:n]],
+            segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
             input=source,
         )
 
@@ -468,10 +472,10 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _cut(self, camera: str, now: Open, source: RecordRef, made: Made) -> int:
         """Close the last block of an epoch early; the block behind it."""
-        chosen = members(now.held, now.block, now.sampling.block_samples)
-        if not chosen:
+        open_members = members(now.held, now.block, now.sampling.block_samples)
+        if not open_members:
             return now.block
-        self._close(camera, now, now.block, chosen, carry=now.carry, source=source, made=made)
+        self._close(camera, now, now.block, open_members, carry=now.carry, source=source, made=made)
         return now.block + 1
 
     def _checkpoint(self, now: Open) -> Checkpoint:
@@ -482,7 +486,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 epoch=now.epoch,
                 wall_offset_us=now.wall_us,
                 block=now.block,
-                offsets=[each.ref.offset for each in now.held],
+                offsets=[block_record.ref.offset for block_record in now.held],
                 active=now.carry.pack() if now.carry is not None else b"",
                 last_block=max(0, written - 1),
                 any=written > 0,
@@ -517,18 +521,18 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         return array
 
     def _again(self, block: StrideBlock, ref: TensorRef) -> Encoded:
-        held: list[BlockRecord] = []
+        block_records: list[BlockRecord] = []
         try:
             for at in block.inputs:
                 found = self._records.read(at.topic, at.partition, [at.offset])[0]
                 if found.camera != ref.camera:
                     raise LineageBrokenError(f"{ref.id}: offset {at.offset} is a record of another camera")
-                held.append(BlockRecord(at, from_bytes(found.value, FramesRecord)))
+                block_records.append(BlockRecord(at, from_bytes(found.value, FramesRecord)))
         except (RecordsGoneError, WireError) as error:
             raise LineageBrokenError(f"{ref.id}: {error}") from error
         pixels = []
         for frame in block.frames:
-            source = held[frame.input].record
+            source = block_records[frame.input].record
             rows = [(frame.row, frame.row + 1)]
             pixels.append(self._client.fetch(source.segment.pixels, source, rows=rows).array[0])
         return self._encoder.encode(inputs_of(block.patches, pixels, self._grid))

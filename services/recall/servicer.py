@@ -178,31 +178,33 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         ]
         cheap: list[Asked] = []
         brief = replace(question, words=0, frames=settings.cheap_frames)
-        chosen = names[: settings.most_cameras]
-        for number, name in enumerate(chosen):
+        looked_at = names[: settings.most_cameras]
+        for number, name in enumerate(looked_at):
             if not context.is_active():
                 return
             responses.put(
-                AskResponse(progress=AskProgress(stage="cheap", camera=name, done=number, total=len(chosen)))
+                AskResponse(
+                    progress=AskProgress(stage="cheap", camera=name, done=number, total=len(looked_at))
+                )
             )
             try:
                 cheap.append(replace(self._asker.ask(name, brief, resolved=past[name]), cheap=True))
             except NothingRememberedError as error:
                 left_out.append(str(error))
         # Ties by name: the same chapters give the same order.
-        cheap.sort(key=lambda asked: (-asked.answer.p_yes, asked.camera))
+        cheap.sort(key=lambda answer: (-answer.answer.p_yes, answer.camera))
         best = cheap[: settings.best]
-        for number, asked in enumerate(best):
+        for number, answer in enumerate(best):
             if not context.is_active():
                 return
-            progress = AskProgress(stage="full", camera=asked.camera, done=number, total=len(best))
+            progress = AskProgress(stage="full", camera=answer.camera, done=number, total=len(best))
             responses.put(AskResponse(progress=progress))
-            full = self._asker.ask(asked.camera, question)
+            full = self._asker.ask(answer.camera, question)
             self._note(full)
             responses.put(AskResponse(answer=answer_message(full)))
-        for asked in cheap[settings.best :]:
-            self._note(asked)
-            responses.put(AskResponse(answer=answer_message(asked)))
+        for answer in cheap[settings.best :]:
+            self._note(answer)
+            responses.put(AskResponse(answer=answer_message(answer)))
         summary = AskSummary(cameras=len(names), answered=len(best), not_asked=left_out)
         responses.put(AskResponse(summary=summary))
 

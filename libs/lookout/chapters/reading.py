@@ -263,8 +263,8 @@ class ChapterSources:
         def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
             out: list[bytes | None] = [None] * len(requests)
             self._from_directory(resolved.camera, requests, out)
-            while rest := [number for number, data in enumerate(out) if data is None]:
-                self._round(resolved, requests, rest, out)
+            while missing := [number for number, data in enumerate(out) if data is None]:
+                self._round(resolved, requests, missing, out)
             return [data or b"" for data in out]
 
         return fetch
@@ -304,7 +304,7 @@ class ChapterSources:
             except HistoryError as error:
                 log.warning("a source of chapters failed", source=source, error=str(error))
                 for name in {requests[number][0].name for number in numbers}:
-                    resolved.sources[name] = [each for each in resolved.sources[name] if each != source]
+                    resolved.sources[name] = [holder for holder in resolved.sources[name] if holder != source]
 
     def _read(self, source: str, requests: Sequence[ChapterRange]) -> list[bytes]:
         if source != DURABLE:
@@ -347,8 +347,8 @@ def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict
     best: dict[str, Chapter] = {}
     listed = list(listed)
     for _, chapter in listed:
-        known = best.get(chapter.name)
-        if known is None or known.head.version < chapter.head.version:
+        newest = best.get(chapter.name)
+        if newest is None or newest.head.version < chapter.head.version:
             best[chapter.name] = chapter
     for source, chapter in listed:
         resolved = out.setdefault(

@@ -157,9 +157,9 @@ def _ask_files(
 
         about = entries(source, camera)[0].about
         _check(model or about.get("model"), question, text)
-        found = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
-        for one in found:
-            _show(one, as_json, frames, _source_of(source, one))
+        answers = pipeline.ask_folder(source, question, camera=camera, model=model, **options)
+        for answer in answers:
+            _show(answer, as_json, frames, _source_of(source, answer))
     else:
         playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
         try:
@@ -169,8 +169,8 @@ def _ask_files(
                         pass
                 except CodecError as error:
                     raise CliError(f"{source}: {error}") from error
-            for one in playing.ask(question, **options):
-                _show(one, as_json, frames, source)
+            for answer in playing.ask(question, **options):
+                _show(answer, as_json, frames, source)
         finally:
             playing.close()
 
@@ -212,10 +212,10 @@ def parse_time(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
+    if match is None:
         raise CliError(f"{text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
 
 

@@ -156,7 +156,7 @@ def add(
     """
     address = find_bootstrap(bootstrap)
     question = asked(question)
-    if camera and not all(each.strip() for each in camera):
+    if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
     rule = watch_rule(
         threshold=threshold, clear=clear, of=of, cooldown=cooldown, schedule=schedule, zone=zone
@@ -233,16 +233,16 @@ def _version_after(existing: Watch | None) -> int:
 def _check_crowd(watch: Watch, standing: Mapping[str, Watch]) -> None:
     """Refuse a watch of all cameras, or of one, beyond the number that a camera may have."""
     for camera in watch.cameras or ["*"]:
-        others = [
+        names_alike = [
             name
-            for name, other in standing.items()
+            for name, standing_watch in standing.items()
             if name not in (watch.id, CAMERA_OFFLINE)
-            and not other.disabled
-            and (not other.cameras or camera in other.cameras)
+            and not standing_watch.disabled
+            and (not standing_watch.cameras or camera in standing_watch.cameras)
         ]
-        if len(others) >= CAMERA_WATCHES:
+        if len(names_alike) >= CAMERA_WATCHES:
             where = "all cameras have" if camera == "*" else f"{clean(camera, 60)} has"
-            raise CliError(f"{where} {len(others)} watches, {CAMERA_WATCHES} at most: remove some first")
+            raise CliError(f"{where} {len(names_alike)} watches, {CAMERA_WATCHES} at most: remove some first")
 
 
 @app.command("offline")

@@ -129,11 +129,11 @@ class Service:
                 if now - self._started > _SETTLED_S:
                     self._deaths = 0
                 return None
-            code, said = self._child.kill(), self._child.tail()
+            code, tail = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
-                raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{said}")
+                raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{tail}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
             self._next_start = now + pause
             return f"{self.name} ended with code {code}; it starts again in {pause:g} s (log: {self.log})"
@@ -223,8 +223,8 @@ class Fleet(Startable):
         self._lock = FileLock(self.folder / ".running", timeout=0)
         self._failures: Counter[str] = Counter()  # of servers, in a row
         self.services: list[Service] = []
-        chosen = [name for values in (self._common, *self._own.values()) for name in values]
-        secured = any(name.startswith("grpc_") for name in chosen)
+        setting_names = [name for values in (self._common, *self._own.values()) for name in values]
+        secured = any(name.startswith("grpc_") for name in setting_names)
         self._token_file = None if secured else self.folder / "grpc-token"
 
     @property
@@ -255,9 +255,9 @@ class Fleet(Startable):
     def pids(self) -> dict[str, int]:
         """The process of every server and service that runs now, by name."""
         servers = {"kafka": self._kafka, "redis": self._redis}
-        found = {name: each.pid for name, each in servers.items() if each is not None}
-        found |= {each.name: each.pid for each in self.services}
-        return {name: pid for name, pid in found.items() if pid is not None}
+        pids = {name: server.pid for name, server in servers.items() if server is not None}
+        pids |= {service.name: service.pid for service in self.services}
+        return {name: pid for name, pid in pids.items() if pid is not None}
 
     def on_progress(self, tell: Progress) -> None:
         """Call `tell` during the start with one sentence about what the fleet waits for."""
@@ -312,9 +312,9 @@ class Fleet(Startable):
             LocalError: a server or a service cannot be started again and again; its last reason is in the
                 message.
         """
-        dead = [each for each in (self._kafka, self._redis) if each is not None and not each.alive]
+        dead = [server for server in (self._kafka, self._redis) if server is not None and not server.alive]
         news = [self._restart_server(server) for server in dead]
-        news.extend(said for service in self.services if (said := service.supervise()))
+        news.extend(news_line for service in self.services if (news_line := service.supervise()))
         return news
 
     def _restart_server(self, server: LocalServer) -> str:
@@ -387,7 +387,7 @@ class Fleet(Startable):
         if stage not in _READS_FROM:
             return {}
         name, source = _READS_FROM[stage]
-        addresses = [f"127.0.0.1:{each.grpc_port}" for each in self.services if each.stage == source]
+        addresses = [f"127.0.0.1:{service.grpc_port}" for service in self.services if service.stage == source]
         return {name: ",".join(addresses)} if addresses else {}
 
     def _await_ready(self) -> None:

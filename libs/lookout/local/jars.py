@@ -86,12 +86,12 @@ def _digest_of(jars: list[Jar]) -> str:
 
 def _fetch_all(jars: list[Jar], home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=home.parent) as scratch:
-        whole = Path(scratch) / "jars"
-        whole.mkdir()
+        folder = Path(scratch) / "jars"
+        folder.mkdir()
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            for done in [pool.submit(_fetch, jar, whole, Path(scratch) / "maven") for jar in jars]:
-                done.result()
-        whole.rename(home)
+            for future in [pool.submit(_fetch, jar, folder, Path(scratch) / "maven") for jar in jars]:
+                future.result()
+        folder.rename(home)
 
 
 def _fetch(jar: Jar, folder: Path, repository: Path) -> None:
@@ -128,9 +128,9 @@ def _download(jar: Jar, repository: Path) -> Path:
     context = MavenContext(repo_cache=repository, timeout=60)
     context.remote_repos.update(GlobalSettings.load().repositories)
     path = Path(context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve())
-    if (found := _sha256(path)) != jar.sha256:
+    if (digest := _sha256(path)) != jar.sha256:
         raise LocalError(
-            f"{jar.filename} has SHA-256 {found}, the committed list says {jar.sha256}: it is not used. "
+            f"{jar.filename} has SHA-256 {digest}, the committed list says {jar.sha256}: it is not used. "
             "If Kafka was updated on purpose, write a new list with `python -m lookout.local.jars`"
         )
     return path
@@ -147,9 +147,9 @@ def resolve() -> list[Jar]:
 
     with tempfile.TemporaryDirectory() as scratch:
         context = MavenContext(repo_cache=Path(scratch), timeout=60)
-        given, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
-        artifacts = [each.artifact for each in given]
-        artifacts += [each.artifact for each in reached if each.scope in ("compile", "runtime")]
+        direct, reached = context.resolver.resolve([context.create_dependency(KAFKA)])
+        artifacts = [jar.artifact for jar in direct]
+        artifacts += [jar.artifact for jar in reached if jar.scope in ("compile", "runtime")]
         # A lone artifact: as a second root it would change which kafka-clients is chosen.
         group, name, version = LOGGING.split(":")
         artifacts.append(context.project(group, name).at_version(version).artifact())
@@ -158,5 +158,5 @@ def resolve() -> list[Jar]:
 
 
 if __name__ == "__main__":
-    for each in resolve():
-        print(visible(f"{each.sha256}  {each.group}:{each.artifact}:{each.version}"))
+    for jar in resolve():
+        print(visible(f"{jar.sha256}  {jar.group}:{jar.artifact}:{jar.version}"))

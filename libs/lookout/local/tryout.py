@@ -30,11 +30,11 @@ class _StoppedError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit code."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        if given.server == "redis":
-            _redis(given.data, given.port, given.max_memory_mb)
-        return _kafka(given.data, given.listener, given.heap_mb)
+        if options.server == "redis":
+            _redis(options.data, options.port, options.max_memory_mb)
+        return _kafka(options.data, options.listener, options.heap_mb)
     except LocalError as error:
         sys.stderr.write(visible(f"lookout.local.tryout: {error}\n"))
         return 1

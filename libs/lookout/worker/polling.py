@@ -127,10 +127,10 @@ class Source:
     def low(self, number: int) -> int:
         """The first offset that the partition still holds; 0 where Kafka does not answer."""
         try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=LOW_S)
+            marks = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=LOW_S)
         except KafkaException:
             return 0
-        return max(0, found[0]) if found else 0
+        return max(0, marks[0]) if marks else 0
 
     def place(self, number: int, offset: int) -> bool:
         """Read the partition from `offset` on; False: the client is busy with it, try again later."""
@@ -167,7 +167,7 @@ class Source:
     def _raise(self, error: KafkaError) -> None:
         """Raise what the client cannot get over; log the rest."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL
-        if error.code() in _FENCED or (fatal and any(each in error.str() for each in _FENCED_TEXT)):
+        if error.code() in _FENCED or (fatal and any(phrase in error.str() for phrase in _FENCED_TEXT)):
             raise FencedError(
                 f"another process runs as {self._identity!r} ({error.str()}): this one ends. "
                 "LOOKOUT_INSTANCE must be unique in its stage"
@@ -188,13 +188,13 @@ class Source:
     def on_statistics(self, text: str) -> None:
         """The client's statistics callback: which brokers answer, and where partitions begin and end."""
         facts = json.loads(text)
-        states = [each["state"] for each in facts.get("brokers", {}).values()]
+        states = [broker["state"] for broker in facts.get("brokers", {}).values()]
         self._listener.on_kafka("UP" in states)
         partitions = facts.get("topics", {}).get(self._topic, {}).get("partitions", {})
         ends = {
-            int(number): (max(0, each.get("lo_offset", 0)), each["ls_offset"])
-            for number, each in partitions.items()
-            if each.get("ls_offset", -1) >= 0
+            int(number): (max(0, entry.get("lo_offset", 0)), entry["ls_offset"])
+            for number, entry in partitions.items()
+            if entry.get("ls_offset", -1) >= 0
         }
         self._listener.on_watermarks(ends)
 
@@ -204,20 +204,20 @@ class Source:
         # Each is read from its own offset once it is taken over (`place`). Left to itself the client asks for
         # the committed offsets of all in one request, and one open transaction would hold them all.
         consumer.incremental_assign([])
-        self._listener.on_assigned([each.partition for each in given])
+        self._listener.on_assigned([place.partition for place in given])
 
     def _revoked(self, consumer: Any, taken: list[TopicPartition]) -> None:
         if self._closing:
             return
-        self._listener.on_revoked([each.partition for each in taken])
+        self._listener.on_revoked([place.partition for place in taken])
         self._stop_reading(consumer, taken)
 
     def _lost(self, consumer: Any, taken: list[TopicPartition]) -> None:
         if self._closing:
             return
-        self._listener.on_lost([each.partition for each in taken])
+        self._listener.on_lost([place.partition for place in taken])
         self._stop_reading(consumer, taken)
 
     def _stop_reading(self, consumer: Any, taken: list[TopicPartition]) -> None:
         consumer.incremental_unassign([each for each in taken if each.partition in self._reading])
-        self._reading -= {each.partition for each in taken}
+        self._reading -= {place.partition for place in taken}

@@ -6,52 +6,12 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-WORDS = frozenset(
-    [
-        "each",
-        "every",
-        "found",
-        "held",
-        "made",
-        "kept",
-        "said",
-        "one",
-        "other",
-        "others",
-        "both",
-        "given",
-        "taken",
-        "known",
-        "seen",
-        "done",
-        "wanted",
-        "asked",
-        "chosen",
-        "told",
-        "left",
-        "met",
-        "had",
-        "got",
-        "came",
-        "gone",
-        "more",
-        "rest",
-        "whole",
-        "some",
-        "any",
-        "what",
-        "who",
-        "whose",
-        "here",
-        "there",
-        "this",
-        "that",
-        "these",
-        "those",
-        "such",
-        "same",
-    ]
-)
+WORDS = {
+    "each", "every", "found", "held", "made", "kept", "said", "one", "other", "others", "both", "given",
+    "taken", "known", "seen", "done", "wanted", "asked", "chosen", "told", "left", "met", "had", "got",
+    "came", "gone", "more", "rest", "whole", "some", "any", "what", "who", "whose", "here", "there",
+    "this", "that", "these", "those", "such", "same",
+}  # fmt: skip
 
 
 def _names(folder: str) -> list[tuple[str, str]]:

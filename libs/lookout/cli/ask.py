@@ -13,7 +13,6 @@ import typer
 from rich.table import Table
 
 from lookout import models
-from lookout.cli.ask_fleet import ask_fleet
 from lookout.cli.connect import BootstrapOption, CliError, asked
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, echo, say
@@ -97,6 +96,8 @@ def ask(
             )
         if camera is None:
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
+        from lookout.cli.ask_fleet import ask_fleet
+
         ask_fleet(
             asked(source),
             camera=camera,

@@ -110,7 +110,8 @@ def _log_plainly() -> None:
             clean_event,
             structlog.dev.ConsoleRenderer(colors=False),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Looked up at every line: a caller that redirects stderr and closes it again must not break later lines.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

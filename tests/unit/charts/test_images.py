@@ -20,7 +20,7 @@ EXTRAS = {
     "controller": ("controller",),
     "decode": ("decode",),
     "decode-gpu": ("decode", "nvdec"),
-    "prefill": ("prefill", "prune-encode"),
+    "prefill": ("prefill", "prune-encode", "recall"),
     "prefill-gpu": ("prefill", "prune-encode", "vllm-gpu"),
     "tryout": ("local", "wire"),
 }

@@ -110,7 +110,7 @@ def _log_plainly() -> None:
             clean_event,
             structlog.dev.ConsoleRenderer(colors=False),
         ],
-        # Looked up at every line: a caller that redirects stderr and closes it again must not break later lines.
+        # Looked up at every line: a caller may redirect stderr and close it again.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 

@@ -15,6 +15,7 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
+from lookout.errors import TransientError
 from lookout.local import KafkaServer, RedisServer, free_ports
 from lookout.local.kafka import Listener
 from lookout.rules import watch_fault
@@ -28,6 +29,7 @@ from lookout.v1.watches_pb2 import Watch
 from lookout.wire import to_json
 from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 from lookout.worker import Table
+from lookout.worker.tables import REACH_S
 from tests.eventually import eventually
 from tests.fleet.bench import Bench, process, running
 
@@ -222,5 +224,8 @@ def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(kafka: st
         active = watches.active("gate", 1_700_000_000_000).watches
         assert [watch.id for watch in active] == [f"w{n:05d}" for n in range(CAMERA_WATCHES)]
         assert watches.active("yard", 1_700_000_000_000).watches == ()
+        with pytest.raises(TransientError, match="a record needs 2147483648") as caught:
+            table.reach(1 << 31, timeout_s=0.1)
+        assert caught.value.give_up_s == REACH_S  # and not an hour, in which its partition commits nothing
     finally:
         table.stop()

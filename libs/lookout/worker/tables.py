@@ -28,6 +28,8 @@ KEPT = 16
 PAST_KEYS = 10_000
 #: rows that were left out and are known by name; of more there is only the number
 NAMED = 100
+#: seconds after which a record that needs an offset of a table becomes a dead letter
+REACH_S = 60.0
 
 #: why a row (key, value) cannot be used; None where it can
 Check = Callable[[str, bytes], str | None]
@@ -149,7 +151,9 @@ class Table:
         with self._changed:
             while self._offset() < offset:
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise TransientError(f"{self.topic} is read to {self._offset()}, a record needs {offset}")
+                    # Anybody can write an offset that never comes; an outage of Kafka does not count.
+                    why = f"{self.topic} is read to {self._offset()}, a record needs {offset}"
+                    raise TransientError(why, give_up_s=REACH_S)
 
     def past(self, key: str) -> tuple[PastRow, ...]:
         """The newest values that a key had, oldest first, also where it is deleted by now."""

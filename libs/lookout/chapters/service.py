@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +14,7 @@ import grpc
 from lookout.memory import HistoryError
 from lookout.memory.catalogue import ByteRange
 from lookout.memory.chapters import ChapterFacts, ChapterFolder
-from lookout.net import host_of
+from lookout.net import PeerBytes
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
     DESCRIPTOR,
@@ -67,8 +65,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
     def __init__(self, folder: ChapterFolder, limits: MemoryLimits | None = None) -> None:
         self._folder, self._limits = folder, limits or MemoryLimits()
         self._readers = threading.BoundedSemaphore(self._limits.readers)
-        self._lock = threading.Lock()
-        self._on_the_way: defaultdict[str, int] = defaultdict(int)
+        self._sending = PeerBytes(self._limits.peer_bytes)
         self.sent_bytes = 0
         self.calls = 0
 
@@ -117,7 +114,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         if not self._readers.acquire(timeout=2.0):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many readers")
         try:
-            with self._share(sum(lengths), context):
+            with self._sending.share(sum(lengths), context):
                 self.calls += 1
                 for part in request.chapters:
                     yield from self._ranges(part, context)
@@ -142,26 +139,6 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
             yield ReadSlabsResponse(header=SlabHeader(length=len(data), crc32c=google_crc32c.value(data)))
             for start in range(0, len(data), CHUNK_BYTES):
                 yield ReadSlabsResponse(chunk=data[start : start + CHUNK_BYTES])
-
-    @contextmanager
-    def _share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count bytes on their way to a peer; one call at a time may exceed the limit."""
-        peer, limit = host_of(context), self._limits.peer_bytes
-        with self._lock:
-            full = self._on_the_way[peer] > 0 and self._on_the_way[peer] + length > limit
-            if not full:
-                self._on_the_way[peer] += length
-        if full:
-            context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {limit} bytes on their way to {peer}"
-            )
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._on_the_way[peer] -= length
-                if self._on_the_way[peer] <= 0:
-                    del self._on_the_way[peer]
 
 
 def _in_range(facts: ChapterFacts, request: ListChaptersRequest) -> bool:

@@ -1,6 +1,6 @@
 """How Kafka, Redis, gRPC and foreign hosts are reached safely."""
 
-from lookout.net.call_limits import CallLimits, host_of
+from lookout.net.call_limits import CallLimits, PeerBytes
 from lookout.net.connections import (
     Connections,
     GrpcSecurity,
@@ -20,8 +20,8 @@ __all__ = [
     "GrpcSecurity",
     "GrpcServer",
     "KafkaSecurity",
+    "PeerBytes",
     "RedisSecurity",
-    "host_of",
     "load_connections",
     "public_url",
     "without_security",

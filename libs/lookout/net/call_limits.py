@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +151,39 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
         if not context.add_callback(end):  # it is over already: nobody reads what follows
             end()
         return call
+
+
+class PeerBytes:
+    """Bounds the bytes that are on their way to one host at the same time. Thread-safe.
+
+    Args:
+        limit: bytes; one answer alone may exceed it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._sending: Counter[str] = Counter()
+
+    @contextmanager
+    def share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
+        """Count an answer's bytes while it is sent; RESOURCE_EXHAUSTED where they are too many."""
+        host = host_of(context)
+        with self._lock:
+            full = self._sending[host] > 0 and self._sending[host] + length > self._limit
+            if not full:
+                self._sending[host] += length
+        if full:
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {self._limit} bytes on their way to {host}"
+            )
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._sending[host] -= length
+                if self._sending[host] <= 0:
+                    del self._sending[host]
 
 
 def _request(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:

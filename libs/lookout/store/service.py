@@ -1,7 +1,6 @@
 """The gRPC side of a store: streams of tensors to peers."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -10,7 +9,7 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from lookout.net import host_of
+from lookout.net import PeerBytes
 from lookout.store.errors import LineageBrokenError, StoreError, TensorCorruptError
 from lookout.store.peers import HOSTED
 from lookout.store.settings import CHUNK_BYTES
@@ -47,8 +46,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         """`topics`: those that tensors of this stage are made from; unset: any."""
         self._store = store
         self._topics = None if topics is None else frozenset(topics)
-        self._lock = threading.Lock()
-        self._on_the_way: defaultdict[str, int] = defaultdict(int)
+        self._sending = PeerBytes(store.settings.peer_bytes)
         # Requests that wait for their turn occupy the server's threads: leave some to plain reads.
         self._waiting = threading.BoundedSemaphore(2 * store.settings.reserve_workers)
 
@@ -115,7 +113,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
         return None
 
     def _stream(self, array: Array, response: type[R], context: grpc.ServicerContext) -> Iterator[R]:
-        with self._share(array.nbytes, context):
+        with self._sending.share(array.nbytes, context):
             flat = np.ascontiguousarray(array).reshape(array.shape)
             name = "bool" if flat.dtype.kind == "b" else flat.dtype.newbyteorder("=").name
             header = TensorHeader(shape=array.shape, dtype=name, length=flat.nbytes, crc32c=checksum(flat))
@@ -125,26 +123,6 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
                 if not context.is_active():
                     return
                 yield response(chunk=bytes(data[start : start + CHUNK_BYTES]))
-
-    @contextmanager
-    def _share(self, length: int, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count bytes on their way to a peer; one tensor at a time may exceed the limit."""
-        peer, limit = host_of(context), self._store.settings.peer_bytes
-        with self._lock:
-            full = self._on_the_way[peer] > 0 and self._on_the_way[peer] + length > limit
-            if not full:
-                self._on_the_way[peer] += length
-        if full:
-            context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {limit} bytes on their way to {peer}"
-            )
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._on_the_way[peer] -= length
-                if self._on_the_way[peer] <= 0:
-                    del self._on_the_way[peer]
 
 
 def _messages(message: Message, kind: type[M]) -> Iterator[M]:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from lookout.net import CallLimits, GrpcServer
+from lookout.net import CallLimits, GrpcServer, PeerBytes
 from lookout.v1 import tensors_pb2, tensors_pb2_grpc
 from tests.eventually import eventually
 
@@ -118,3 +118,31 @@ def test_requests_that_never_come_hold_nothing_for_long(watched: Watched, method
 def _nothing_until(done: threading.Event) -> Iterator[bytes]:
     done.wait(120)
     yield b""
+
+
+class Caller:
+    """A call's context, as far as limits look at it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    def peer(self) -> str:
+        return f"ipv4:{self.host}:50000"
+
+    def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise PermissionError(f"{code.name}: {details}")
+
+
+def test_bytes_on_their_way_are_bounded_for_each_host() -> None:
+    sending = PeerBytes(100)
+    first, second = Caller("10.0.0.1"), Caller("10.0.0.2")
+    with sending.share(400, first):  # one answer alone may exceed the limit
+        refused = pytest.raises(PermissionError, match="RESOURCE_EXHAUSTED: more than 100 bytes")
+        with refused, sending.share(1, first):
+            pass
+        with sending.share(60, second), sending.share(40, second):
+            pass
+    with pytest.raises(KeyError), sending.share(80, first):
+        raise KeyError
+    with sending.share(60, first), sending.share(40, first):
+        pass

@@ -143,12 +143,19 @@ class World:
         self.stack.callback(client.close)
         return client
 
-    def hold(self, chapters: Any, *, limits: MemoryLimits | None = None, **more: Any) -> Holder:
+    def hold(
+        self,
+        chapters: Any,
+        *,
+        limits: MemoryLimits | None = None,
+        address: str = "127.0.0.1:0",
+        **more: Any,
+    ) -> Holder:
         """Serve chapters, and announce them where there is a Redis."""
-        server = grpc.server(ThreadPoolExecutor(8))
+        server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
         service = MemoryService(chapters, limits)
         service.register(server)
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        address = f"127.0.0.1:{server.add_insecure_port(address)}"
         server.start()
         holder = Holder(chapters, service, address, server)
         self.stack.callback(lambda: server.stop(0).wait())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 import google_crc32c
@@ -32,6 +34,8 @@ from lookout.v1.memory_pb2 import (
 __all__ = ["ChapterSources", "ChapterStore", "Holders", "Resolved"]
 
 log = structlog.get_logger(__name__)
+CONNECT_S = 1.0
+"""How long a new connection to a holder whose connection failed may take."""
 DURABLE = "durable"
 """In place of a holder's address: the durable tier."""
 
@@ -82,14 +86,11 @@ class Holders:
         """
         request = ListChaptersRequest(cameras=cameras, since_us=since_us, until_us=until_us)
         out: list[tuple[ChapterInfo, bytearray]] = []
-        try:
-            for part in self._stub(address).ListChapters(request, timeout=self._list_s):
-                if part.WhichOneof("part") == "chapter":
-                    out.append((part.chapter, bytearray()))
-                elif out:
-                    out[-1][1].extend(part.chunk)
-        except grpc.RpcError as error:
-            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
+        for part in self._parts(address, "ListChapters", request, self._list_s):
+            if part.WhichOneof("part") == "chapter":
+                out.append((part.chapter, bytearray()))
+            elif out:
+                out[-1][1].extend(part.chunk)
         return [_chapter(info, bytes(head), address) for info, head in out]
 
     def read(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
@@ -122,21 +123,46 @@ class Holders:
         out: list[bytearray] = []
         sums: list[int] = []
         lengths: list[int] = []
-        try:
-            for part in self._stub(address).ReadSlabs(message, timeout=self._read_s):
-                if part.WhichOneof("part") == "header":
-                    out.append(bytearray())
-                    lengths.append(part.header.length)
-                    sums.append(part.header.crc32c)
-                elif out:
-                    out[-1].extend(part.chunk)
-        except grpc.RpcError as error:
-            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
+        for part in self._parts(address, "ReadSlabs", message, self._read_s):
+            if part.WhichOneof("part") == "header":
+                out.append(bytearray())
+                lengths.append(part.header.length)
+                sums.append(part.header.crc32c)
+            elif out:
+                out[-1].extend(part.chunk)
         data = [bytes(part) for part in out]
         right = [google_crc32c.value(part) == own for part, own in zip(data, sums, strict=True)]
         if len(data) != len(requests) or not all(right) or [len(part) for part in data] != lengths:
             raise HistoryError(f"{address}: other bytes came than were asked for")
         return data
+
+    def _parts(self, address: str, method: str, request: Any, timeout_s: float) -> list[Any]:
+        """The whole answer of a call.
+
+        A connection that failed is tried again by gRPC only after a pause. A holder that came back within it
+        must not count as gone, so the call is repeated over a new connection where that is accepted.
+        """
+        stub = self._stub(address)
+        try:
+            try:
+                return list(getattr(stub, method)(request, timeout=timeout_s))
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._renewed(address, stub):
+                    raise
+            return list(getattr(self._stub(address), method)(request, timeout=timeout_s))
+        except grpc.RpcError as error:
+            raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
+
+    def _renewed(self, address: str, stub: Any) -> bool:
+        """Open a new channel in place of a stub's; whether it connects."""
+        with self._lock:
+            current = self._stubs.get(address)
+            if current is not None and current[1] is stub:
+                del self._stubs[address]  # calls on their way keep their channel
+        self._stub(address)
+        with self._lock:
+            current = self._stubs.get(address)
+        return current is not None and _connects(current[0])
 
     def _stub(self, address: str) -> Any:
         with self._lock:
@@ -151,11 +177,31 @@ class Holders:
                         ("grpc.enable_retries", 0),
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
+                        # Else a new channel waits out the pause of the one before.
+                        ("grpc.use_local_subchannel_pool", 1),
                     ],
                 )
                 stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
                 self._stubs[address] = channel, stub
             return self._stubs[address][1]
+
+
+def _connects(channel: grpc.Channel) -> bool:
+    """Whether a channel is accepted; a refusal is known at once, silence after `CONNECT_S`."""
+    states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
+    channel.subscribe(states.put, try_to_connect=True)
+    deadline = time.monotonic() + CONNECT_S
+    try:
+        while True:
+            state = states.get(timeout=max(0.0, deadline - time.monotonic()))
+            if state is grpc.ChannelConnectivity.READY:
+                return True
+            if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                return False
+    except Empty:
+        return False
+    finally:
+        channel.unsubscribe(states.put)
 
 
 def _chapter(info: ChapterInfo, head: bytes, address: str) -> Chapter:

@@ -11,6 +11,7 @@ import pytest
 
 from lookout.chapters import MemoryLimits
 from lookout.chapters.announcing import chapters_key, scenes_key
+from lookout.chapters.reading import Holders
 from lookout.chapters.service import is_meant, split_calls
 from lookout.engines.transformers.memory import MemoryAnswer, ask
 from lookout.local import RedisServer
@@ -96,6 +97,18 @@ def test_every_split_over_holders_answers_alike(
     asked = asker(world, foresee=foresee).ask("gate", QUESTION)
     assert facts(asked.answer) == facts(in_one_process(three))
     assert (len(asked.chapters), asked.missing, asked.tries) == (3, (), 1)
+
+
+def test_a_holder_that_came_back_is_asked_at_once(world: World, three: ChapterFolder) -> None:
+    holder = world.hold(three)
+    reader = Holders(read_s=10.0, list_s=10.0)
+    world.stack.callback(reader.close)
+    holder.kill()
+    for _ in range(6):  # gRPC's pause before the next connection grows with every failure
+        with pytest.raises(HistoryError, match="UNAVAILABLE"):
+            reader.listing(holder.address, "gate", None, None)
+    world.hold(three, address=holder.address)
+    assert len(reader.listing(holder.address, "gate", None, None)) == 3
 
 
 @pytest.mark.parametrize("state", ["whole", "wiped", "down", "lying", "none"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import av.error
 from av.bitstream import BitStreamFilterContext
 
 from lookout.segments.container import ByteSource, Video, ticks_to_us
+from lookout.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.segments.nal import begins_clean
 from lookout.segments.picture import orientation
 from lookout.segments.types import CodecError, Limits, Reason, Segment
@@ -42,9 +44,16 @@ _FRAGMENTED = {
     "avoid_negative_ts": "disabled",
     "use_editlist": "0",
 }
+TS_PID = 0x100  # the video's packet identifier
 MUXER_OPTIONS = {
     # A piece is short: its tables need not come again.
-    "mpegts": {"mpegts_copyts": "1", "avoid_negative_ts": "disabled", "pat_period": "60", "sdt_period": "60"},
+    "mpegts": {
+        "mpegts_copyts": "1",
+        "avoid_negative_ts": "disabled",
+        "pat_period": "60",
+        "sdt_period": "60",
+        "mpegts_start_pid": str(TS_PID),
+    },
     "mp4": _FRAGMENTED,
     "mov": _FRAGMENTED,
 }
@@ -66,12 +75,14 @@ class _Group:
     jump: bool  # the source's clock jumped before it
     clean: bool  # decoding can begin here; otherwise the picture only builds up (intra refresh)
     packets: list[av.Packet] = field(default_factory=list)
+    losses: list[bool] = field(default_factory=list)  # by packet: bytes of it were lost on the way
     size: int = 0  # bytes, with an allowance for the container
     last_us: int = 0
 
-    def add(self, packet: av.Packet, time_us: int) -> None:
+    def add(self, packet: av.Packet, time_us: int, loss: bool) -> None:
         """Take the next packet."""
         self.packets.append(packet)
+        self.losses.append(loss)
         self.size += 188 * (packet.size // 180 + 3)
         self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
 
@@ -108,10 +119,12 @@ def cut(
 
 
 def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | None) -> Iterator[Segment]:
-    with Video(source, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
+    scanned = _ScannedSource(source)
+    with Video(scanned, vectors=False, limits=OPEN_LIMITS, recording=True) as video:
+        breaks = scanned.follow(video.stream.id) if video.container == "mpegts" else scanned.leave()
         writer = _Writer(video, max_bytes)
         open_groups: list[_Group] = []
-        for group in _groups(video):
+        for group in _groups(video, breaks):
             if open_groups and _full(open_groups, group, target_s, max_bytes, keyframes):
                 yield writer.write(open_groups, group)
                 open_groups = []
@@ -120,6 +133,65 @@ def _cut(source: ByteSource, target_s: float, max_bytes: int, keyframes: int | N
             why = f" ({video.damage})" if video.damage else ""
             raise CodecError(Reason.NO_KEYFRAME, f"the {video.codec} stream holds no keyframe{why}")
         yield writer.write(open_groups, None)
+
+
+class _ScannedSource:
+    """A source whose continuity counters are followed while FFmpeg reads it, because a pipe is read once.
+
+    FFmpeg may go to the end first, to know how long a file is: only bytes behind those read before count.
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+        self._read_to = 0
+        self._early: list[bytes] = []  # read before the stream's identifier was known
+        self._scan: CounterScan | None = None
+        self._left = False
+
+    def follow(self, pid: int) -> deque[int]:
+        """Follow the counters of a stream, from the source's beginning on.
+
+        Returns:
+            `CounterScan.breaks`, which grow as the source is read.
+        """
+        self._scan = CounterScan(pid)
+        self._scan.take(b"".join(self._early))
+        self._early = []
+        return self._scan.breaks
+
+    def leave(self) -> deque[int]:
+        """Follow no counters: the container has none."""
+        self._left, self._early = True, []
+        return deque()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._source.read(size)
+        begin, self._at = self._at, self._at + len(data)
+        if not self._left and begin <= self._read_to < self._at:
+            following = data[self._read_to - begin :]
+            self._read_to = self._at
+            if self._scan is not None:
+                self._scan.take(following)
+            else:
+                self._early.append(following)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go elsewhere."""
+        self._source.seek(offset, whence)
+        self._at = self._source.tell()
+        return self._at
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def seekable(self) -> bool:
+        """Whether the source can be read elsewhere."""
+        seekable = getattr(self._source, "seekable", None)
+        return seekable is None or bool(seekable())
 
 
 def _full(
@@ -136,11 +208,12 @@ def _full(
     return following.start_us - groups[0].start_us >= target_s * 1e6 - following.nominal_us / 2
 
 
-def _groups(video: Video) -> Iterator[_Group]:
+def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
     """Groups of packets that begin with a keyframe. What precedes the first keyframe is dropped."""
     nominal_us = round(1_000_000 / video.fps)
     group: _Group | None = None
-    for position, packet in enumerate(_without_hidden_end(video.packets())):
+    packets = with_damage(_without_hidden_end(video.packets()), breaks)
+    for position, (packet, loss) in enumerate(packets):
         timed = packet.pts is not None or packet.dts is not None
         pts = packet.pts if packet.pts is not None else packet.dts
         time_us = ticks_to_us(pts, video.time_base) if pts is not None else position * nominal_us
@@ -151,7 +224,7 @@ def _groups(video: Video) -> Iterator[_Group]:
             jump = not -BACK_US <= step <= LEAP_US
             group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
         if group is not None:
-            group.add(packet, time_us)
+            group.add(packet, time_us, loss)
     if group is not None:
         yield group
 
@@ -185,9 +258,10 @@ class _Writer:
             CodecError: With the reason BYTES.
         """
         packets = [packet for group in groups for packet in group.packets]
+        losses = [loss for group in groups for loss in group.losses]
         container = self._container(groups[0])
         try:
-            data = self._mux(packets, container)
+            data = self._mux(packets, losses, container)
         except (av.error.FFmpegError, ValueError) as error:
             raise CodecError(
                 Reason.UNREADABLE, f"{self._video.codec} packets could not be put into {container} ({error})"
@@ -224,24 +298,30 @@ class _Writer:
             return "mov"
         raise CodecError(Reason.NO_DECODER, f"{codec} video cannot be cut without encoding it again")
 
-    def _mux(self, packets: list[av.Packet], container: str) -> bytes:
+    def _mux(self, packets: list[av.Packet], losses: list[bool], container: str) -> bytes:
         source = self._video.stream
         times = _times(packets, round(1 / (self._video.fps * self._video.time_base)))
         if self._shift is None:
             self._shift = max(0, -min(dts for _, dts in times))
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
+        losses_out: list[bool] = []  # by packet written
         with av.open(buffer, "w", format=container, options=MUXER_OPTIONS.get(container, {})) as out:
             target = out.add_stream_from_template(source, opaque=True)
             repeat = BitStreamFilterContext(headers, source, target) if headers else None
-            for packet, (pts, dts) in zip(packets, times, strict=True):
+            for packet, loss, (pts, dts) in zip(packets, losses, times, strict=True):
                 packet.pts, packet.dts = pts + self._shift, dts + self._shift
-                for ready in _filtered(repeat, packet):
+                filtered = _filtered(repeat, packet)
+                losses_out += [loss] * len(filtered)
+                if not filtered and losses_out:
+                    losses_out[-1] = True  # a picture is missing behind it
+                for ready in filtered:
                     ready.time_base = self._video.time_base
                     ready.stream = target
                     out.mux_one(ready)
         data = buffer.getvalue()
         if container == "mpegts":
+            data = with_breaks(data, TS_PID, losses_out)
             data += TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
         return data
 

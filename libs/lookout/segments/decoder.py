@@ -68,7 +68,9 @@ def decode_segment(
     exported = request.vectors and request.gather is not None
     with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
         packets = list(_bounded(video, request))
-        breaks = breaks_of(segment, video.stream.id) if isinstance(segment, bytes) else []
+        breaks: list[int] = []
+        if isinstance(segment, bytes) and video.container == "mpegts":
+            breaks = breaks_of(segment, video.stream.id)
         damaged = damaged_packets(packets, breaks)
         timetable = Timetable.of(video, packets)
         if timetable is None or not packets[0].is_keyframe:

@@ -8,8 +8,8 @@ import av
 import numpy as np
 import pytest
 
-from lookout.segments import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder
-from lookout.segments.damage import TS_PACKET, breaks_of
+from lookout.segments import CodecError, DecodeRequest, SamplingGrid, SoftwareDecoder, cut
+from lookout.segments.damage import TS_PACKET, CounterScan, breaks_of
 from tests.unit.segments.clips import encode
 
 STEP_US = 40_000  # every frame of 25 a second
@@ -89,3 +89,75 @@ def test_an_undamaged_picture_of_a_grid_point_is_preferred() -> None:
     assert [frame.info.corrupt for frame in frames] == [False] * len(frames)
     assert [frame.info.index for frame in decode(data, request).frames][4:6] == [16, 20]
     assert [frame.info.index for frame in frames][4] in (14, 15)
+
+
+def damaged_times(data: bytes) -> dict[int, bool]:
+    """Of every picture, by its time in the container (microseconds): whether it is damaged."""
+    facts = decode(data, DecodeRequest(64, 64, frames=tuple(range(FRAMES)), vectors=False))
+    return {facts.facts.first_us + frame.info.time_us: frame.info.corrupt for frame in facts.frames}
+
+
+def damaged_times_of_pieces(data: bytes, *, pipe: bool = False) -> dict[int, bool]:
+    source = io.BytesIO(data)
+    if pipe:
+        source.seekable = lambda: False  # type: ignore[method-assign]
+    times: dict[int, bool] = {}
+    for piece in cut(source, keyframes=1):
+        assert piece.container == "mpegts"
+        times |= damaged_times(piece.data)
+    return times
+
+
+def assert_same_damage(pieces: dict[int, bool], raw: dict[int, bool]) -> None:
+    """The same pictures are damaged, but for one or two right before a loss: FFmpeg marks the picture that it
+    has not given away yet, which depends on how pictures lie in packets."""
+    assert pieces.keys() == raw.keys()
+    times = sorted(raw)
+    both = [raw[time] and pieces[time] for time in times]
+    for place, time in enumerate(times):
+        assert raw[time] == pieces[time] or any(both[place + 1 : place + 3]), time
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video"])
+@pytest.mark.parametrize("speed", [0, 2])
+def test_pieces_of_a_lossy_file_have_the_damage_of_the_file(codec: str, speed: int) -> None:
+    """A still scene has pictures of a single TS packet, also at the end of a piece."""
+    if codec not in av.codecs_available:
+        pytest.skip(f"this FFmpeg cannot encode {codec}")
+    data = encode("ts", codec, frames=FRAMES, fps=25, gop=GOP, speed=speed)
+    assert not any(damaged_times_of_pieces(data).values())
+    places = packets_of(data)
+    draw = np.random.default_rng(0)
+    seen = 0
+    for lost in draw.choice(places[20:], min(24, len(places) - 20), replace=False):
+        lossy = without(data, int(lost))
+        raw, pieces = damaged_times(lossy), damaged_times_of_pieces(lossy)
+        assert_same_damage(pieces, raw)
+        seen += any(raw.values())
+    assert seen > 12
+
+
+def test_a_lossy_pipe_is_cut_with_its_damage() -> None:
+    data = encode("ts", "libx264", frames=FRAMES, fps=25, gop=GOP, speed=2)
+    lossy = without(data, *packets_of(data)[30:120:30])
+    raw = damaged_times(lossy)
+    assert any(raw.values())
+    assert_same_damage(damaged_times_of_pieces(lossy, pipe=True), raw)
+
+
+def test_counters_are_followed_through_pieces_and_foreign_bytes() -> None:
+    data = encode("ts", "libx264", frames=FRAMES, fps=25, gop=GOP, speed=2)
+    pid, places = pid_of(data), packets_of(data)
+    lossy = without(data, places[9], places[40])
+    expected = breaks_of(lossy, pid)
+    assert len(expected) == 2
+    for size in (1, 100, TS_PACKET, 1000):
+        scan = CounterScan(pid)
+        for at in range(0, len(lossy), size):
+            scan.take(lossy[at : at + size])
+        assert list(scan.breaks) == expected
+    at = places[20] * TS_PACKET
+    foreign = b"\x00\x47" + bytes(98)
+    shifted = [place + (len(foreign) if place >= at else 0) for place in expected]
+    assert breaks_of(lossy[:at] + foreign + lossy[at:], pid) == shifted
+    assert breaks_of(foreign + lossy, pid) == [len(foreign) + place for place in expected]

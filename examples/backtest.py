@@ -27,9 +27,9 @@ def main() -> None:
     )
     given = parser.parse_args()
     k, n = map(int, given.of.split("/"))
-    pipeline = lookout.Pipeline(questions=[given.question])
     files = sorted(path for path in given.folder.iterdir() if path.suffix in VIDEO)
-    past = clip_backtest(pipeline, files, rules.Rule(threshold=given.threshold, k=k, n=n))
+    with lookout.Pipeline(questions=[given.question]) as pipeline:
+        past = clip_backtest(pipeline, files, rules.Rule(threshold=given.threshold, k=k, n=n))
     for incident in past.incidents:
         begin_s, end_s = incident.opened_ms / 1000, incident.end_ms / 1000
         print(f"{incident.camera}  {begin_s:6.1f} to {end_s:6.1f} s  peak p(yes) {incident.peak:.2f}")

@@ -6,9 +6,9 @@ import lookout
 
 
 def main(path: str) -> None:
-    pipeline = lookout.Pipeline(questions=["Is a person in view?", "Is anyone lying on the ground?"])
-    for verdict in pipeline.watch(path):
-        print(f"{verdict.time:7.1f} s  p(yes) {verdict.p_yes:.2f}  {verdict.question}")
+    with lookout.Pipeline(questions=["Is a person in view?", "Is anyone lying on the ground?"]) as pipeline:
+        for verdict in pipeline.watch(path):
+            print(f"{verdict.time:7.1f} s  p(yes) {verdict.p_yes:.2f}  {verdict.question}")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ class LowerPart(MaskPolicy):
 
 
 def main(path: str) -> None:
-    pipeline = lookout.Pipeline(questions=["Is anyone lying on the ground?"], policy=LowerPart())
-    for verdict in pipeline.watch(path):
-        share = verdict.tokens_kept / verdict.tokens_total
-        print(f"{verdict.time:7.1f} s  p(yes) {verdict.p_yes:.2f}  tokens kept {share:.2f}")
+    question = "Is anyone lying on the ground?"
+    with lookout.Pipeline(questions=[question], policy=LowerPart()) as pipeline:
+        for verdict in pipeline.watch(path):
+            share = verdict.tokens_kept / verdict.tokens_total
+            print(f"{verdict.time:7.1f} s  p(yes) {verdict.p_yes:.2f}  tokens kept {share:.2f}")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ WIDTH, HEIGHT, FRAME, MARGIN = 1200, 200, 80, 10
 
 
 def main(clip: str, question: str, picture: str) -> None:
-    pipeline = lookout.Pipeline(questions=[question])
-    verdicts = list(pipeline.watch(clip))
+    with lookout.Pipeline(questions=[question]) as pipeline:
+        verdicts = list(pipeline.watch(clip))
     reader = lookout.VideoReader(clip)
     canvas = Image.new("RGB", (WIDTH, HEIGHT + FRAME), "white")
     draw = ImageDraw.Draw(canvas)

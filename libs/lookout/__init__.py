@@ -2,8 +2,9 @@
 
     import lookout
 
-    for verdict in lookout.Pipeline(questions=["Is anyone lying on the ground?"]).watch("clip.mp4"):
-        print(verdict.time, verdict.question, verdict.p_yes)
+    with lookout.Pipeline(questions=["Is anyone lying on the ground?"]) as pipeline:
+        for verdict in pipeline.watch("clip.mp4"):
+            print(verdict.time, verdict.question, verdict.p_yes)
 
     found = lookout.analyze("recording.mp4", ["Is a vehicle in view?"])
 

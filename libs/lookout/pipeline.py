@@ -7,12 +7,13 @@ step a service (docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
+from weakref import WeakSet
 
 from lookout import models
 from lookout.engines import Engine, Question, load_engine
@@ -69,8 +70,9 @@ class Pipeline:
     """Asks questions of video.
 
     Example:
-        >>> for verdict in Pipeline(questions=["Is anyone lying on the ground?"]).watch("clip.mp4"):
-        ...     print(verdict.time, verdict.question, verdict.p_yes)
+        >>> with Pipeline(questions=["Is anyone lying on the ground?"]) as pipeline:
+        ...     for verdict in pipeline.watch("clip.mp4"):
+        ...         print(verdict.time, verdict.question, verdict.p_yes)
     """
 
     def __init__(
@@ -107,34 +109,43 @@ class Pipeline:
         Raises:
             LookoutError: The settings do not fit together, or the model does not load.
         """
-        folder = models.find_model(model)
-        try:
-            self._sampling = models.window_defaults(folder).changed(
-                fps=fps, stride_s=stride_s, window_s=window_s
-            )
-        except models.SamplingError as error:
-            raise PipelineError(str(error)) from error
-        try:
-            rules = preset_of(preset)
-        except PresetError as error:
-            raise PipelineError(str(error)) from error
-        self._tower = load_tower(folder, device=device)
-        self._grid = self._tower.grid
-        self._engine: Engine = load_engine(folder, device)
-        self._policy = policy or rules.masks
-        self._planner = Planner(self._engine.layout, rules.windows.sampled(self._sampling))
-        self._folder = folder
-        for text in questions:
-            models.check_question(folder, text)
-        self._questions = [Question(text, text) for text in questions]
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
+        self._folder = models.find_model(model)
+        for text in questions:
+            models.check_question(self._folder, text)
+        self._questions = [Question(text, text) for text in questions]
+        try:
+            rules = preset_of(preset)
+            sampling = models.window_defaults(self._folder)
+            self._sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
+        except (PresetError, models.SamplingError) as error:
+            raise PipelineError(str(error)) from error
+        self._policy = policy or rules.masks
+        # All that can be refused at once is refused above: the two models take seconds to load.
+        self._tower = load_tower(self._folder, device=device)
+        self._grid = self._tower.grid
+        self._engine: Engine = load_engine(self._folder, device)
+        self._planner = Planner(self._engine.layout, rules.windows.sampled(self._sampling))
         self._recall = None
         if memory is not None:
-            self._recall = Recall(self._engine, memory, self._sampling.window_blocks, memory_dir, str(folder))
+            blocks = self._sampling.window_blocks
+            try:
+                self._recall = Recall(self._engine, memory, blocks, memory_dir, str(self._folder))
+            except LookoutError:
+                self._engine.close()
+                raise
         self._source, self._memory_dir = "", memory_dir
         self._epochs: dict[str, int] = {}  # next epoch by camera
         self._cameras: dict[str, str] = {}  # camera by source
+        self._watching: WeakSet[Generator[Verdict]] = WeakSet()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def watch(self, source: str | Path | BinaryIO) -> Iterator[Verdict]:
         """The verdicts of a video, window by window, as they are decided.
@@ -149,8 +160,15 @@ class Pipeline:
 
         Raises:
             CodecError: The source cannot be read.
-            PipelineError: It is an address that is not HTTP.
+            PipelineError: It is an address that is not HTTP, or the pipeline is closed.
         """
+        if self._closed:
+            raise PipelineError("this pipeline is closed: its model is gone; open another")
+        verdicts = self._watch(source)
+        self._watching.add(verdicts)
+        return verdicts
+
+    def _watch(self, source: str | Path | BinaryIO) -> Generator[Verdict]:
         with ExitStack() as opened:
             readable, name = _opened(source, opened)
             self._source = name
@@ -190,10 +208,14 @@ class Pipeline:
         return self._recall.ask(question, **options)
 
     def close(self) -> None:
-        """Frees the model."""
-        if self._recall is not None:
-            self._recall.close()
-        self._engine.close()
+        """Frees the model, and ends what `watch` began: no process, file or KV of it is left."""
+        self._closed = True
+        with ExitStack() as rest:  # whatever fails to close keeps nothing else open; last in, first out
+            rest.callback(self._engine.close)
+            if self._recall is not None:
+                rest.callback(self._recall.close)
+            for verdicts in list(self._watching):
+                rest.callback(verdicts.close)
 
     def _streams(self, source: Path | BinaryIO, camera: str) -> Iterator[_Stream]:
         """The streams of a source, one after the other: frames pruned and encoded block by block."""
@@ -231,28 +253,27 @@ class Pipeline:
 
     def _answer(self, stream: _Stream) -> Iterator[Verdict]:
         """Plan and run a window at the end of every block of one stream."""
-        player = Player(self._engine, self._planner)
-        stride_s = self._sampling.stride_us / 1e6
-        for member in stream.blocks:
-            begun_s, index = stream.begun_us / 1e6, member.block.index
-            (played,) = player.step([member], self._questions)
-            plan, answer, window = played.plan, played.answer, played.blocks
-            if plan is None or answer is None:
-                continue  # the fleet publishes an outcome without an answer
-            end_us = self._end_of(index, stream.decoded_us.pop(index))
-            if self._recall is not None:
-                self._recall.close_block(plan, member.block, stream.begun_us, self._source)
-            for result in answer.answers:
-                yield Verdict(
-                    time=begun_s + end_us / 1e6,
-                    start=begun_s + window[0].index * stride_s,
-                    question=result.question,
-                    p_yes=result.p_yes,
-                    basis=basis_of(plan, answer),
-                    tokens_kept=sum(block.tokens for block in window),
-                    tokens_total=sum(frame.keep.size for block in window for frame in block.frames),
-                )
-        player.close()
+        with closing(Player(self._engine, self._planner)) as player:
+            stride_s = self._sampling.stride_us / 1e6
+            for member in stream.blocks:
+                begun_s, index = stream.begun_us / 1e6, member.block.index
+                (played,) = player.step([member], self._questions)
+                plan, answer, window = played.plan, played.answer, played.blocks
+                if plan is None or answer is None:
+                    continue  # the fleet publishes an outcome without an answer
+                end_us = self._end_of(index, stream.decoded_us.pop(index))
+                if self._recall is not None:
+                    self._recall.close_block(plan, member.block, stream.begun_us, self._source)
+                for result in answer.answers:
+                    yield Verdict(
+                        time=begun_s + end_us / 1e6,
+                        start=begun_s + window[0].index * stride_s,
+                        question=result.question,
+                        p_yes=result.p_yes,
+                        basis=basis_of(plan, answer),
+                        tokens_kept=sum(block.tokens for block in window),
+                        tokens_total=sum(frame.keep.size for block in window for frame in block.frames),
+                    )
 
 
 @dataclass(slots=True, eq=False)

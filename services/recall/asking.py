@@ -12,7 +12,6 @@ import structlog
 from lookout.chapters.reading import ChapterSources, Resolved
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.memory import MemoryAnswer, ask
-from lookout.engines.transformers.recall import is_yes_no
 from lookout.memory import (
     Chapter,
     HistoryError,
@@ -24,6 +23,7 @@ from lookout.memory import (
     Traffic,
 )
 from lookout.memory.past import covered_ranges
+from lookout.models import asks_yes_no
 
 __all__ = ["Asked", "Asker", "NothingRememberedError", "PastQuestion"]
 
@@ -76,7 +76,7 @@ class Asked:
     @property
     def yes_no(self) -> bool:
         """Whether the question is one of yes or no."""
-        return is_yes_no(self.answer.question)
+        return asks_yes_no(self.answer.question)
 
 
 class Asker:

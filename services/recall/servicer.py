@@ -13,10 +13,9 @@ import grpc
 from prometheus_client import Counter, Histogram
 
 from lookout.engines import EngineError
-from lookout.engines.transformers.recall import is_yes_no
 from lookout.errors import LookoutError
 from lookout.memory.past import Chapter
-from lookout.models import check_question
+from lookout.models import asks_yes_no, check_question
 from lookout.observe import Metrics, logs
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.settings import RecallSettings
@@ -93,7 +92,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
 
     def _question(self, request: AskRequest, context: grpc.ServicerContext) -> PastQuestion:
         settings, text = self._settings, request.question.strip()
-        write = request.text if request.HasField("text") else not is_yes_no(text)
+        write = request.text if request.HasField("text") else not asks_yes_no(text)
         since = request.since_us if request.HasField("since_us") else None
         until = request.until_us if request.HasField("until_us") else None
         refusal = ""

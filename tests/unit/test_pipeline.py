@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
-from lookout import Pipeline, PipelineError
+from lookout import LookoutError, Pipeline, PipelineError
+from lookout.engines.transformers import TransformersEngine
 from lookout.memory.shelf import entries
 from tests.tiny_models import checkpoint
 from tests.unit.files.test_reader import served
@@ -80,3 +83,71 @@ def test_two_files_of_one_stem_are_two_cameras(tmp_path: Path) -> None:
     watched(second, tmp_path / "b" / "clip.mp4")
     second.close()
     assert [entry.camera for entry in entries(memories)] == ["clip", "clip", "clip-2", "clip-3"]
+
+
+def left_open() -> set[str]:
+    """Threads, child processes, open files, and names in the folder of temporary files."""
+    gc.collect()
+    own = Path("/proc/self")
+    threads = {f"thread {thread.name}" for thread in threading.enumerate()}
+    children = {
+        f"process {child}"
+        for task in own.joinpath("task").iterdir()
+        for child in task.joinpath("children").read_text().split()
+    }
+    files = set()
+    for number in own.joinpath("fd").iterdir():
+        try:
+            target = number.readlink()
+        except FileNotFoundError:  # the listing's own
+            continue
+        if target.is_file() or ".mp4" in target.name:
+            files.add(f"file {target}")
+    return (
+        threads | children | files | {f"temporary {path}" for path in Path(tempfile.gettempdir()).iterdir()}
+    )
+
+
+@pytest.mark.parametrize("how", ["read to the end", "left in the middle", "failed", "never read"])
+def test_a_pipeline_leaves_nothing_open(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "tmp"
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=80, fps=10, speed=1))
+    settings = {"fps": 2, "stride_s": 2, "window_s": 4, "memory": "1h", "memory_dir": tmp_path / "past"}
+    with Pipeline(checkpoint("internvl"), [QUESTION], **settings) as warm:  # type: ignore[arg-type]
+        list(warm.watch(path))  # what is loaded once and stays: libraries, thread pools of torch
+    del warm
+    before = left_open()
+    with Pipeline(checkpoint("internvl"), [QUESTION], **settings) as pipeline:  # type: ignore[arg-type]
+        verdicts = pipeline.watch(path)
+        if how == "read to the end":
+            assert len(list(verdicts)) == 4
+        elif how == "left in the middle":
+            next(verdicts)
+            assert pipeline._engine.memory()
+        elif how == "failed":
+            monkeypatch.setattr(pipeline._engine, "run", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                next(verdicts)
+    assert left_open() == before
+    assert pipeline._engine.memory() == []
+    assert next(verdicts, None) is None, "a closed pipeline goes on"
+    with pytest.raises(PipelineError, match="closed"):
+        pipeline.watch(path)
+
+
+def test_what_is_refused_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lookout.pipeline.load_engine", lambda *_: pytest.fail("the model was loaded"))
+    for wrong in ({"memory_dir": "x"}, {"questions": ["What?"]}, {"preset": "none"}, {"stride_s": 1.3}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            Pipeline(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_memory_that_cannot_be_kept_leaves_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(TransformersEngine, "close", lambda _: closed.append(True))
+    with pytest.raises(LookoutError, match="soon"):
+        Pipeline(checkpoint("internvl"), memory="soon")
+    assert closed == [True]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 import torch
 
@@ -33,6 +34,8 @@ QUESTION_ROOM = 512
 class Analyzer:
     """A model, ready to analyse recordings. Calls take turns. It is loaded with the first recording that can
     be read.
+
+    A context manager: at its end the model is freed.
 
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
@@ -58,9 +61,17 @@ class Analyzer:
         return load_engine(self.folder, self._device)
 
     def close(self) -> None:
-        """Free the model."""
-        if "engine" in self.__dict__:
-            self.engine.close()
+        """Free the model; a later recording loads it again."""
+        self.__dict__.pop("tower", None)
+        engine = self.__dict__.pop("engine", None)
+        if engine is not None:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def digest(self) -> str:

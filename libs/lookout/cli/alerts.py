@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable
 from datetime import UTC
 from fnmatch import fnmatchcase
@@ -13,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lookout.cli.connect import BootstrapOption, CliError, Position, check_reachable, find_bootstrap, reading
+from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
 from lookout.cli.output import TerminalConsole, echo
+from lookout.cli.times import parse_since
 from lookout.v1.alerts_pb2 import Alert
 from lookout.wire import ALERTS, WireError, from_json, to_json
 
@@ -23,7 +22,6 @@ _MARKS = {
     Alert.KIND_UPDATED: ("· update", "yellow"),
     Alert.KIND_CLOSED: ("▽ closed", "green"),
 }
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def alerts(
@@ -36,7 +34,10 @@ def alerts(
     ] = None,
     since: Annotated[
         str,
-        typer.Option(help="now, start, or how long ago (90s, 15m, 6h, 2d): earlier alerts are shown first."),
+        typer.Option(
+            help="now, start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30): earlier alerts "
+            "are shown first."
+        ),
     ] = "now",
     count: Annotated[
         int | None,
@@ -81,22 +82,6 @@ def alerts(
         TerminalConsole(stderr=True).print(
             "no alert that matches; without --no-follow, new ones are waited for"
         )
-
-
-def parse_since(text: str, option: str = "--since") -> Position:
-    """`now`, `start` or a length of time.
-
-    Raises:
-        CliError: The text cannot be read so.
-    """
-    if text == "now":
-        return Position()
-    if text == "start":
-        return Position(oldest=True)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if match is None:
-        raise CliError(f"{option} {text!r} must be now, start, or a duration such as 90s, 15m, 6h or 2d")
-    return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
 
 
 def print_json(alert: Alert) -> None:

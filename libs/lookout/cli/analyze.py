@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,12 +28,32 @@ from lookout.cli.model import ModelOption
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
+from lookout.cli.times import parse_offset
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis, Analyzer
+    from lookout.analysis import Analysis, AnalysisSettings, Analyzer
     from lookout.analysis import Progress as Done
     from lookout.files import RecordingReader, Source
     from lookout.segments import CodecError
+
+
+TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")]
+UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
+RhoOption = Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")]
+GroupOption = Annotated[int, typer.Option(help="Encoded frames in a group; smaller groups need less memory.")]
+PartOption = Annotated[
+    int | None,
+    typer.Option(help="Samples read at once.  [default: what the model was made for]", show_default=False),
+]
+DescribeOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="TOKENS", help="Longest description, written where the answer is yes; 0: none."
+    ),
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
+]
 
 
 def analyze(
@@ -41,28 +62,15 @@ def analyze(
         list[str], typer.Option("--question", "-q", help="A yes/no question; may be given several times.")
     ],
     model: ModelOption = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")
-    ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End time, not included.")] = None,
+    since: TimeOption = None,
+    until: UntilOption = None,
     fps: Annotated[float, typer.Option(help="Frames sampled per second.")] = 2.0,
-    rho: Annotated[float, typer.Option(help="Share of the KV cache that is kept: above 0, at most 1.")] = 0.5,
-    group: Annotated[
-        int, typer.Option(help="Encoded frames in a group; smaller groups need less memory.")
-    ] = 16,
-    part: Annotated[
-        int | None,
-        typer.Option(
-            help="Samples read at once.  [default: what the model was made for]", show_default=False
-        ),
-    ] = None,
+    rho: RhoOption = 0.5,
+    group: GroupOption = 16,
+    part: PartOption = None,
     prune: Annotated[bool, typer.Option(help="Encode changed patches only.")] = False,
-    describe: Annotated[
-        int, typer.Option(help="Length of a description, in tokens; written where the answer is yes.")
-    ] = 0,
-    threads: Annotated[
-        int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
-    ] = None,
+    describe: DescribeOption = 0,
+    threads: ThreadsOption = None,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")] = None,
     as_json: Annotated[
@@ -81,12 +89,9 @@ def analyze(
     """
     question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
-    start_s, end_s = 0.0 if begin is None else seconds(begin), None if end is None else seconds(end)
+    start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
     if page is not None:
         _writable(page)
-
-    from lookout.segments import CodecError
-
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
@@ -105,38 +110,79 @@ def analyze(
             threads=threads,
             describe=describe,
         )
-        analyses: list[Analysis] = []
-        refused: list[tuple[str, str]] = []
-        analyzer = Analyzer(model, device=device)
-        try:
-            with ending_quietly():
-                for name in names:
-                    journal = journal_of(name, question, settings, analyzer)
-                    if fresh:
-                        journal.unlink(missing_ok=True)
-                    try:
-                        if name not in opened:
-                            opened[name] = _fetched(name, files) if sandbox else name
-                        analyses.append(_one(analyzer, opened[name], question, settings, journal, sandbox))
-                    except CodecError as error:
-                        refused.append(_refused(name, error, alone=len(names) == 1))
-                        continue
-                    if as_json:
-                        echo(json.dumps(analyses[-1].to_dict()))
-                    else:
-                        show(analyses[-1])
-        except KeyboardInterrupt:
-            TerminalConsole(stderr=True).print("stopped; run the same command again to continue")
-            raise
-        finally:
-            analyzer.close()
-            if page is not None and (analyses or refused):
-                from lookout.cli.report.recording import write_recording_page
+        with Analyzer(model, device=device) as analyzer:
+            batch = _Batch(analyzer, question, settings, sandbox, fresh, opened, files)
+            try:
+                with ending_quietly():
+                    for analysis in batch.run(names):
+                        echo(json.dumps(analysis.to_dict())) if as_json else show(analysis)
+            except KeyboardInterrupt:
+                TerminalConsole(stderr=True).print("stopped; run the same command again to continue")
+                raise
+            finally:
+                if page is not None:
+                    batch.write_page(page)
+    if batch.refused:
+        raise CliError(f"{len(batch.refused)} of {len(names)} recordings could not be read")
 
-                write_recording_page(page, analyses, opened, refused=refused, sandbox=sandbox)
-                TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
-    if refused:
-        raise CliError(f"{len(refused)} of {len(names)} recordings could not be read")
+
+@dataclass
+class _Batch:
+    """Recordings of one command, answered one after the other by one model."""
+
+    analyzer: Analyzer
+    questions: Sequence[str]
+    settings: AnalysisSettings
+    sandbox: bool
+    fresh: bool
+    opened: dict[str, str | Source | RecordingReader]
+    files: ExitStack
+    analyses: list[Analysis] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    def run(self, names: Sequence[str]) -> Iterator[Analysis]:
+        """Each recording's answers; one that cannot be read is left out.
+
+        Raises:
+            CliError: The only one cannot be read.
+        """
+        from lookout.segments import CodecError
+
+        for name in names:
+            journal = journal_of(name, self.questions, self.settings, self.analyzer)
+            if self.fresh:
+                journal.unlink(missing_ok=True)
+            try:
+                if name not in self.opened:
+                    self.opened[name] = _fetched(name, self.files) if self.sandbox else name
+                self.analyses.append(self._one(self.opened[name], journal))
+            except CodecError as error:
+                self.refused.append(_refused(name, error, alone=len(names) == 1))
+                continue
+            yield self.analyses[-1]
+
+    def write_page(self, page: Path) -> None:
+        """One page of all answers; none where nothing was read or refused."""
+        if not self.analyses and not self.refused:
+            return
+        from lookout.cli.report.recording import write_recording_page
+
+        write_recording_page(page, self.analyses, self.opened, refused=self.refused, sandbox=self.sandbox)
+        TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
+
+    def _one(self, source: str | Source | RecordingReader, journal: Path) -> Analysis:
+        from lookout.analysis import analyze
+
+        with _bar(_name(source)) as advance:
+            return analyze(
+                source,
+                self.questions,
+                analyzer=self.analyzer,
+                settings=self.settings,
+                journal=journal,
+                progress=advance,
+                sandbox=self.sandbox,
+            )
 
 
 def _opened(name: str, sandbox: bool, threads: int | None, files: ExitStack) -> RecordingReader:
@@ -183,24 +229,6 @@ def _writable(page: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
 
 
-def seconds(text: str) -> float:
-    """A time as people write it: seconds, minutes:seconds or hours:minutes:seconds.
-
-    Raises:
-        CliError: It is none of these.
-    """
-    try:
-        parts = [float(part) for part in text.split(":")]
-    except ValueError:
-        parts = []
-    if not 1 <= len(parts) <= 3 or any(part < 0 for part in parts) or any(part >= 60 for part in parts[1:]):
-        raise CliError(f"{text!r} is not a time: write seconds, minutes:seconds or hours:minutes:seconds")
-    total = 0.0
-    for part in parts:
-        total = 60 * total + part
-    return total
-
-
 def journal_of(source: str, questions: Sequence[str], settings: object, analyzer: Analyzer) -> Path:
     """Where finished parts of a request are remembered."""
     import platformdirs
@@ -224,29 +252,6 @@ def _fetched(name: str, files: ExitStack) -> str | Source:
         task = bar.add_task(name, total=None)
         return files.enter_context(
             downloaded(UrlSource(name), lambda done, size: bar.update(task, completed=done, total=size))
-        )
-
-
-def _one(
-    analyzer: Analyzer,
-    source: str | Source | RecordingReader,
-    questions: Sequence[str],
-    settings: object,
-    journal: Path,
-    sandbox: bool,
-) -> Analysis:
-    from lookout.analysis import AnalysisSettings, analyze
-
-    assert isinstance(settings, AnalysisSettings)
-    with _bar(_name(source)) as advance:
-        return analyze(
-            source,
-            questions,
-            analyzer=analyzer,
-            settings=settings,
-            journal=journal,
-            progress=advance,
-            sandbox=sandbox,
         )
 
 

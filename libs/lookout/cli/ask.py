@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -17,78 +16,96 @@ from lookout.cli.connect import BootstrapOption, CliError, asked
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.recording_text import clock
+from lookout.cli.times import parse_offset
 
 if TYPE_CHECKING:
     from lookout.memory.shelf import Entry
     from lookout.pipeline import Recollection
 
 app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, repair, remove, trim.")
+_TEXT_TOKENS = 64
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 
 
+SourceArgument = Annotated[
+    str,
+    typer.Argument(metavar="FILE|FOLDER", help="A video file, or a folder of memories; not with --fleet."),
+]
+QuestionArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help='What to ask, such as "Was anyone lying on the ground?"', metavar="QUESTION", show_default=False
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Start time, from the start of the source: seconds, or h:mm:ss. With --fleet: how long ago "
+        "(2h), or 2026-05-01T13:30."
+    ),
+]
+UntilOption = Annotated[str | None, typer.Option(help="Only before this time.")]
+DescribeOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="TOKENS",
+        help=f"Longest text to answer with; 0: no text.  [default: {_TEXT_TOKENS}, 0 for yes/no questions]",
+        show_default=False,
+    ),
+]
+MemoryOption = Annotated[
+    str, typer.Option(help="How much of FILE to remember: a duration (2h) or a size (500MB).")
+]
+KeepOption = Annotated[
+    Path | None, typer.Option(help="Store the memory of FILE in this folder, for later questions.")
+]
+FramesOption = Annotated[
+    Path | None, typer.Option(help="Write the frames on which the answer is based into this folder.")
+]
+CameraOption = Annotated[
+    str | None,
+    typer.Option(
+        "--camera", "-c", help="Only this camera of FOLDER. With --fleet also a pattern ('yard-*')."
+    ),
+]
+FleetOption = Annotated[
+    bool,
+    typer.Option("--fleet", help="Ask recall about the cameras of a fleet: lookout ask --fleet QUESTION."),
+]
+RecallOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Recall's address (host:port).  [default: LOOKOUT_RECALL, else of the fleet that runs here]",
+        show_default=False,
+    ),
+]
+
+
 def ask(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|FOLDER", help="A video file, or a folder of memories; not with --fleet."
-        ),
-    ],
-    question: Annotated[
-        str | None,
-        typer.Argument(
-            help='What to ask, such as "Was anyone lying on the ground?"',
-            metavar="QUESTION",
-            show_default=False,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Start time, from the start of the source: seconds, or h:mm:ss. With --fleet: how long ago "
-            "(2h), or 2026-05-01T13:30."
-        ),
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Only before this time.")] = None,
+    source: SourceArgument,
+    question: QuestionArgument = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, one for each camera and epoch.")
     ] = False,
-    text: Annotated[
-        bool | None,
-        typer.Option("--text/--no-text", help="Answer with text.  [default: not for yes/no questions]"),
-    ] = None,
-    words: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
-    memory: Annotated[
-        str, typer.Option(help="How much of FILE to remember: a duration (2h) or a size (500MB).")
-    ] = "2h",
-    keep: Annotated[
-        Path | None, typer.Option(help="Store the memory of FILE in this folder, for later questions.")
-    ] = None,
-    frames: Annotated[
-        Path | None, typer.Option(help="Write the frames on which the answer is based into this folder.")
-    ] = None,
-    camera: Annotated[
-        str | None,
-        typer.Option(
-            "--camera", "-c", help="Only this camera of FOLDER. With --fleet also a pattern ('yard-*')."
-        ),
-    ] = None,
+    describe: DescribeOption = None,
+    memory: MemoryOption = "2h",
+    keep: KeepOption = None,
+    frames: FramesOption = None,
+    camera: CameraOption = None,
     model: ModelOption = None,
-    fleet: Annotated[
-        bool,
-        typer.Option(
-            "--fleet", help="Ask recall about the cameras of a fleet: lookout ask --fleet QUESTION."
-        ),
-    ] = False,
+    fleet: FleetOption = False,
     bootstrap: BootstrapOption = None,
-    recall: Annotated[
-        str | None,
-        typer.Option(
-            help="Recall's address (host:port).  [default: LOOKOUT_RECALL, else of the fleet that runs here]",
-            show_default=False,
-        ),
-    ] = None,
+    recall: RecallOption = None,
 ) -> None:
     """Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost."""
+    # None leaves it to the question: words for "what happened?", p(yes) alone for "was anyone there?".
+    length: dict[str, Any] = {
+        "text": None if describe is None else describe > 0,
+        "words": describe or _TEXT_TOKENS,
+    }
     if fleet:
         if question is not None:
             raise CliError(
@@ -98,24 +115,16 @@ def ask(
             raise CliError("--fleet needs --camera: an id, or a pattern such as 'yard-*'")
         from lookout.cli.ask_fleet import ask_fleet
 
-        ask_fleet(
-            asked(source),
-            camera=camera,
-            since=since,
-            until=until,
-            text=text,
-            words=words,
-            as_json=as_json,
-            bootstrap=bootstrap,
-            recall=recall,
-        )
+        span: dict[str, Any] = {"since": since, "until": until}
+        place: dict[str, Any] = {"bootstrap": bootstrap, "recall": recall}
+        ask_fleet(asked(source), camera=camera, as_json=as_json, **length, **span, **place)
         return
     if question is None:
         raise CliError("what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION")
     _ask_files(
         Path(source),
         asked(question),
-        {"words": words, "text": text, "since": parse_time(since), "until": parse_time(until)},
+        {**length, "since": parse_offset(since, "--since"), "until": parse_offset(until, "--until")},
         as_json=as_json,
         memory=memory,
         keep=keep,
@@ -162,8 +171,7 @@ def _ask_files(
         for answer in answers:
             _show(answer, as_json, frames, _source_of(source, answer))
     else:
-        playing = pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep)
-        try:
+        with pipeline.Pipeline(find_model(model), memory=memory, memory_dir=keep) as playing:
             with TerminalConsole(stderr=True).status(f"watching {source.name}"):
                 try:
                     for _ in playing.watch(source):
@@ -172,8 +180,6 @@ def _ask_files(
                     raise CliError(f"{source}: {error}") from error
             for answer in playing.ask(question, **options):
                 _show(answer, as_json, frames, source)
-        finally:
-            playing.close()
 
 
 def _remembered(folder: Path, file: Path) -> str | None:
@@ -203,21 +209,6 @@ def _check(model: object, question: str, text: bool | None) -> None:
     """Refuse what the model was not trained to answer."""
     folder = models.find_model(None if model is None else Path(str(model)))
     models.check_question(folder, question, text=bool(text))
-
-
-def parse_time(text: str | None) -> float | None:
-    """Seconds of "90", "1:30" or "1:02:03"; None stays None.
-
-    Raises:
-        CliError: it is none of these.
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
-    if match is None:
-        raise CliError(f"{text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds
 
 
 def _source_of(folder: Path, one: Recollection) -> Path | None:
@@ -367,7 +358,9 @@ def remove(
     """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
     from lookout.memory import shelf
 
-    removed, erased = shelf.remove(folder, camera, parse_time(since), parse_time(until))
+    removed, erased = shelf.remove(
+        folder, camera, parse_offset(since, "--since"), parse_offset(until, "--until")
+    )
     echo(f"memories removed: {removed}; frames erased: {erased}")
 
 
@@ -396,4 +389,4 @@ def trim(
     echo(f"{freed / 1e6:.1f} MB freed")
 
 
-__all__ = ["app", "ask", "parse_time"]
+__all__ = ["app", "ask"]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from lookout.cli.alerts import parse_since
 from lookout.cli.connect import CliError, find_bootstrap, grpc_security
 from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.times import parse_span
 
 if TYPE_CHECKING:
     from lookout.v1.memory_pb2 import AskSummary, CameraAnswer
@@ -41,12 +41,16 @@ def ask_fleet(
     from lookout.v1 import memory_pb2_grpc
     from lookout.v1.memory_pb2 import AskRequest
 
+    begin_ms, end_ms = parse_span(since or "start", until or "now")
     address, security = _recall(bootstrap, recall)
-    request = AskRequest(question=question, cameras=camera, text=text, words=words)
-    if since is not None:
-        request.since_us = _time(since, "--since")
-    if until is not None:
-        request.until_us = _time(until, "--until")
+    request = AskRequest(
+        question=question,
+        cameras=camera,
+        text=text,
+        words=words,
+        since_us=None if begin_ms is None else begin_ms * 1000,
+        until_us=None if end_ms is None else end_ms * 1000,
+    )
     channel = Channels(security).open(address, [("grpc.enable_retries", 0)])
     stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
     console = TerminalConsole(stderr=True)
@@ -90,27 +94,6 @@ def _recall(bootstrap: str | None, recall: str | None) -> tuple[str, Any]:
     raise CliError(
         "no recall is known: start a fleet with `lookout up --memory 2h`, or give its address with --recall"
     )
-
-
-def _time(text: str, option: str) -> int:
-    """Unix microseconds of "15m" (so long ago) or an ISO time.
-
-    Raises:
-        CliError: It is neither.
-    """
-    try:
-        return int(datetime.datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
-    except ValueError:
-        pass
-    try:
-        at_ms = parse_since(text).at_ms
-    except CliError:
-        at_ms = None
-    if at_ms is None:
-        raise CliError(
-            f"{option} {text!r} must be a duration such as 15m, 6h or 2d, or a time such as 2026-05-01T13:30"
-        )
-    return at_ms * 1000
 
 
 def _failure(error: Any, address: str) -> str:

@@ -10,10 +10,10 @@ import typer
 from rich.progress import Progress
 
 from lookout import models
-from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, CliError, asked, check_reachable, find_bootstrap
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, echo
+from lookout.cli.times import parse_span
 from lookout.cli.up import PresetOption, SettingOption, parse_settings
 from lookout.cli.watches import (
     CameraOption,
@@ -36,8 +36,8 @@ _LATEST_MS = 1 << 62
 def backtest(
     question: Annotated[str, typer.Argument(help='A yes/no question: "Is anyone lying on the ground?"')],
     camera: CameraOption = None,
-    since: Annotated[str, typer.Option(help="start, or how long ago (90m, 24h, 2d).")] = "24h",
-    until: Annotated[str, typer.Option(help="now, or how long ago (15m, 6h, 2d).")] = "now",
+    since: Annotated[str, typer.Option(help="start, how long ago (90m, 24h, 2d), or a time.")] = "24h",
+    until: Annotated[str, typer.Option(help="now, how long ago (15m, 6h, 2d), or a time.")] = "now",
     threshold: ThresholdOption = 0.5,
     of: OfOption = "1/1",
     schedule: ScheduleOption = None,
@@ -57,7 +57,7 @@ def backtest(
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
-    begin_ms, end_ms = _span(since, until)
+    begin_ms, end_ms = parse_span(since, until)
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
@@ -67,7 +67,7 @@ def backtest(
     from lookout.backtest import fleet_backtest
     from lookout.chains import PastScope
 
-    scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", begin_ms, end_ms)
+    scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", begin_ms or 0, end_ms or _LATEST_MS)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("asking the past", total=None)
         past = fleet_backtest(
@@ -83,18 +83,6 @@ def backtest(
         echo(json.dumps(past.as_json()))
         return
     _show(past)
-
-
-def _span(since: str, until: str) -> tuple[int, int]:
-    """Unix milliseconds."""
-    begin = parse_since(since)
-    if until == "start" or since == "now":
-        raise CliError("--since now and --until start leave nothing to ask: give --since 24h")
-    end_ms = _LATEST_MS if until == "now" else parse_since(until, "--until").at_ms or 0
-    begin_ms = begin.at_ms or 0
-    if begin_ms >= end_ms:
-        raise CliError(f"--since {since} is not before --until {until}")
-    return begin_ms, end_ms
 
 
 def _show(past: Backtest) -> None:

@@ -14,9 +14,9 @@ import typer
 from rich.table import Table
 
 from lookout import rules
-from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
 from lookout.cli.output import TerminalConsole, echo, escaped
+from lookout.cli.times import parse_since
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
 from lookout.v1.lineage_pb2 import Cause

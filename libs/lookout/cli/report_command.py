@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from lookout.cli.alerts import parse_since
 from lookout.cli.connect import BootstrapOption, CliError, check_reachable, find_bootstrap, reading
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
+from lookout.cli.times import parse_since
 from lookout.local import running_fleets
 from lookout.wire import VERDICTS
 

@@ -9,8 +9,8 @@ from lookout.errors import LookoutError
 
 TRAINED = "watchbench.json"
 """In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
-_VERBS = "am are can could did do does had has have is may might must shall should was were will would"
-VERBS = frozenset([*_VERBS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
+_WORDS = "am are can could did do does had has have is may might must shall should was were will would"
+_VERBS = frozenset([*_WORDS.split(), "isn't", "aren't", "doesn't", "hasn't", "wasn't"])
 
 
 class QuestionError(LookoutError, ValueError):
@@ -19,8 +19,8 @@ class QuestionError(LookoutError, ValueError):
 
 def asks_yes_no(question: str) -> bool:
     """Whether a clause of a question begins with a verb such as "is", so that it asks for yes or no."""
-    clauses = re.split(r"[.?!,;:]\s*", question.lower())
-    return any(clause.split(maxsplit=1)[:1] and clause.split(maxsplit=1)[0] in VERBS for clause in clauses)
+    words = (clause.split(maxsplit=1)[:1] for clause in re.split(r"[.?!,;:]\s*", question.lower()))
+    return any(word[0].strip("\"'“”") in _VERBS for word in words if word)
 
 
 def check_question(folder: Path, question: str, *, text: bool = False) -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import json
+import threading
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -234,7 +237,13 @@ def test_a_question_that_the_small_model_cannot_answer_is_refused(question: str)
 
 
 def test_questions_of_yes_or_no_are_known_by_a_verb() -> None:
-    asked = ["Is it dark?", "At night, is anyone there?", "Someone fell. Has help come?", "Isn't it dark?"]
+    asked = [
+        "Is it dark?",
+        "At night, is anyone there?",
+        "Someone fell. Has help come?",
+        "Isn't it dark?",
+        "'Is it dark?'",
+    ]
     assert all(models.asks_yes_no(question) for question in asked)
     assert not any(models.asks_yes_no(question) for question in ("", "?", "What is it?", "A person is there"))
 
@@ -252,3 +261,17 @@ def test_the_model_stays_loaded_between_calls() -> None:
     assert len(recording._kept) == 1
     release()
     assert not recording._kept
+
+
+def test_an_analyzer_frees_its_model_and_loads_it_again() -> None:
+    with Analyzer(checkpoint("internvl")) as analyzer:
+        before = analyze(clip(), QUESTIONS, analyzer=analyzer, settings=SETTINGS)
+        engine, tower = ref(analyzer.engine), ref(analyzer.tower)
+        threads = set(threading.enumerate())
+    gc.collect()
+    assert engine() is None, "the language model stays loaded"
+    assert tower() is None, "the tower stays loaded"
+    assert set(threading.enumerate()) <= threads
+    with analyzer:
+        after = analyze(clip(), QUESTIONS, analyzer=analyzer, settings=SETTINGS)
+    assert [answer.p_yes for answer in after.answers] == [answer.p_yes for answer in before.answers]

@@ -10,15 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lookout import models
-from lookout.cli.analyze import recordings, seconds
+from lookout.cli.analyze import recordings
 from lookout.cli.app import app
 from lookout.cli.connect import CliError
-from lookout.cli.recording_text import clock
 from lookout.errors import LookoutError
 from tests.eventually import eventually
 from tests.unit.segments.clips import encode
@@ -60,22 +57,10 @@ def test_answers_a_page_and_json(clip: Path) -> None:
 
 
 def test_a_table_for_people_and_a_time_range(clip: Path) -> None:
-    code, out = run(str(clip), "-q", QUESTION, "--from", "0:02", "--to", "6", "--fps", "4")
+    code, out = run(str(clip), "-q", QUESTION, "--since", "0:02", "--until", "6", "--fps", "4")
     assert code == 0
     assert QUESTION.split()[-1] in out
     assert "efficiency" in out
-
-
-@given(st.integers(0, 99), st.integers(0, 59), st.floats(0, 59.9))
-def test_times_as_people_write_them(hours: int, minutes: int, rest: float) -> None:
-    assert seconds(f"{hours}:{minutes}:{rest!r}") == pytest.approx(3600 * hours + 60 * minutes + rest)
-    assert seconds(clock(60 * minutes + round(rest, 1))) == pytest.approx(60 * minutes + round(rest, 1))
-
-
-@pytest.mark.parametrize("text", ["", "one", "1:2:3:4", "-5", "1:60", "1:-2"])
-def test_times_that_are_none(text: str) -> None:
-    with pytest.raises(CliError, match="is not a time"):
-        seconds(text)
 
 
 def test_a_url_a_file_and_a_folder_are_recordings(clip: Path) -> None:
@@ -98,9 +83,9 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
     assert "at least 1" in refusal(name, "-q", QUESTION, "--part", "0")
     assert "at least 1" in refusal(name, "-q", QUESTION, "--threads", "-1")
-    assert "is empty" in refusal(name, "-q", QUESTION, "--from", "5", "--to", "3")
-    assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--from", "20")
-    assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--from", "20")
+    assert "is empty" in refusal(name, "-q", QUESTION, "--since", "5", "--until", "3")
+    assert "it lasts 12 s" in refusal(name, "-q", QUESTION, "--since", "20")
+    assert "from 20 s to its end" in refusal(name, "-q", QUESTION, "--since", "20")
     assert "is empty" in refusal(name, "-q", " ")
     assert "1000 is the limit" in refusal(name, "-q", "a" * 1001)
     assert "cannot run on 'nowhere'" in refusal(name, "-q", QUESTION, "--device", "nowhere")

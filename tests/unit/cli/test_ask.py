@@ -13,9 +13,6 @@ from typer.testing import CliRunner
 
 from lookout import Pipeline, PipelineError
 from lookout.cli.app import app
-from lookout.cli.ask import parse_time
-from lookout.cli.connect import CliError
-from lookout.engines.transformers.recall import is_yes_no
 from lookout.errors import LookoutError
 from lookout.memory import HistoryError, MemoryFolder
 from lookout.memory.shelf import entries, remove, trim
@@ -87,7 +84,7 @@ def test_what_the_small_model_cannot_answer_is_refused_before_anything_is_decode
     clip: Path, kept: Path
 ) -> None:
     for source in (clip, kept):
-        for words in (["What happened?"], ["Is a person in view?", "--text"]):
+        for words in (["What happened?"], ["Is a person in view?", "--describe", "64"]):
             result = CliRunner().invoke(app, ["ask", str(source), *words])
             assert isinstance(result.exception, QuestionError)
             assert result.stdout == ""
@@ -110,7 +107,7 @@ def test_a_kept_memory_is_asked_and_not_made_twice(
 def test_ask_writes_text_where_no_yes_or_no_is_asked(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a model that was trained to write."""
     monkeypatch.setattr("lookout.models.questions.TRAINED", "nothing of this name")
-    code, out = run("ask", str(kept), "What happened?", "--words", "4")
+    code, out = run("ask", str(kept), "What happened?", "--describe", "4")
     assert code == 0, out
     assert "covered from 0:00.0 to" in out
     assert "cost:" in out
@@ -192,20 +189,3 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         Pipeline().ask("Is it?")
     with pytest.raises(PipelineError, match="needs memory"):
         Pipeline(memory_dir="x")
-
-
-@pytest.mark.parametrize(("told", "seconds"), [("90", 90), ("1:30", 90), ("1:02:03", 3723), ("2.5", 2.5)])
-def test_a_time_is_read_as_seconds(told: str, seconds: float) -> None:
-    assert parse_time(told) == seconds
-
-
-def test_wrong_times_are_refused() -> None:
-    with pytest.raises(CliError, match="is not a time"):
-        parse_time("noon")
-
-
-@pytest.mark.parametrize(
-    ("question", "yes_no"), [("Is anyone there?", True), ("Has it gone?", True), ("What happened?", False)]
-)
-def test_which_questions_are_of_yes_or_no(question: str, yes_no: bool) -> None:
-    assert is_yes_no(question) is yes_no

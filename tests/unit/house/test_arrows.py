@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "families": {"flops", "models", "vision", "windows"},
     "recordings": {"windows"},
     "memory": {"windows"},
-    "engines": {"families", "pruning", "vision", "windows", "recordings", "memory", "flops"},
+    "engines": {"families", "models", "pruning", "vision", "windows", "recordings", "memory", "flops"},
     "rules": {"v1", "wire"},
     "analysis": {
         "families", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows", "streams",

@@ -38,11 +38,10 @@ from lookout.memory.packing import checksum
 from lookout.memory.past import fetch_from
 from lookout.memory.shelf import entries, place_of
 from lookout.memory.types import raw
+from lookout.models import asks_yes_no
 from lookout.windows import StrideBlock, WindowPlan
 
 CHAPTER_CACHE_BYTES = 256 << 20
-_VERBS = "am are can could did do does had has have is may might must shall should was were will would"
-YES_NO = frozenset(_VERBS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,6 @@ class Recollection:
     covered_from: float | None
     covered_to: float
     cost: AskCost
-
-
-def is_yes_no(question: str) -> bool:
-    """Whether a question asks for yes or no: it begins with a verb such as "is" or "has"."""
-    first = question.strip().split(maxsplit=1)[:1]
-    return bool(first) and first[0].lower().strip("'\",.") in YES_NO
 
 
 def fingerprint(model: LanguageModel) -> str:
@@ -203,7 +196,7 @@ class StreamRecall:
             HistoryError: nothing is remembered of that time.
         """
         began = float(self.about.get("began_us", 0)) / 1e6
-        yes_no = is_yes_no(question)
+        yes_no = asks_yes_no(question)
         write = not yes_no if text is None else text
         answer = self.ask(
             question,
@@ -382,7 +375,7 @@ class ChaptersRecall:
         Raises:
             HistoryError: nothing is remembered of that time.
         """
-        yes_no = is_yes_no(question)
+        yes_no = asks_yes_no(question)
         write = not yes_no if text is None else text
         bounds: dict[str, Any] = {
             "since_us": None if since is None else self._began_us + round(since * 1e6),

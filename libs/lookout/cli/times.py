@@ -1,0 +1,62 @@
+"""Times on the command line: a place in a recording, or a moment of the cameras' past."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+from lookout.cli.connect import CliError, Position
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_offset(text: str | None, option: str) -> float | None:
+    """Seconds from the start of a recording of "90", "1:30" or "1:02:03"; None stays None.
+
+    Raises:
+        CliError: It is none of these.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 60.0, 0.0)
+    # Minutes above 59 without hours stay legal ("90:00"), as players print them.
+    if match is None or (match[2] and seconds >= 60) or (match[1] and minutes >= 60):
+        raise CliError(
+            f"{option} {text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)"
+        )
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def parse_since(text: str, option: str = "--since") -> Position:
+    """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
+
+    Raises:
+        CliError: It is none of these.
+    """
+    if text in ("now", "start"):
+        return Position(oldest=text == "start")
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
+        return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
+    try:
+        return Position(at_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        raise CliError(
+            f"{option} {text!r} must be now, start, a duration such as 90s, 15m, 6h or 2d, or a time such as "
+            "2026-05-01T13:30"
+        ) from None
+
+
+def parse_span(since: str, until: str) -> tuple[int | None, int | None]:
+    """Unix milliseconds of `--since` and `--until`; None: no bound.
+
+    Raises:
+        CliError: One of them cannot be read, or no time lies between them.
+    """
+    if until == "start" or since == "now":
+        raise CliError("--since now and --until start leave nothing to ask: give --since 24h")
+    begin, end = parse_since(since).at_ms, parse_since(until, "--until").at_ms
+    if begin is not None and end is not None and begin >= end:
+        raise CliError(f"--since {since} is not before --until {until}")
+    return begin, end

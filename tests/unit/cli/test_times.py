@@ -1,0 +1,60 @@
+"""Times on the command line."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookout.cli.connect import CliError, Position
+from lookout.cli.recording_text import clock
+from lookout.cli.times import parse_offset, parse_since, parse_span
+
+
+@given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 599).map(lambda tenths: tenths / 10))
+def test_times_as_people_write_them(hours: int, minutes: int, rest: float) -> None:
+    assert parse_offset(f"{hours}:{minutes}:{rest!r}", "--since") == pytest.approx(
+        3600 * hours + 60 * minutes + rest
+    )
+    assert parse_offset(clock(60 * minutes + rest), "--since") == pytest.approx(60 * minutes + rest)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90:00", 5400), ("2.5", 2.5), (None, None)])
+def test_an_offset_is_read_as_seconds(text: str | None, seconds: float | None) -> None:
+    assert parse_offset(text, "--since") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "one", "1:2:3:4", "-5", "1:60", "1:60:00", "1:-2", "nan", "1e400"])
+def test_offsets_that_are_none(text: str) -> None:
+    with pytest.raises(CliError, match=r"--until .* is not a time"):
+        parse_offset(text, "--until")
+
+
+def test_a_moment_of_the_past() -> None:
+    assert parse_since("now") == Position()
+    assert parse_since("start") == Position(oldest=True)
+    now_ms = time.time() * 1000
+    ago_ms = parse_since("2h").at_ms
+    assert ago_ms is not None
+    assert now_ms - 7_200_000 <= ago_ms + 1 <= time.time() * 1000 - 7_200_000 + 1
+    assert parse_since("2026-05-01T13:30").at_ms == datetime(2026, 5, 1, 13, 30).timestamp() * 1000
+    assert parse_since("2026-05-01T13:30+00:00").at_ms == 1_777_642_200_000
+
+
+@pytest.mark.parametrize("text", ["yesterday", "-5m", "5", "0001-01-01T00:00", "2026-13-01", ""])
+def test_moments_that_are_none(text: str) -> None:
+    with pytest.raises(CliError, match=r"--since .* must be now, start"):
+        parse_since(text)
+
+
+def test_a_span_holds_time() -> None:
+    assert parse_span("start", "now") == (None, None)
+    begin_ms, end_ms = parse_span("2026-05-01T13:30", "2026-05-01T14:30")
+    assert begin_ms is not None
+    assert end_ms == begin_ms + 3_600_000
+    for since, until in (("now", "now"), ("start", "start"), ("1h", "2h"), ("1h", "2026-05-01T13:30")):
+        with pytest.raises(CliError):
+            parse_span(since, until)

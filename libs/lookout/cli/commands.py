@@ -13,12 +13,21 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command is: a function, or with `group` an app. text: the first line of its help."""
+    """Where a command is.
+
+    Attributes:
+        module: In `lookout.cli`.
+        name: A function, or with `group` an app.
+        text: The first line of its help.
+        logs: Whether what it imports writes log lines. Without, structlog is not imported, which takes longer
+            than all else that a small command does.
+    """
 
     module: str
     name: str
     text: str
     group: bool = False
+    logs: bool = True
 
 
 COMMANDS = {
@@ -69,7 +78,7 @@ COMMANDS = {
         "evaluate_model",
         "Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.",
     ),
-    "watch": Place("watches", "app", "Standing questions: add, list, remove.", group=True),
+    "watch": Place("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
     "memory": Place(
         "ask", "app", "Memories kept in a folder: list, check, repair, remove, trim.", group=True
     ),
@@ -83,7 +92,8 @@ def load_command(name: str) -> Any:
     """A command, imported."""
     place = COMMANDS[name]
     found = getattr(import_module(f"lookout.cli.{place.module}"), place.name)
-    _log_plainly()
+    if place.logs:
+        _log_plainly()
     if place.group:
         command = typer.main.get_group(found)
         command.name = name

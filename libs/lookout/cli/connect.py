@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from lookout.errors import LookoutError
 from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION, key_text
@@ -97,12 +96,13 @@ def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str,
 
 
 def _security(bootstrap: str) -> dict[str, str]:
-    from lookout.errors import StartupError
     from lookout.local import running_fleets
-    from lookout.net import KafkaSecurity, load_connections
 
     if any(fleet.bootstrap == bootstrap and fleet.own_kafka for fleet in running_fleets()):
         return {}  # the broker that `lookout up` started on this machine
+    from lookout.errors import StartupError
+    from lookout.net import KafkaSecurity, load_connections
+
     try:
         return load_connections(KafkaSecurity).kafka_security()
     except StartupError as error:
@@ -135,9 +135,9 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
         CliError: No broker answers, or `topic` does not exist.
     """
     complaints = Quiet()
-    admin = AdminClient(client_options(bootstrap, complaints))
+    client = Producer(client_options(bootstrap, complaints))
     try:
-        topics = admin.list_topics(timeout=_ANSWER_S).topics
+        topics = client.list_topics(timeout=_ANSWER_S).topics
     except KafkaException as error:
         why = complaints.last or error.args[0].str()
         raise CliError(f"Kafka at {bootstrap} does not answer ({why}): check that the fleet runs") from error

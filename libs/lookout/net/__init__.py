@@ -1,6 +1,14 @@
-"""How Kafka, Redis, gRPC and foreign hosts are reached safely."""
+"""How Kafka, Redis, gRPC and foreign hosts are reached safely.
 
-from lookout.net.call_limits import CallLimits, PeerBytes
+Connection settings are imported at once, what needs gRPC when it is first named: commands that only read
+Kafka need no server.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lookout.net.connections import (
     Connections,
     GrpcSecurity,
@@ -10,8 +18,18 @@ from lookout.net.connections import (
     public_url,
     without_security,
 )
-from lookout.net.grpc_security import Channels
-from lookout.net.server import GrpcServer
+
+if TYPE_CHECKING:
+    from lookout.net.call_limits import CallLimits, PeerBytes
+    from lookout.net.grpc_security import Channels
+    from lookout.net.server import GrpcServer
+
+_LAZY = {
+    "CallLimits": "call_limits",
+    "Channels": "grpc_security",
+    "GrpcServer": "server",
+    "PeerBytes": "call_limits",
+}
 
 __all__ = [
     "CallLimits",
@@ -26,3 +44,9 @@ __all__ = [
     "public_url",
     "without_security",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

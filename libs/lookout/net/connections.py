@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-import redis
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
-from redis.credentials import CredentialProvider
 
 from lookout.errors import StartupError
+
+if TYPE_CHECKING:
+    import redis
 
 PREFIX = "LOOKOUT_"
 #: librdkafka options that hold a secret: they have settings of their own, which are never printed
@@ -145,9 +146,16 @@ class RedisSecurity(BaseSettings):
         Raises:
             StartupError: the URL or a file cannot be used; the message holds no secret.
         """
+        # Here, because commands and services without Redis need not wait for its import.
+        import redis
+
+        from lookout.net.redis_credentials import RedisCredentials
+
         options: dict[str, Any] = dict(more)
         if self.redis_password is not None or self.redis_password_file is not None:
-            options["credential_provider"] = _RedisCredentials(self)
+            options["credential_provider"] = RedisCredentials(
+                self.redis_username, lambda: _secret(self, "redis_password") or ""
+            )
         if url.startswith("rediss://"):
             files = {"ssl_ca_certs": "redis_ca_file", "ssl_certfile": "redis_cert_file"}
             files["ssl_keyfile"] = "redis_key_file"
@@ -207,21 +215,6 @@ class GrpcSecurity(BaseSettings):
 
 class Connections(KafkaSecurity, RedisSecurity, GrpcSecurity):
     """All of them."""
-
-
-class _RedisCredentials(CredentialProvider):
-    """User name and password at the moment of connecting: a password file may have changed."""
-
-    def __init__(self, settings: RedisSecurity) -> None:
-        self._settings = settings
-
-    def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        try:
-            password = _secret(self._settings, "redis_password") or ""
-        except StartupError as error:
-            raise redis.AuthenticationError(str(error)) from None
-        user = self._settings.redis_username
-        return (password,) if user is None else (user, password)
 
 
 def load_connections(kind: type[T], environ: Mapping[str, str] | None = None) -> T:

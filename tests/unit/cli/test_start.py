@@ -75,10 +75,25 @@ def test_the_list_of_watches_imports_no_model_and_no_server(
         "numpy",
         "grpc",
         "redis",
+        "pydantic",
+        "structlog",
         "lookout.local.fleet",
         "lookout.worker",
+        "lookout.net",
     )
     assert loaded(["watch", "list"], modules) == "[]"
+
+
+def test_settings_of_a_foreign_kafka_import_no_other_client() -> None:
+    """Where the broker is not of this machine's fleet, its security settings are read, with pydantic."""
+    script = (
+        "import sys\n"
+        "from lookout.cli.connect import Quiet, client_options\n"
+        "client_options('192.0.2.1:9092', Quiet())\n"
+        "print([name for name in ('grpc', 'redis', 'structlog', 'numpy') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_list_of_commands_is_written_without_markdown() -> None:

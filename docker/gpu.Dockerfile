@@ -7,9 +7,9 @@ ENV LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
 FROM python AS builder
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt \
-    PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+    PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_CACHE_DIR=/cache/pip UV_CACHE_DIR=/cache/uv
 COPY docker/requirements/build.txt /build/build.txt
-RUN --mount=type=cache,target=/root/.cache/pip python -m pip install --quiet --require-hashes -r /build/build.txt
+RUN --mount=type=cache,target=/cache/pip python -m pip install --quiet --require-hashes -r /build/build.txt
 RUN python -m venv --without-pip /opt/lookout
 ENV UV_LINK_MODE=copy UV_PYTHON=/opt/lookout/bin/python
 
@@ -17,17 +17,17 @@ FROM builder AS code
 COPY pyproject.toml README.md LICENSE THIRD_PARTY.md /build/
 COPY libs /build/libs
 COPY services /build/services
-RUN --mount=type=cache,target=/root/.cache/uv uv pip install --quiet --python /usr/local/bin/python \
+RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --python /usr/local/bin/python \
     --no-deps --no-build-isolation --target /code /build
 
 # vLLM, and what prune-encode needs of torch: one layer for both.
 FROM builder AS model-deps
 COPY docker/requirements/prefill-gpu.txt /build/requirements.txt
-RUN --mount=type=cache,target=/root/.cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
+RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
 
 FROM builder AS decode-deps
 COPY docker/requirements/decode-gpu.txt /build/requirements.txt
-RUN --mount=type=cache,target=/root/.cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
+RUN --mount=type=cache,target=/cache/uv uv pip install --quiet --require-hashes -r /build/requirements.txt
 
 FROM python AS base
 LABEL org.opencontainers.image.vendor="Lookout" \

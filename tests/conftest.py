@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 # Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
 # tests of tiny models took twenty times as long beside another program.
@@ -42,6 +44,17 @@ def _ordinary_priority() -> Iterator[None]:
     before = os.sched_getscheduler(0)
     yield
     assert os.sched_getscheduler(0) == before, "the test left its thread with another scheduling policy"
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A command or service that a test runs in its own process sets logging up for all tests behind it."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level
+    yield
+    root.handlers = before[0]
+    root.setLevel(before[1])
+    structlog.reset_defaults()
 
 
 def find_footage() -> Path | None:

@@ -31,8 +31,9 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, clean_event, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        # The stream is looked up at each line: a caller may replace it, or close the one it had.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,6 +16,10 @@ from lookout.worker.records import Record
 from lookout.worker.settings import ServiceSettings
 
 MESSAGES_A_TURN = 256
+#: share of the session for which the coordinator must have been silent for a standstill
+_SILENT_SHARE = 0.7
+#: sessions after a standstill in which the group may still read a join that was sent before it
+_ECHO_SESSIONS = 4.0
 #: seconds in which Kafka says where a partition begins
 LOW_S = 2.0
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID})
@@ -43,18 +48,25 @@ class Source:
         topic: the input topic.
         identity: names this process in messages about fencing.
         listener: receives what is read.
-        consumer: the client; made by `open_consumer`.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, topic: str, identity: str, listener: Listener) -> None:
+    def __init__(
+        self, topic: str, identity: str, listener: Listener, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._topic = topic
         self._identity = identity
         self._listener = listener
         self._log = logs.get("polling")
+        self._clock = clock
         self._fatal: KafkaError | None = None
         self._closing = False
         self._consumer: Any = None
+        self._member: set[int] = set()
         self._reading: set[int] = set()
+        self._reopen: Callable[[], Any] | None = None
+        self._session_s = 0.0
+        self._standstill: float | None = None
 
     def open(self, settings: ServiceSettings, group: str, client_id: str) -> None:
         """Join the group."""
@@ -78,12 +90,25 @@ class Source:
         }
         if settings.static_member:
             options["group.instance.id"] = self._identity
-        self.use(Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")))
+        self.use(
+            lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
+            settings.session_timeout_s,
+        )
 
-    def use(self, consumer: Any) -> None:
-        """Read with `consumer`."""
-        self._consumer = consumer
-        consumer.subscribe(
+    def use(self, client: Callable[[], Any], session_s: float) -> None:
+        """Read with a client that `client` makes, and with another one if the group throws it out wrongly.
+
+        Args:
+            client: makes a client that is not subscribed yet.
+            session_s: seconds of silence after which the group drops a member.
+        """
+        self._reopen, self._session_s = client, session_s
+        self._join()
+
+    def _join(self) -> None:
+        assert self._reopen is not None
+        self._consumer = self._reopen()
+        self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
 
@@ -106,11 +131,15 @@ class Source:
         """
         if self._fatal is not None:
             self._raise(self._fatal)
+            return
         for turn in range(MESSAGES_A_TURN):
             message = self._consumer.poll(wait_s if turn == 0 else 0)
             if message is None:
                 return
+            client = self._consumer
             self._accept(message)
+            if client is not self._consumer:
+                return
 
     def pause(self, numbers: Iterable[int]) -> None:
         """Read these partitions no more for now."""
@@ -168,6 +197,10 @@ class Source:
         """Raise what the client cannot get over; log the rest."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL
         if error.code() in _FENCED or (fatal and any(phrase in error.str() for phrase in _FENCED_TEXT)):
+            if self._stood_still():
+                self._log.warning("fenced after Kafka stood still: joining again", error=error.str())
+                self._join_again()
+                return
             raise FencedError(
                 f"another process runs as {self._identity!r} ({error.str()}): this one ends. "
                 "LOOKOUT_INSTANCE must be unique in its stage"
@@ -177,6 +210,28 @@ class Source:
         if error.code() in _UNREADABLE:
             self._listener.on_unreadable(f"{self._topic} cannot be read: {error.str()}")
         self._log.warning("Kafka reports an error", error=error.str())
+
+    def _stood_still(self) -> bool:
+        """Whether the group may have fenced this member by a join of its own.
+
+        A broker that stands still beyond the session reads, once it goes on, the join that it had before and
+        the one that the client sent after its time-out: the second takes the static name of the first.
+        """
+        if self._standstill is None:
+            return False
+        return self._clock() - self._standstill < _ECHO_SESSIONS * self._session_s
+
+    def _join_again(self) -> None:
+        if self._member:
+            self._listener.on_lost(sorted(self._member))
+        self._closing = True  # the old client's last rebalance is none of the new one's
+        try:
+            self._consumer.close()
+        finally:
+            self._closing = False
+        self._fatal = None  # closing the old client reports its fencing once more
+        self._member, self._reading = set(), set()
+        self._join()
 
     def on_error(self, error: KafkaError) -> None:
         """The client's error callback."""
@@ -188,7 +243,11 @@ class Source:
     def on_statistics(self, text: str) -> None:
         """The client's statistics callback: which brokers answer, and where partitions begin and end."""
         facts = json.loads(text)
-        states = [broker["state"] for broker in facts.get("brokers", {}).values()]
+        brokers = facts.get("brokers", {})
+        silent_us = brokers.get("GroupCoordinator", {}).get("rxidle", 0)
+        if silent_us > _SILENT_SHARE * self._session_s * 1e6 > 0:
+            self._standstill = self._clock()
+        states = [broker["state"] for broker in brokers.values()]
         self._listener.on_kafka("UP" in states)
         partitions = facts.get("topics", {}).get(self._topic, {}).get("partitions", {})
         ends = {
@@ -204,6 +263,7 @@ class Source:
         # Each is read from its own offset once it is taken over (`place`). Left to itself the client asks for
         # the committed offsets of all in one request, and one open transaction would hold them all.
         consumer.incremental_assign([])
+        self._member |= {place.partition for place in given}
         self._listener.on_assigned([place.partition for place in given])
 
     def _revoked(self, consumer: Any, taken: list[TopicPartition]) -> None:
@@ -220,4 +280,6 @@ class Source:
 
     def _stop_reading(self, consumer: Any, taken: list[TopicPartition]) -> None:
         consumer.incremental_unassign([each for each in taken if each.partition in self._reading])
-        self._reading -= {place.partition for place in taken}
+        numbers = {place.partition for place in taken}
+        self._reading -= numbers
+        self._member -= numbers

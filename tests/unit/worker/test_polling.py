@@ -7,11 +7,13 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from lookout.errors import FencedError, LookoutRuntimeError
 from lookout.worker import Record
 from lookout.worker.polling import Source
+
+SESSION_S = 10.0
 
 
 class Heard:
@@ -20,13 +22,15 @@ class Heard:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.ends: list[int] = []
+        self.lost: list[int] = []
         self.unreadable: list[str] = []
         self.kafka: list[bool] = []
         self.watermarks: dict[int, tuple[int, int]] = {}
 
     def on_assigned(self, numbers: Collection[int]) -> None: ...
     def on_revoked(self, numbers: Collection[int]) -> None: ...
-    def on_lost(self, numbers: Collection[int]) -> None: ...
+    def on_lost(self, numbers: Collection[int]) -> None:
+        self.lost += numbers
 
     def on_record(self, record: Record) -> None:
         self.records.append(record)
@@ -83,7 +87,13 @@ class FakeConsumer:
     def __init__(self, *messages: FakeMessage) -> None:
         self.messages = list(messages)
 
-    def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
+    def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        self.assign = callbacks["on_assign"]
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
 
     def poll(self, timeout: float) -> FakeMessage | None:
         return self.messages.pop(0) if self.messages else None
@@ -92,7 +102,7 @@ class FakeConsumer:
 def read(*messages: FakeMessage) -> Heard:
     heard = Heard()
     source = Source("in", "group.one", heard)
-    source.use(FakeConsumer(*messages))
+    source.use(lambda: FakeConsumer(*messages), SESSION_S)
     source.read(0.0)
     return heard
 
@@ -153,7 +163,42 @@ def test_statistics_tell_brokers_and_ends() -> None:
 
 def test_an_error_of_the_background_is_raised_on_the_polling_thread() -> None:
     source = Source("in", "group.one", Heard())
-    source.use(FakeConsumer())
+    source.use(FakeConsumer, SESSION_S)
+    source.on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID))
+    with pytest.raises(FencedError):
+        source.read(0.0)
+
+
+def silence(seconds: float) -> str:
+    return json.dumps({"brokers": {"GroupCoordinator": {"state": "UP", "rxidle": int(seconds * 1e6)}}})
+
+
+def test_a_member_fenced_by_its_own_join_joins_again() -> None:
+    """Kafka stood still for a session and read this process's join twice."""
+    heard, clients, now = Heard(), [], [100.0]
+
+    def client() -> FakeConsumer:
+        fenced = FakeMessage(KafkaError(KafkaError.FENCED_INSTANCE_ID))
+        clients.append(FakeConsumer(*([] if clients else [fenced])))
+        return clients[-1]
+
+    source = Source("in", "group.one", heard, clock=lambda: now[0])
+    source.use(client, SESSION_S)
+    clients[0].assign(clients[0], [TopicPartition("in", 3)])
+    source.on_statistics(silence(8.0))
+    now[0] += 3 * SESSION_S
+    source.read(0.0)
+    assert (heard.lost, clients[0].closed, len(clients)) == ([3], True, 2)
+    source.on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID))
+    now[0] += 2 * SESSION_S  # too long after the standstill: it is another process
+    with pytest.raises(FencedError):
+        source.read(0.0)
+
+
+def test_a_member_fenced_without_a_standstill_ends() -> None:
+    source = Source("in", "group.one", Heard())
+    source.use(FakeConsumer, SESSION_S)
+    source.on_statistics(silence(3.0))
     source.on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID))
     with pytest.raises(FencedError):
         source.read(0.0)

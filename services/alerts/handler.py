@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lookout import rules
-from lookout.rules import IncidentEvent, RuleError, Verdict, WatchState
+from lookout.rules import IncidentEvent, RuleError, WatchState, WatchVerdict
 from lookout.rules.messages import verdict_of
 from lookout.services.alerts import convert
 from lookout.services.alerts.offline import offline_answer
@@ -126,7 +126,7 @@ class AlertsHandler(Handler[CameraState]):
         return self._result(state, events)
 
     def _offline_events(
-        self, state: CameraState, verdict: verdicts_pb2.Verdict, answer: Verdict
+        self, state: CameraState, verdict: verdicts_pb2.Verdict, answer: WatchVerdict
     ) -> list[tuple[str, IncidentEvent]]:
         watch = self._offline()
         if watch is None:
@@ -181,7 +181,7 @@ def _packed(name: str, watched: Watched) -> state_pb2.WatchState:
     return watched.packed
 
 
-def _stepped(state: CameraState, answer: Verdict, question: str) -> list[tuple[str, IncidentEvent]]:
+def _stepped(state: CameraState, answer: WatchVerdict, question: str) -> list[tuple[str, IncidentEvent]]:
     """Bring one watch to its next answer; what happened to its incident."""
     identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
     before = state.watches.get(answer.watch)

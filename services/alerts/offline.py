@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import replace
 
-from lookout.rules import Outcome, Rule, Verdict
+from lookout.rules import Outcome, Rule, WatchVerdict
 from lookout.rules.messages import rule_of
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import CAMERA_OFFLINE
@@ -15,8 +15,8 @@ SILENCE = "silence"
 
 
 def offline_answer(
-    verdict: verdicts_pb2.Verdict, answer: Verdict, watch: watches_pb2.Watch
-) -> Verdict | None:
+    verdict: verdicts_pb2.Verdict, answer: WatchVerdict, watch: watches_pb2.Watch
+) -> WatchVerdict | None:
     """What a verdict of any watch says about the camera being offline.
 
     The answer is yes for a gap by silence and no for a window of any other outcome. Time orders these

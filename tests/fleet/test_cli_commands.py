@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.cli.connect import CliError, Position, Reader, reading, send_and_confirm
+from lookout.cli.connect import CliError, CommittedReader, Position, reading, send_and_confirm
 from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
 from lookout.v1.alerts_pb2 import Alert
@@ -192,7 +192,7 @@ def test_reading_until_now_passes_transaction_marks(broker: str) -> None:
         producer.begin_transaction()
         producer.produce("frames.v1", key="marks", value=value)
         producer.commit_transaction() if keep else producer.abort_transaction()
-    reader = Reader(broker, ["frames.v1"], Position(oldest=True))
+    reader = CommittedReader(broker, ["frames.v1"], Position(oldest=True))
     assert [message.value() for message in reader.until_now() if message.key() == b"marks"] == [b"kept"]
     reader.close()
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from lookout.errors import TransientError
 from lookout.local import KafkaServer, RedisServer, free_ports
-from lookout.local.kafka import Listener
+from lookout.local.kafka import KafkaListener
 from lookout.rules import watch_fault
 from lookout.services.prefill.watches import Watches
 from lookout.store.directory import Announcer, Directory
@@ -156,7 +156,7 @@ class StallingLine:
 def stalling() -> Iterator[tuple[str, StallingLine]]:
     """A broker whose only address leads over a line that can stall."""
     line_port, behind = free_ports(2)
-    listener = Listener("STALLING", behind, f"127.0.0.1:{line_port}")
+    listener = KafkaListener("STALLING", behind, f"127.0.0.1:{line_port}")
     with KafkaServer(outside=[listener]) as server:
         line = StallingLine(line_port, behind)
         yield f"127.0.0.1:{line_port}", line

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lookout.cli.connect import CliError, Position, Reader, check_reachable, send_and_confirm
+from lookout.cli.connect import CliError, CommittedReader, Position, check_reachable, send_and_confirm
 from lookout.errors import StartupError
 from lookout.local import KafkaServer, create_topics, free_ports
 from lookout.services.controller import topics
@@ -88,7 +88,7 @@ def test_commands_reach_it_with_the_same_settings(
         monkeypatch.setenv(f"LOOKOUT_{name.upper()}", value)
     check_reachable(address, WATCHES.name)
     send_and_confirm(address, WATCHES.name, {"w": b"{}"})
-    reader = Reader(address, [WATCHES.name], Position(oldest=True))
+    reader = CommittedReader(address, [WATCHES.name], Position(oldest=True))
     assert [message.value() for message in reader.until_now()] == [b"{}"]
     reader.close()
 

@@ -8,7 +8,7 @@ prefill. Parts are independent and plain data, so a job is the same call with so
 from lookout.analysis.analyzer import Analyzer
 from lookout.analysis.journal import Journal
 from lookout.analysis.recording import analyze, release
-from lookout.analysis.results import Analysis, Answer, Part, PartAnswer, PartResult, Progress
+from lookout.analysis.results import Analysis, Part, PartAnswer, PartResult, Progress, QuestionAnswer
 from lookout.analysis.run import encode_frames
 from lookout.analysis.settings import AnalysisError, AnalysisSettings
 
@@ -17,12 +17,12 @@ __all__ = [
     "AnalysisError",
     "AnalysisSettings",
     "Analyzer",
-    "Answer",
     "Journal",
     "Part",
     "PartAnswer",
     "PartResult",
     "Progress",
+    "QuestionAnswer",
     "analyze",
     "encode_frames",
     "release",

@@ -81,7 +81,7 @@ class PartResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """The answer to one question about the whole recording.
 
     Attributes:
@@ -130,7 +130,7 @@ class Analysis:
     seconds: float
     frames: int
     questions: tuple[str, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[QuestionAnswer, ...]
     parts: tuple[PartResult, ...]
     gaps: tuple[Gap, ...] = ()
     timings: Timings | None = None
@@ -175,7 +175,7 @@ def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
     return PartAnswer(question.text, found.answer.p_yes, found.answer.text, times)
 
 
-def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> Answer:
+def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
     """One question over all parts: the part of the largest probability, and all that say Yes."""
     answered = [(result.answers[place], result.part) for result in results if result.answers]
     if not answered:
@@ -189,6 +189,6 @@ def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> 
             yes[-1] = (yes[-1][0], where.end_s)
         else:
             yes.append((where.start_s, where.end_s))
-    return Answer(
+    return QuestionAnswer(
         question.text, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
     )

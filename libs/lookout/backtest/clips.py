@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lookout.backtest.results import Backtest
 from lookout.pipeline import Pipeline
-from lookout.rules import Outcome, Rule, Verdict
+from lookout.rules import Outcome, Rule, WatchVerdict
 
 __all__ = ["clip_backtest"]
 
@@ -30,7 +30,7 @@ def clip_backtest(pipeline: Pipeline, clips: Iterable[Path], rule: Rule) -> Back
     return backtest
 
 
-def _verdicts(pipeline: Pipeline, clip: Path, rule: Rule) -> Iterator[Verdict]:
+def _verdicts(pipeline: Pipeline, clip: Path, rule: Rule) -> Iterator[WatchVerdict]:
     question, newest_s, epoch = "", 0.0, 1
     for number, verdict in enumerate(pipeline.watch(clip)):
         question = question or verdict.question
@@ -39,7 +39,7 @@ def _verdicts(pipeline: Pipeline, clip: Path, rule: Rule) -> Iterator[Verdict]:
         if verdict.start > newest_s:  # nothing of the window before is in this one: the stream was cut
             epoch += 1
         newest_s = verdict.time
-        yield Verdict(
+        yield WatchVerdict(
             camera=clip.name,
             epoch=epoch,
             window=number,

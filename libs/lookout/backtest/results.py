@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lookout import rules
-from lookout.rules import EventKind, Outcome, Rule, Verdict
+from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
 
 __all__ = ["Backtest", "PastIncident"]
 
@@ -74,7 +74,7 @@ class Backtest:
     window_flops: int = 0
     question_flops: int = 0
     dense_flops: int = 0
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[WatchVerdict] = field(default_factory=list)
     _states: dict[str, rules.WatchState] = field(default_factory=dict)
     _open: dict[str, PastIncident] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Backtest:
         """What the back-test computed, as a share of asking every window whole."""
         return self.computed_flops / max(1, self.dense_flops)
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: WatchVerdict) -> None:
         """Take the next outcome of a camera; windows of one camera in their order."""
         camera = verdict.camera
         self.cameras.add(camera)

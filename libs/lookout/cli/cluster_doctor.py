@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from lookout.cli.findings import Finding, State
+from lookout.cli.findings import CheckResult, State
 
 _OLDEST = (1, 30)
 _CLOCK_S = 5.0
@@ -42,19 +42,19 @@ class Target:
     context: str | None = None
 
 
-def findings(target: Target) -> Iterator[Finding]:
+def findings(target: Target) -> Iterator[CheckResult]:
     """Check a cluster, one finding at a time; an API server that does not answer ends it."""
     try:
         from kubernetes import client, config
     except ImportError:
-        yield Finding(
+        yield CheckResult(
             "Kubernetes", State.BAD, "the client is missing", "pip install 'lookout-fleet[controller]'"
         )
         return
     try:
         config.load_kube_config(context=target.context)
     except config.ConfigException as error:
-        yield Finding("Kubernetes", State.BAD, str(error), "set KUBECONFIG, or name another --context")
+        yield CheckResult("Kubernetes", State.BAD, str(error), "set KUBECONFIG, or name another --context")
         return
     try:
         yield _version(client)
@@ -65,23 +65,23 @@ def findings(target: Target) -> Iterator[Finding]:
         yield _gpus(client)
         yield from _pods(client, target.namespace)
     except Exception as error:  # the client's errors have no common root
-        yield Finding("Kubernetes", State.BAD, _short(error), "is the API server reachable from here?")
+        yield CheckResult("Kubernetes", State.BAD, _short(error), "is the API server reachable from here?")
 
 
-def _version(client: Any) -> Finding:
+def _version(client: Any) -> CheckResult:
     version = client.VersionApi().get_code(_request_timeout=_CALL_S)
     major, minor = int(version.major), int(version.minor.rstrip("+"))
     if (major, minor) >= _OLDEST:
-        return Finding("Kubernetes", State.GOOD, str(version.git_version))
-    return Finding("Kubernetes", State.BAD, str(version.git_version), "the chart needs 1.30 or newer")
+        return CheckResult("Kubernetes", State.GOOD, str(version.git_version))
+    return CheckResult("Kubernetes", State.BAD, str(version.git_version), "the chart needs 1.30 or newer")
 
 
-def _clock(client: Any) -> Finding:
+def _clock(client: Any) -> CheckResult:
     _, _, headers = client.VersionApi().get_code_with_http_info(_request_timeout=_CALL_S)
     off = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
     if abs(off) <= _CLOCK_S:
-        return Finding("clock", State.GOOD, "this machine's and the API server's agree")
-    return Finding(
+        return CheckResult("clock", State.GOOD, "this machine's and the API server's agree")
+    return CheckResult(
         "clock",
         State.BAD,
         f"this machine's is {off:+.0f} s from the API server's",
@@ -89,22 +89,22 @@ def _clock(client: Any) -> Finding:
     )
 
 
-def _groups(client: Any) -> Iterator[Finding]:
+def _groups(client: Any) -> Iterator[CheckResult]:
     versions = client.ApisApi().get_api_versions(_request_timeout=_CALL_S)
     groups = {api_group.name for api_group in versions.groups}
     if "lookout.dev" in groups:
-        yield Finding("custom resources", State.GOOD, "Camera and Watch")
+        yield CheckResult("custom resources", State.GOOD, "Camera and Watch")
     else:
         advice = "helm install brings them; after an upgrade: kubectl apply -f charts/lookout/crds"
-        yield Finding("custom resources", State.NOTE, "none", advice)
+        yield CheckResult("custom resources", State.NOTE, "none", advice)
     for group, (name, meaning) in _OPTIONAL.items():
         present = group in groups
-        yield Finding(
+        yield CheckResult(
             name, State.GOOD if present else State.NOTE, "installed" if present else f"none: {meaning}"
         )
 
 
-def _rights(client: Any, namespace: str) -> Iterator[Finding]:
+def _rights(client: Any, namespace: str) -> Iterator[CheckResult]:
     review = client.AuthorizationV1Api()
     missing = []
     for group, resource in _CREATES:
@@ -119,24 +119,24 @@ def _rights(client: Any, namespace: str) -> Iterator[Finding]:
             missing.append(resource)
     if missing:
         advice = f"ask for a role in namespace {namespace} that may create them"
-        yield Finding("permissions", State.BAD, f"you may not create {', '.join(missing)}", advice)
+        yield CheckResult("permissions", State.BAD, f"you may not create {', '.join(missing)}", advice)
     else:
-        yield Finding("permissions", State.GOOD, f"you may install the chart in {namespace}")
+        yield CheckResult("permissions", State.GOOD, f"you may install the chart in {namespace}")
 
 
-def _security(client: Any, namespace: str) -> Finding:
+def _security(client: Any, namespace: str) -> CheckResult:
     label = "pod-security.kubernetes.io/enforce"
     try:
         namespace_object = client.CoreV1Api().read_namespace(namespace, _request_timeout=_CALL_S)
     except client.ApiException as error:
         if error.status in (403, 404):
             why = "does not exist yet" if error.status == 404 else "cannot be read by you"
-            return Finding("namespace", State.NOTE, f"{namespace} {why}")
+            return CheckResult("namespace", State.NOTE, f"{namespace} {why}")
         raise
     level = (namespace_object.metadata.labels or {}).get(label)
     if level == "restricted":
-        return Finding("pod security", State.GOOD, f"{namespace} enforces restricted")
-    return Finding(
+        return CheckResult("pod security", State.GOOD, f"{namespace} enforces restricted")
+    return CheckResult(
         "pod security",
         State.NOTE,
         f"{namespace} enforces {level or 'nothing'}",
@@ -144,41 +144,43 @@ def _security(client: Any, namespace: str) -> Finding:
     )
 
 
-def _gpus(client: Any) -> Finding:
+def _gpus(client: Any) -> CheckResult:
     try:
         nodes = client.CoreV1Api().list_node(_request_timeout=_CALL_S).items
     except client.ApiException as error:
         if error.status == 403:
-            return Finding("GPUs", State.NOTE, "unknown: you may not list nodes")
+            return CheckResult("GPUs", State.NOTE, "unknown: you may not list nodes")
         raise
     devices_by_name = {
         name: sum(int((node.status.allocatable or {}).get(name, 0)) for node in nodes) for name in _GPUS
     }
     devices = ", ".join(f"{count} {name}" for name, count in devices_by_name.items() if count)
     if devices:
-        return Finding("GPUs", State.GOOD, devices)
-    return Finding("GPUs", State.NOTE, f"none in {len(nodes)} node(s): models run on CPUs")
+        return CheckResult("GPUs", State.GOOD, devices)
+    return CheckResult("GPUs", State.NOTE, f"none in {len(nodes)} node(s): models run on CPUs")
 
 
-def _pods(client: Any, namespace: str) -> Iterator[Finding]:
+def _pods(client: Any, namespace: str) -> Iterator[CheckResult]:
     """Every pod of the chart that is not ready, with what it waits for."""
     label = "app.kubernetes.io/name=lookout"
     core = client.CoreV1Api()
     pods = core.list_namespaced_pod(namespace, label_selector=label, _request_timeout=_CALL_S).items
     running = [pod for pod in pods if pod.status.phase != "Succeeded"]
     if not running:
-        yield Finding("release", State.NOTE, f"no pods in {namespace}", "helm install lookout charts/lookout")
+        yield CheckResult(
+            "release", State.NOTE, f"no pods in {namespace}", "helm install lookout charts/lookout"
+        )
         return
     late = [pod for pod in running if not _ready(pod)]
     for pod in late:
-        yield Finding(
+        yield CheckResult(
             f"pod {pod.metadata.name}",
             State.BAD,
             _why(pod),
             f"kubectl -n {namespace} logs {pod.metadata.name} --previous",
         )
     if not late:
-        yield Finding("release", State.GOOD, f"{len(running)} pods of {namespace} are ready")
+        yield CheckResult("release", State.GOOD, f"{len(running)} pods of {namespace} are ready")
 
 
 def _ready(pod: Any) -> bool:

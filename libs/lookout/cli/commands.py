@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandPlace:
     """Where a command is.
 
     Attributes:
@@ -31,58 +31,58 @@ class Place:
 
 
 COMMANDS = {
-    "demo": Place(
+    "demo": CommandPlace(
         "demo",
         "demo",
         "Play rendered cameras (and your footage) through a real fleet on this machine and watch the alerts.",
     ),
-    "up": Place(
+    "up": CommandPlace(
         "up",
         "up",
         "Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing "
         "behind.",
     ),
-    "publish": Place("publish", "publish", "Publish footage to camera.segments.v1."),
-    "alerts": Place("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
-    "coverage": Place("coverage", "coverage", "Show how much of each watch's time was looked at."),
-    "analyze": Place("analyze", "analyze", "Ask yes/no questions about recordings."),
-    "ask": Place(
+    "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
+    "alerts": CommandPlace("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
+    "coverage": CommandPlace("coverage", "coverage", "Show how much of each watch's time was looked at."),
+    "analyze": CommandPlace("analyze", "analyze", "Ask yes/no questions about recordings."),
+    "ask": CommandPlace(
         "ask",
         "ask",
         "Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost.",
     ),
-    "verify": Place(
+    "verify": CommandPlace(
         "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
     ),
-    "backtest": Place(
+    "backtest": CommandPlace(
         "backtest",
         "backtest",
         "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
     ),
-    "inspect": Place(
+    "inspect": CommandPlace(
         "inspect", "inspect", "Decode footage as the fleet would, in a sandbox, and show the result."
     ),
-    "report": Place(
+    "report": CommandPlace(
         "report_command",
         "report",
         "Write one HTML page of what the fleet has decided: timelines, incidents, key frames, costs.",
     ),
-    "doctor": Place(
+    "doctor": CommandPlace(
         "doctor",
         "doctor",
         "Check what Lookout needs here: software, addresses, topics, services; or what it needs in a "
         "cluster.",
     ),
-    "eval": Place(
+    "eval": CommandPlace(
         "model_command",
         "evaluate_model",
         "Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.",
     ),
-    "watch": Place("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
-    "memory": Place(
+    "watch": CommandPlace("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
+    "memory": CommandPlace(
         "ask", "app", "Memories kept in a folder: list, check, repair, remove, trim.", group=True
     ),
-    "model": Place(
+    "model": CommandPlace(
         "model_command", "app", "Checkpoints: does one run here as it should, and how well?", group=True
     ),
 }
@@ -157,4 +157,4 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, place.text) for name, place in COMMANDS.items()])
 
 
-__all__ = ["COMMANDS", "CommandGroup", "Place", "load_command"]
+__all__ = ["COMMANDS", "CommandGroup", "CommandPlace", "load_command"]

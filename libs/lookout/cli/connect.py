@@ -69,7 +69,7 @@ def asked(question: str) -> str:
     return text
 
 
-class Quiet:
+class LibraryErrors:
     """Collects librdkafka's error messages; the last one explains a failure."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Quiet:
         self.last = str(error.str() if hasattr(error, "str") else error)
 
 
-def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str, object]:
+def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> dict[str, object]:
     """Options of every Kafka client of the commands, security settings included.
 
     Raises:
@@ -89,7 +89,7 @@ def client_options(bootstrap: str, complaints: Quiet | None = None) -> dict[str,
         "bootstrap.servers": bootstrap,
         **_security(bootstrap),
         "log_level": 0,
-        "error_cb": complaints or Quiet(),
+        "error_cb": complaints or LibraryErrors(),
         "socket.connection.setup.timeout.ms": 5000,
         "reconnect.backoff.max.ms": 1000,
     }
@@ -134,7 +134,7 @@ def check_reachable(bootstrap: str, topic: str | None = None) -> None:
     Raises:
         CliError: No broker answers, or `topic` does not exist.
     """
-    complaints = Quiet()
+    complaints = LibraryErrors()
     client = Producer(client_options(bootstrap, complaints))
     try:
         topics = client.list_topics(timeout=_ANSWER_S).topics
@@ -169,7 +169,7 @@ class Position:
     oldest: bool = False
 
 
-class Reader:
+class CommittedReader:
     """Reads whole topics without a group: every partition, committed records only."""
 
     def __init__(
@@ -248,9 +248,9 @@ class Reader:
 
 
 @contextmanager
-def reading(bootstrap: str, topics: list[str], start: Position) -> Iterator[Reader]:
-    """A Reader that is closed at the end."""
-    reader = Reader(bootstrap, topics, start)
+def reading(bootstrap: str, topics: list[str], start: Position) -> Iterator[CommittedReader]:
+    """A CommittedReader that is closed at the end."""
+    reader = CommittedReader(bootstrap, topics, start)
     try:
         yield reader
     finally:

@@ -128,7 +128,7 @@ def _read(values: Iterable[bytes]) -> Iterator[Verdict]:
             continue
 
 
-def _verdicts(messages: Iterable[Verdict]) -> Iterator[rules.Verdict]:
+def _verdicts(messages: Iterable[Verdict]) -> Iterator[rules.WatchVerdict]:
     for message in messages:
         try:
             yield verdict_of(message, rules.Rule())

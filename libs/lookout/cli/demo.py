@@ -16,14 +16,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from lookout.cli.alerts import LinePrinter
-from lookout.cli.connect import CliError, Position, Reader, reading
+from lookout.cli.connect import CliError, CommittedReader, Position, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
-from lookout.cli.report.run import DeadLetter
+from lookout.cli.report.run import UnusedRecord
 from lookout.cli.signals import ending_quietly
 from lookout.cli.up import KafkaOption, PresetOption, RedisOption, SettingOption, parse_settings
 from lookout.cli.watches import slug, write_watches
@@ -47,7 +47,7 @@ _NAMED = 6  # cameras
 
 
 @dataclass(slots=True)
-class Source:
+class DemoSource:
     """One camera of the demo."""
 
     id: str
@@ -63,7 +63,7 @@ class DemoResult:
     """The result of a demo."""
 
     run: FleetRecord
-    sources: list[Source]
+    sources: list[DemoSource]
     watches: list[Watch]
     notices: list[str] = field(default_factory=list)
 
@@ -136,7 +136,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
+def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
     """The rendered cameras, with the truth of what happens in them."""
     from lookout.local.addresses import cache_folder
     from watchbench.cameras import DEMO
@@ -145,7 +145,7 @@ def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     watches = {name: slug(question) for name, question in DEMO_QUESTIONS.items()}
-    sources: list[Source] = []
+    sources: list[DemoSource] = []
     for name in DEMO:
         tell(f"rendering camera {len(sources) + 1} of {len(DEMO)} (the first time; then it is cached)")
         camera = rendered(name, folder)
@@ -153,18 +153,18 @@ def rendered_sources(tell: Callable[[str], None]) -> list[Source]:
         for event in camera.truth:
             if event.what in watches:
                 spans[watches[event.what]].append((event.begin, event.end))
-        sources.append(Source(camera.id, camera.path, Truth(spans)))
+        sources.append(DemoSource(camera.id, camera.path, Truth(spans)))
     return sources
 
 
-def footage_sources(files: Sequence[Path]) -> list[Source]:
+def footage_sources(files: Sequence[Path]) -> list[DemoSource]:
     """A camera for every file, named after it; names that occur twice get a number."""
-    sources: list[Source] = []
+    sources: list[DemoSource] = []
     counts: dict[str, int] = {}
     for file in files:
         name = slug_of_file(file)
         counts[name] = counts.get(name, 0) + 1
-        sources.append(Source(name if counts[name] == 1 else f"{name}-{counts[name]}", file))
+        sources.append(DemoSource(name if counts[name] == 1 else f"{name}-{counts[name]}", file))
     return sources
 
 
@@ -174,7 +174,7 @@ def slug_of_file(path: Path) -> str:
     return letters.strip("-.")[:60] or "camera"
 
 
-def _names(sources: Sequence[Source]) -> str:
+def _names(sources: Sequence[DemoSource]) -> str:
     names = ", ".join(source.id for source in sources[:_NAMED])
     return names if len(sources) <= _NAMED else f"{names} and {len(sources) - _NAMED} more"
 
@@ -188,7 +188,7 @@ def product_watches() -> list[Watch]:
     ]
 
 
-def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> DemoResult:
+def play(fleet: Fleet, sources: list[DemoSource], watches: list[Watch]) -> DemoResult:
     """Publish everything and follow the results until every window of every camera has an outcome.
 
     Raises:
@@ -219,7 +219,7 @@ def play(fleet: Fleet, sources: list[Source], watches: list[Watch]) -> DemoResul
     return outcome
 
 
-def interleaved(pool: SandboxPool, sources: Sequence[Source]) -> Iterator[tuple[Source, Piece]]:
+def interleaved(pool: SandboxPool, sources: Sequence[DemoSource]) -> Iterator[tuple[DemoSource, Piece]]:
     """The pieces of all cameras, merged by time, as if they filmed together; a file that cannot be cut says
     why in its source."""
     waiting: list[tuple[int, int, Piece, Iterator[Piece]]] = []
@@ -234,7 +234,7 @@ def interleaved(pool: SandboxPool, sources: Sequence[Source]) -> Iterator[tuple[
 def _push(
     waiting: list[tuple[int, int, Piece, Iterator[Piece]]],
     index: int,
-    source: Source,
+    source: DemoSource,
     pieces: Iterator[Piece],
 ) -> None:
     try:
@@ -249,7 +249,7 @@ def _push(
 class _Player:
     """Follows the fleet's topics, prints alerts and errors, and ends when every window has an outcome."""
 
-    def __init__(self, fleet: Fleet, reader: Reader, outcome: DemoResult, bar: Progress) -> None:
+    def __init__(self, fleet: Fleet, reader: CommittedReader, outcome: DemoResult, bar: Progress) -> None:
         self._fleet = fleet
         self._reader = reader
         self._outcome = outcome
@@ -318,8 +318,8 @@ class _Player:
         seconds = camera.stream_us(alert.epoch, alert.end.ToMilliseconds()) // 1_000_000
         return f"{seconds // 60:3d}:{seconds % 60:02d}"
 
-    def _show(self, news: Alert | DeadLetter | None) -> None:
-        if isinstance(news, DeadLetter):
+    def _show(self, news: Alert | UnusedRecord | None) -> None:
+        if isinstance(news, UnusedRecord):
             text = f"{news.camera}: {news.topic}: {news.reason} {news.detail}"
             self._outcome.notices.append(text)
             self._bar.console.print(f"[yellow]✗[/] {escaped(text)}")

@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookout.cli import cluster_doctor
-from lookout.cli.connect import BootstrapOption, CliError, Quiet, client_options, find_bootstrap
-from lookout.cli.findings import Finding, State
+from lookout.cli.connect import BootstrapOption, CliError, LibraryErrors, client_options, find_bootstrap
+from lookout.cli.findings import CheckResult, State
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
 from lookout.local import LocalError, running_fleets
@@ -73,7 +73,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     marks = {State.GOOD: "[green]✓[/]", State.NOTE: "[yellow]○[/]", State.BAD: "[red]✗[/]"}
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -90,9 +90,9 @@ def _print(findings: list[Finding]) -> None:
     )
 
 
-def _software() -> Iterator[Finding]:
+def _software() -> Iterator[CheckResult]:
     good = sys.version_info >= (3, 11)
-    yield Finding(
+    yield CheckResult(
         "Python",
         State.GOOD if good else State.BAD,
         platform.python_version(),
@@ -117,47 +117,49 @@ def _java_text() -> str:
     return f"{java.major} ({java.path})"
 
 
-def _package(about: str, package: str, extra: str) -> Finding:
+def _package(about: str, package: str, extra: str) -> CheckResult:
     try:
-        return Finding(about, State.GOOD, f"{package} {metadata.version(package)}")
+        return CheckResult(about, State.GOOD, f"{package} {metadata.version(package)}")
     except metadata.PackageNotFoundError:
-        return Finding(about, State.BAD, f"{package} is missing", f"pip install 'lookout-fleet[{extra}]'")
+        return CheckResult(about, State.BAD, f"{package} is missing", f"pip install 'lookout-fleet[{extra}]'")
 
 
-def _trial(about: str, find: Callable[[], str]) -> Finding:
+def _trial(about: str, find: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(about, State.GOOD, find())
+        return CheckResult(about, State.GOOD, find())
     except LocalError as error:
-        return Finding(about, State.NOTE, "none", f"{error} (only `lookout up` and `lookout demo` need it)")
+        return CheckResult(
+            about, State.NOTE, "none", f"{error} (only `lookout up` and `lookout demo` need it)"
+        )
 
 
-def _jars() -> Finding:
+def _jars() -> CheckResult:
     folders = [path for path in cache_folder().glob("kafka-*") if path.is_dir()]
     if any(len(list(path.glob("*.jar"))) == len(locked_jars()) for path in folders):
-        return Finding("Kafka's jars", State.GOOD, f"{len(locked_jars())} in {cache_folder()}")
-    return Finding(
+        return CheckResult("Kafka's jars", State.GOOD, f"{len(locked_jars())} in {cache_folder()}")
+    return CheckResult(
         "Kafka's jars", State.NOTE, "not fetched yet", "the first local fleet fetches them (45 MB)"
     )
 
 
-def _accelerator() -> Finding:
+def _accelerator() -> CheckResult:
     try:
         import torch
     except ImportError:
-        return Finding("GPU", State.NOTE, "unknown (no torch)")
+        return CheckResult("GPU", State.NOTE, "unknown (no torch)")
     if torch.cuda.is_available():
-        return Finding("GPU", State.GOOD, torch.cuda.get_device_name(0))
-    return Finding("GPU", State.NOTE, "none: models run on the CPU, which the demo's model is made for")
+        return CheckResult("GPU", State.GOOD, torch.cuda.get_device_name(0))
+    return CheckResult("GPU", State.NOTE, "none: models run on the CPU, which the demo's model is made for")
 
 
-def _disk() -> Finding:
+def _disk() -> CheckResult:
     import tempfile
 
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free / 1e9
     if free >= _ROOM_GB:
-        return Finding("room for a local fleet", State.GOOD, f"{free:.0f} GB in {folder}")
-    return Finding(
+        return CheckResult("room for a local fleet", State.GOOD, f"{free:.0f} GB in {folder}")
+    return CheckResult(
         "room for a local fleet",
         State.BAD,
         f"{free:.1f} GB in {folder}",
@@ -165,38 +167,40 @@ def _disk() -> Finding:
     )
 
 
-def _kafka(given: str | None) -> Iterator[Finding]:
+def _kafka(given: str | None) -> Iterator[CheckResult]:
     try:
         address = find_bootstrap(given)
     except CliError as error:
-        yield Finding("Kafka", State.NOTE, "no address", str(error))
+        yield CheckResult("Kafka", State.NOTE, "no address", str(error))
         return
-    complaints = Quiet()
+    complaints = LibraryErrors()
     admin = AdminClient(client_options(address, complaints))
     try:
         metadata = admin.list_topics(timeout=_ANSWER_S)
     except KafkaException as error:
         why = complaints.last or error.args[0].str()
         advice = "is it up, and may this machine reach it? (`lookout up` starts one here)"
-        yield Finding("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
+        yield CheckResult("Kafka", State.BAD, f"{address} does not answer: {why}", advice)
         return
-    yield Finding("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
+    yield CheckResult("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
     try:
         yield from _topics(admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()})
         yield from _lags(admin)
     except TimeoutError:
-        yield Finding("Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?")
+        yield CheckResult(
+            "Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?"
+        )
 
 
-def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]:
+def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[CheckResult]:
     table = {topic.name: topic for topic in all_topics()}
     if missing := sorted(set(table) - set(partitions)):
         advice = "`lookout up` creates them here, the chart on Kubernetes"
-        yield Finding("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
+        yield CheckResult("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
     present = [topic for name, topic in table.items() if name in partitions]
     counts = {partitions[topic.name] for topic in present if topic.pipeline}
     if len(counts) > 1:
-        yield Finding(
+        yield CheckResult(
             "partitions",
             State.BAD,
             ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in present if topic.pipeline),
@@ -204,11 +208,13 @@ def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[Finding]
         )
     problems = [problem for topic in present for problem in topic.complaints(_settings(admin, topic.name))]
     for problem in problems:
-        yield Finding(
+        yield CheckResult(
             "topic settings", State.BAD, problem, "change it with kafka-configs.sh --alter, see docs/wire.md"
         )
     if present and not missing and not problems and len(counts) == 1:
-        yield Finding("topics", State.GOOD, f"{len(present)}, {counts.pop()} partitions each in the pipeline")
+        yield CheckResult(
+            "topics", State.GOOD, f"{len(present)}, {counts.pop()} partitions each in the pipeline"
+        )
 
 
 def _settings(admin: AdminClient, name: str) -> dict[str, str]:
@@ -216,7 +222,7 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
     return {entry.name: entry.value for entry in pending.result(_ANSWER_S).values()}
 
 
-def _lags(admin: AdminClient) -> Iterator[Finding]:
+def _lags(admin: AdminClient) -> Iterator[CheckResult]:
     """Which stages have members; a stage without one processes nothing."""
     from lookout.wire import Stage
 
@@ -225,37 +231,37 @@ def _lags(admin: AdminClient) -> Iterator[Finding]:
         for name, pending in groups.items():
             members = len(pending.result(_ANSWER_S).members)
             if members:
-                yield Finding(f"stage {name}", State.GOOD, f"{members} worker(s)")
+                yield CheckResult(f"stage {name}", State.GOOD, f"{members} worker(s)")
             else:
-                yield Finding(
+                yield CheckResult(
                     f"stage {name}",
                     State.BAD,
                     "no worker",
                     f"start one: python -m {service_module(Stage(name))}",
                 )
     except KafkaException as error:
-        yield Finding("stages", State.NOTE, f"unknown: {error.args[0].str()}")
+        yield CheckResult("stages", State.NOTE, f"unknown: {error.args[0].str()}")
 
 
-def _redis(given: str | None) -> Iterator[Finding]:
+def _redis(given: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
     url = given or (fleets[0].redis_url if len(fleets) == 1 else None)
     if url is None:
-        yield Finding("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
+        yield CheckResult("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
         return
     try:
         security = load_connections(RedisSecurity)
         with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
             version = client.info("server")["redis_version"]
-        yield Finding("Redis", State.GOOD, f"{public_url(url)}, version {version}")
+        yield CheckResult("Redis", State.GOOD, f"{public_url(url)}, version {version}")
     except (redis.RedisError, StartupError) as error:
         advice = "without it tensors are found by lineage: slower, marked degraded"
-        yield Finding("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
+        yield CheckResult("Redis", State.BAD, f"{public_url(url)}: {error}", advice)
 
 
-def _services() -> Iterator[Finding]:
+def _services() -> Iterator[CheckResult]:
     for fleet in running_fleets():
-        yield Finding(
+        yield CheckResult(
             "local fleet",
             State.GOOD,
             f"process {fleet.pid}, Kafka {fleet.bootstrap}, logs in {fleet.folder}/logs",
@@ -264,12 +270,12 @@ def _services() -> Iterator[Finding]:
             yield _probe(name, port, os.path.join(fleet.folder, "logs", f"{name}.log"))
 
 
-def _probe(name: str, port: int, log: str) -> Finding:
+def _probe(name: str, port: int, log: str) -> CheckResult:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=_ANSWER_S):
-            return Finding(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
+            return CheckResult(f"service {name}", State.GOOD, f"ready, metrics on port {port}")
     except urllib.error.HTTPError as error:
         reply = error.read(500).decode(errors="replace").strip()
-        return Finding(f"service {name}", State.BAD, f"not ready: {reply}", f"see its log: {log}")
+        return CheckResult(f"service {name}", State.BAD, f"not ready: {reply}", f"see its log: {log}")
     except OSError as error:
-        return Finding(f"service {name}", State.BAD, f"does not answer: {error}", f"see its log: {log}")
+        return CheckResult(f"service {name}", State.BAD, f"does not answer: {error}", f"see its log: {log}")

@@ -15,7 +15,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of one check. `advice` says what to do where the state is not ok."""
 
     about: str

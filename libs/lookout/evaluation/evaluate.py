@@ -12,7 +12,7 @@ import numpy as np
 
 from lookout.engines import Engine, Question, load_engine
 from lookout.evaluation.labels import LabelledClip, questions_of
-from lookout.evaluation.scores import Answers, pooled
+from lookout.evaluation.scores import LabelledAnswers, pooled
 from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
@@ -38,7 +38,7 @@ class Way:
         apart: |difference of p(yes)| from the dense way, of every window and question.
     """
 
-    answers: dict[str, Answers] = field(default_factory=dict)
+    answers: dict[str, LabelledAnswers] = field(default_factory=dict)
     kept: int = 0
     total: int = 0
     prefill_flops: int = 0
@@ -78,7 +78,7 @@ class Evaluation:
         }
 
     @property
-    def product(self) -> dict[str, Answers]:
+    def product(self) -> dict[str, LabelledAnswers]:
         """The answers per question as the fleet gives them."""
         return self.ways[REUSED].answers
 
@@ -127,7 +127,10 @@ def evaluate(
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
     base, masks = rules.windows.sampled(sampling), policy or rules.masks
     questions = [Question(text, text) for text in questions_of(clips)]
-    ways = {name: Way({question.id: Answers() for question in questions}) for name in (DENSE, PRUNED, REUSED)}
+    ways = {
+        name: Way({question.id: LabelledAnswers() for question in questions})
+        for name in (DENSE, PRUNED, REUSED)
+    }
     windows = 0
     for clip in progress(clips, "clips"):
         clip_questions = [question for question in questions if question.id in clip.spans]
@@ -145,7 +148,7 @@ def evaluate(
     return Evaluation(ways, len(clips), windows)
 
 
-def calibrate(answers: dict[str, Answers], precision: float) -> dict[str, Any]:
+def calibrate(answers: dict[str, LabelledAnswers], precision: float) -> dict[str, Any]:
     """The threshold of every question for a wanted precision, and how far p(yes) is from the truth.
 
     Args:

@@ -14,7 +14,7 @@ BINS = 10
 
 
 @dataclass(slots=True)
-class Answers:
+class LabelledAnswers:
     """p(yes) of one question and whether it was true, window by window."""
 
     p: list[float] = field(default_factory=list)
@@ -74,16 +74,16 @@ class Answers:
         return sum(abs(p - true) * count for p, true, count in bins) / total if total else 0.0
 
 
-def pooled(answers: Sequence[Answers]) -> Answers:
+def pooled(answers: Sequence[LabelledAnswers]) -> LabelledAnswers:
     """All questions together."""
-    out = Answers()
+    out = LabelledAnswers()
     for part in answers:
         out.p += part.p
         out.true += part.true
     return out
 
 
-def reliability_plot(answers: Answers, title: str) -> str:
+def reliability_plot(answers: LabelledAnswers, title: str) -> str:
     """A reliability plot as an SVG picture: share of true ones over p(yes); dots grow with their windows."""
     side, edge = 320, 44
     scale = side - 2 * edge
@@ -126,4 +126,4 @@ def reliability_plot(answers: Answers, title: str) -> str:
     )
 
 
-__all__ = ["Answers", "pooled", "reliability_plot"]
+__all__ = ["LabelledAnswers", "pooled", "reliability_plot"]

@@ -126,7 +126,7 @@ class PacketReader:
         return int(matches[0]) if len(matches) == 1 else None
 
 
-class Kept:
+class PacketCache:
     """Takes a scan's packets, and lets go of all of them once they are too large to keep."""
 
     def __init__(self, limit: int = KEEP_BYTES) -> None:

@@ -18,8 +18,8 @@ from types import TracebackType
 import av
 import numpy as np
 
-from lookout.files.packets import Kept, PacketReader
-from lookout.files.ring import Delivery, Ring, Sample
+from lookout.files.packets import PacketCache, PacketReader
+from lookout.files.ring import Ring, RingSample, SampleDelivery
 from lookout.files.sample_index import indexed_table
 from lookout.files.source import Given, Source, open_video, source_of
 from lookout.files.table import FrameTable, PacketRange, intervals_of, plan_ranges, share_out
@@ -52,7 +52,7 @@ class FileFrame:
 
 
 @dataclass(slots=True)
-class Work:
+class DecodeWork:
     """What a decode did."""
 
     packets: int = 0  # in the recording
@@ -105,7 +105,7 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
             return
         opened.pop_all().close()
         video = opened.enter_context(open_video(source, limits))
-        collector = Kept()
+        collector = PacketCache()
         table = FrameTable.scan(video, collector.add)
         yield video, Scan(table, collector.packets, video.damage)
 
@@ -196,7 +196,7 @@ class FileDecoder:
             picks = self.table.picks(grid or SamplingGrid(), start_us, end_us)
         self.picks = list(picks)
         self.parallel = self.table.grouped and bool(self.table.clean.any())
-        self.work = Work(packets=len(self.table))
+        self.work = DecodeWork(packets=len(self.table))
         self.missing: list[Pick] = []
         self._intervals = intervals or intervals_of(self.table, threads)
         self._ring = Ring(len(self.picks), lookahead)
@@ -367,7 +367,7 @@ class FileDecoder:
         """Decode a range from scratch. False if it is damaged and `exact`: what is left of it must be
         repaired. Several pictures `at_once` lose some without a word after an error, so a missing one counts
         as damage."""
-        delivery = Delivery(self._ring, run.wanted, self._positions)
+        delivery = SampleDelivery(self._ring, run.wanted, self._positions)
         refused, frames, damaged = video.refused, 0, False
         for batch in self._frames(video, run, packets):
             for frame in batch:
@@ -407,7 +407,7 @@ class FileDecoder:
         lead = int(before[-1]) if len(before) else 0
         with PacketReader(self.source, self.limits, self.table, self._kept) as reader:
             packets = list(reader.packets(lead, run.last))
-        delivery = Delivery(self._ring, run.wanted, self._positions)
+        delivery = SampleDelivery(self._ring, run.wanted, self._positions)
         frames, spoilt = 0, False
         shown = int(self.table.pts[run.first])
         with open_video(self.source, self.limits) as video:
@@ -442,15 +442,15 @@ class FileDecoder:
             work.skipped += max(0, fed - frames)
             work.runs += 1
 
-    def _paint(self, painter: Painter, frame: av.VideoFrame) -> Sample:
+    def _paint(self, painter: Painter, frame: av.VideoFrame) -> RingSample:
         pixels = painter.paint(frame, frame_geometry(frame, self.width, self.height, self.fit))
-        return Sample(bool(frame.key_frame), Picture(frame.pict_type), bool(frame.is_corrupt), pixels)
+        return RingSample(bool(frame.key_frame), Picture(frame.pict_type), bool(frame.is_corrupt), pixels)
 
     def _in_order(self) -> None:
         """Decode the file in order and hand over every sample that still waits."""
         positions = {self._name(pick): i for i, pick in enumerate(self.picks)}
         # What is missing is given up before later samples wait for room: the reader waits for it.
-        delivery = Delivery(self._ring, frozenset(positions), positions)
+        delivery = SampleDelivery(self._ring, frozenset(positions), positions)
         painter, index = Painter(), 0
         with self._busy(), open_video(self.source, self.limits) as video:
             for index, frame in enumerate(video.frames()):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
-from lookout.files.parallel import FileDecoder, FileFrame, Scan, Work, scanned
+from lookout.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
 from lookout.files.recording import (
     UNDECODABLE,
     Gap,
@@ -127,7 +127,7 @@ class DecodedSampling(Sampling):
         return dict.fromkeys((pick.pts for pick in self.decoder.missing), UNDECODABLE)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> DecodeWork:
         return self.decoder.work
 
     @property

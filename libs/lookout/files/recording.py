@@ -11,7 +11,7 @@ from typing import Self, SupportsIndex
 
 import numpy as np
 
-from lookout.files.parallel import FileFrame, Scan, Work
+from lookout.files.parallel import DecodeWork, FileFrame, Scan
 from lookout.files.source import Source, open_video
 from lookout.files.table import FrameTable
 from lookout.motion.geometry import Fit
@@ -422,7 +422,7 @@ class Sampling(_Closable):
 
     @property
     @abstractmethod
-    def work(self) -> Work:
+    def work(self) -> DecodeWork:
         """What decoding did so far."""
 
     @property

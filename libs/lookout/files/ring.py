@@ -12,7 +12,7 @@ REORDER = 16  # frames by which H.264 and HEVC may output a picture after a late
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RingSample:
     """A sampled picture. pixels: uint8 [height, width, 3] RGB."""
 
     key: bool
@@ -31,10 +31,10 @@ class Ring:
         self.closed = False
         self._stalled_s = 0.0
         self._stalls: dict[int, float] = {}  # by thread, when it began to wait
-        self._samples: dict[int, Sample | None] = {}  # None: will not come
+        self._samples: dict[int, RingSample | None] = {}  # None: will not come
         self._changed = threading.Condition()
 
-    def put(self, position: int, sample: Sample) -> bool:
+    def put(self, position: int, sample: RingSample) -> bool:
         """Hand over a sample, waiting for room; False if nobody reads any more."""
         with self._changed:
             if position >= self.read + self.capacity:
@@ -74,7 +74,7 @@ class Ring:
             self.closed = True
             self._changed.notify_all()
 
-    def take(self, position: int) -> Sample | None:
+    def take(self, position: int) -> RingSample | None:
         """Wait for a sample; None where it is missing."""
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or position in self._samples)
@@ -85,14 +85,14 @@ class Ring:
             return self._samples.pop(position)
 
 
-class Delivery:
+class SampleDelivery:
     """Hands the samples of a packet range over in order, each once so many frames have followed that no
     damage can concern it."""
 
     def __init__(self, ring: Ring, wanted: frozenset[int], positions: dict[int, int]) -> None:
         self._ring, self._positions = ring, positions
         self.awaited = sorted(positions[pts] for pts in wanted)
-        self._held: list[tuple[int, int, Sample]] = []
+        self._held: list[tuple[int, int, RingSample]] = []
         self._frames = 0
         self._delivered = 0
 
@@ -101,7 +101,7 @@ class Delivery:
         """Whether every sample was held or delivered."""
         return len(self.awaited) <= len(self._held)
 
-    def hold(self, pts: int, sample: Sample) -> None:
+    def hold(self, pts: int, sample: RingSample) -> None:
         """Take a sample."""
         self._held.append((self._frames, self._positions[pts], sample))
 

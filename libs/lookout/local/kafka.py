@@ -52,7 +52,7 @@ _PROPERTIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class KafkaListener:
     """One more address of a broker: `port` of every interface, which clients reach as `advertised`."""
 
     name: str
@@ -81,7 +81,7 @@ class KafkaServer(LocalServer):
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
-        outside: Sequence[Listener] = (),
+        outside: Sequence[KafkaListener] = (),
         heap_mb: int = 256,
     ) -> None:
         super().__init__(folder, port=port)
@@ -246,7 +246,7 @@ def _listed(listeners: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
 
 
-def _listen_outside(properties: dict[str, str], outside: Sequence[Listener], own: Sequence[str]) -> None:
+def _listen_outside(properties: dict[str, str], outside: Sequence[KafkaListener], own: Sequence[str]) -> None:
     """Add listeners for clients elsewhere; brokers and the other listeners stay on this machine."""
     for each in outside:
         properties["listeners"] += f",{each.name}://0.0.0.0:{each.port}"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from lookout.local.kafka import KafkaServer, Listener
+from lookout.local.kafka import KafkaListener, KafkaServer
 from lookout.local.processes import LocalError
 from lookout.local.redis import find_redis_server
 from lookout.outside_text import visible
@@ -56,15 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _listener(text: str) -> Listener:
+def _listener(text: str) -> KafkaListener:
     try:
         name, port, advertised = text.split("=", 2)
-        return Listener(name, int(port), advertised)
+        return KafkaListener(name, int(port), advertised)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PORT=ADVERTISED_HOST:PORT") from None
 
 
-def _kafka(folder: Path, listeners: Sequence[Listener], heap_mb: int) -> int:
+def _kafka(folder: Path, listeners: Sequence[KafkaListener], heap_mb: int) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     server = KafkaServer(folder, port=_OWN_PORT, heap_mb=heap_mb, outside=listeners)

@@ -1,6 +1,6 @@
 """A camera's memory: born KV as visual and semantic clusters, kept online and read by retrieval (Mosaic)."""
 
-from lookout.memory.clusters import Cluster, Partition
+from lookout.memory.clusters import Cluster, ClusterPartition
 from lookout.memory.folder import MemoryFolder
 from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
 from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
@@ -38,6 +38,7 @@ __all__ = [
     "CameraMemory",
     "Chapter",
     "Cluster",
+    "ClusterPartition",
     "DamagedMemoryError",
     "FrameChoice",
     "HistoryError",
@@ -54,7 +55,6 @@ __all__ = [
     "MemorySettings",
     "OpenBlock",
     "OwnedMemoryError",
-    "Partition",
     "Past",
     "Predictor",
     "Prefetcher",

@@ -51,7 +51,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class ClusterPartition:
     """The clusters of one layer inside one visual cluster; immutable. Stacked arrays are made once."""
 
     clusters: tuple[Cluster, ...]
@@ -185,14 +185,14 @@ def make(members: Members, upkeep: Upkeep, owner: int = NOBODY, marked: bool = F
     return cluster
 
 
-def construct(members: Members, upkeep: Upkeep, seed: int) -> Partition:
+def construct(members: Members, upkeep: Upkeep, seed: int) -> ClusterPartition:
     """Cluster tokens from nothing: cosine k-means on unit keys."""
     clusters = max(1, round(len(members) / upkeep.settings.cluster_tokens))
     own = kmeans(members.units, clusters, seed, upkeep.settings.iterations)
-    return Partition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
+    return ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in _groups(own)))
 
 
-def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
+def assign(partition: ClusterPartition, members: Members, upkeep: Upkeep) -> ClusterPartition:
     """Take in the tokens of one block: each goes to the cluster whose mean is most similar, all in one matrix
     product; clusters that became too wide are split or marked (Algorithm 1)."""
     hosts = [i for i, cluster in enumerate(partition.clusters) if cluster.owner == NOBODY]
@@ -228,7 +228,7 @@ def assign(partition: Partition, members: Members, upkeep: Upkeep) -> Partition:
         else:
             upkeep.count.absorbed += len(rows)
         clusters[hosts[place]] = _grown(cluster, newcomers, sums[place], added[place], upkeep)
-    grown = Partition(tuple(clusters))
+    grown = ClusterPartition(tuple(clusters))
     return split(_merge(grown, splitting, upkeep), splitting, upkeep) if splitting else grown
 
 
@@ -271,7 +271,7 @@ def _grown(
     )
 
 
-def split(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
+def split(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
     """Split clusters in two, or in as many as their members ask for. Those not on the device are fetched."""
     out: list[Cluster] = []
     for cluster in partition.clusters:
@@ -281,7 +281,7 @@ def split(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
         if cluster.id not in upkeep.residency and not upkeep.leaving:
             upkeep.count.moved_bytes += cluster.slab.bytes
         out.extend(_divided(cluster, upkeep))
-    return Partition(tuple(out))
+    return ClusterPartition(tuple(out))
 
 
 def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
@@ -297,7 +297,7 @@ def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
         return [replace(cluster, marked=False)]
     upkeep.count.splits += 1
     upkeep.residency.drop(cluster.id)
-    parts = Partition(tuple(make(members.take(rows), upkeep) for rows in groups))
+    parts = ClusterPartition(tuple(make(members.take(rows), upkeep) for rows in groups))
     if upkeep.settings.split is not SplitMode.RESTING:
         return parts.clusters
     wide = upkeep.too_wide(unit_variance(parts.units, parts.counts), parts.counts).tolist()
@@ -308,7 +308,7 @@ def _divided(cluster: Cluster, upkeep: Upkeep) -> Sequence[Cluster]:
     ]
 
 
-def settle(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
+def settle(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
     """Carry out the deferred splits of clusters that a verified retrieval has fetched, or that are due.
 
     Such a cluster is merged with the newcomers that wait for it, then split if it is still too wide.
@@ -323,13 +323,13 @@ def settle(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
     return split(merged, again, upkeep)
 
 
-def _merge(partition: Partition, ids: set[int], upkeep: Upkeep) -> Partition:
+def _merge(partition: ClusterPartition, ids: set[int], upkeep: Upkeep) -> ClusterPartition:
     """Some clusters with the newcomers that wait for them."""
     waiting: dict[int, list[Cluster]] = {}
     for cluster in partition.clusters:
         if cluster.owner in ids:
             waiting.setdefault(cluster.owner, []).append(cluster)
-    return Partition(
+    return ClusterPartition(
         tuple(
             _merged(cluster, waiting.get(cluster.id, ()), upkeep) if cluster.id in ids else cluster
             for cluster in partition.clusters
@@ -358,7 +358,9 @@ def _merged(cluster: Cluster, waiting: Sequence[Cluster], upkeep: Upkeep) -> Clu
     )
 
 
-def without(partition: Partition, gone: Callable[[Ints], Ints], upkeep: Upkeep) -> Partition | None:
+def without(
+    partition: ClusterPartition, gone: Callable[[Ints], Ints], upkeep: Upkeep
+) -> ClusterPartition | None:
     """The partition without some frames' tokens; statistics are computed again from what remains.
 
     Args:
@@ -395,7 +397,7 @@ def without(partition: Partition, gone: Callable[[Ints], Ints], upkeep: Upkeep) 
         )
         for cluster in out
     ]
-    return Partition(tuple(out)) if out else None
+    return ClusterPartition(tuple(out)) if out else None
 
 
 def _groups(own: torch.Tensor) -> list[Ints]:
@@ -409,8 +411,8 @@ def _groups(own: torch.Tensor) -> list[Ints]:
 __all__ = [
     "NOBODY",
     "Cluster",
+    "ClusterPartition",
     "Members",
-    "Partition",
     "Upkeep",
     "assign",
     "construct",

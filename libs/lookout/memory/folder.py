@@ -38,7 +38,7 @@ from lookout.memory.index import (
     seats,
 )
 from lookout.memory.log import RecordLog
-from lookout.memory.packing import DamagedBytes, Record, checksum, ints, pack, records, unpack_file
+from lookout.memory.packing import DamagedBytes, PackedRecord, checksum, ints, pack, records, unpack_file
 from lookout.memory.types import (
     BornBlock,
     DamagedMemoryError,
@@ -497,7 +497,7 @@ class MemoryFolder:
             if record.header.get("kind") == "block":
                 newest = f"block {record.header.get('index')}"
 
-    def _do(self, record: Record) -> None:
+    def _do(self, record: PackedRecord) -> None:
         header = record.header
         kind = header.get("kind")
         if kind == "block":
@@ -568,7 +568,7 @@ def _needed(path: Path) -> bytes:
     return read_file(path)
 
 
-def _read_meta(folder: Path) -> Record:
+def _read_meta(folder: Path) -> PackedRecord:
     """What a folder's memory is, from its file or the copy of that."""
     path = folder / META
     if not path.is_file():
@@ -601,7 +601,7 @@ def _is_record(data: bytes) -> bool:
     return True
 
 
-def _memory_of(meta: Record) -> CameraMemory:
+def _memory_of(meta: PackedRecord) -> CameraMemory:
     header, arrays = meta.header, meta.arrays
     shape = {**header["shape"], "dtype": getattr(torch, header["shape"]["dtype"])}
     settings = header["settings"]

@@ -42,7 +42,7 @@ class TableMark:
 
 
 @dataclass(slots=True)
-class FrameTable:
+class FrameNumbers:
     """Numbers frames and tokens of a memory in order of arrival.
 
     Per frame its stream time, block and embedding; per token its frame and its place in the frame's slot.

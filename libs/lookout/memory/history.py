@@ -12,15 +12,15 @@ import torch
 
 from lookout.memory.clusters import (
     Cluster,
+    ClusterPartition,
     Members,
-    Partition,
     Upkeep,
     assign,
     construct,
     settle,
     without,
 )
-from lookout.memory.frames import FrameTable, TableMark
+from lookout.memory.frames import FrameNumbers, TableMark
 from lookout.memory.runs import RunSums
 from lookout.memory.slabs import Residency
 from lookout.memory.spans import Span
@@ -65,7 +65,7 @@ class LayerIndex:
         runs: sums over neighbouring visual clusters.
     """
 
-    partitions: tuple[Partition | None, ...]
+    partitions: tuple[ClusterPartition | None, ...]
     table: ClusterTable
     runs: RunSums
     keys: torch.Tensor
@@ -91,7 +91,7 @@ class LayerIndex:
         parts = [self.partitions[place] for place in places.tolist()]
         return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
 
-    def changed(self, partitions: Mapping[int, Partition | None]) -> LayerIndex:
+    def changed(self, partitions: Mapping[int, ClusterPartition | None]) -> LayerIndex:
         """This index with some partitions replaced or added; only their rows are computed."""
         if not partitions:
             return self
@@ -214,11 +214,11 @@ class _State:
     held_from: int
     wide: dict[int, tuple[int, int]]
     ids: int
-    tail: Tail | None
+    tail: BlockTail | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tail:
+class BlockTail:
     """Of a sealed memory's newest block: how far the next frame's slot lies, and the positions of a frame
     (`BornBlock.step` and `extent`)."""
 
@@ -249,7 +249,7 @@ class CameraMemory:
         none = torch.zeros(shape.layers, shape.width, dtype=shape.wide)
         self.bias = none if bias is None else bias.to(shape.wide)
         self.residency = Residency(self.settings.resident_bytes)
-        self.table = FrameTable(shape.axes)
+        self.table = FrameNumbers(shape.axes)
         self.visual: VisualLevel | None = None
         self.scales: list[float] = [0.0] * shape.layers
         self.open: list[OpenBlock] = []
@@ -262,7 +262,7 @@ class CameraMemory:
         self.held_from = 0
         self.wide: dict[int, tuple[int, int]] = {}
         self._ids = 0
-        self.tail: Tail | None = None
+        self.tail: BlockTail | None = None
         self._lock = threading.RLock()
         self._changing = False
 
@@ -349,7 +349,7 @@ class CameraMemory:
             if not self.open or not self.table.frames:
                 raise HistoryError("this memory is empty: there is nothing to seal")
             newest = self.open[-1].block
-            self.tail = Tail(newest.step, newest.extent)
+            self.tail = BlockTail(newest.step, newest.extent)
             if self.visual is None:
                 self._construct(len(self.open))
             else:
@@ -378,7 +378,7 @@ class CameraMemory:
 
     def _settle_layer(self, number: int, ids: set[int]) -> None:
         index, upkeep = self.layers[number], self._upkeep(number)
-        changed: dict[int, Partition | None] = {}
+        changed: dict[int, ClusterPartition | None] = {}
         rows = np.flatnonzero(np.isin(index.table.ids, list(ids)))
         for place in np.unique(np.searchsorted(index.table.starts, rows, side="right") - 1).tolist():
             partition = index.partitions[place]
@@ -398,7 +398,7 @@ class CameraMemory:
         for number, index in enumerate(self.layers):
             self._watch(number, enumerate(index.partitions))
 
-    def _watch(self, number: int, partitions: Iterable[tuple[int, Partition | None]]) -> None:
+    def _watch(self, number: int, partitions: Iterable[tuple[int, ClusterPartition | None]]) -> None:
         """Remember the clusters of a layer that are marked while they are on the device."""
         for place, part in partitions:
             for cluster in part.clusters if part is not None else ():
@@ -456,7 +456,7 @@ class CameraMemory:
         numbers = self._note(leaving, own)
         for number in range(self.shape.layers):
             members = self._members(leaving, number)
-            partitions: dict[int, Partition | None] = {}
+            partitions: dict[int, ClusterPartition | None] = {}
             for place in range(self.visual.clusters):
                 rows = np.flatnonzero(own[np.searchsorted(numbers, members.frames)] == place)
                 cluster = None
@@ -476,7 +476,7 @@ class CameraMemory:
         for number, index in enumerate(self.layers):
             members = self._members(leaving, number)
             upkeep = self._upkeep(number)
-            changed: dict[int, Partition | None] = {}
+            changed: dict[int, ClusterPartition | None] = {}
             of_token = own[np.searchsorted(numbers, members.frames)]
             for place in np.unique(of_token).tolist():
                 newcomers = members.take(np.flatnonzero(of_token == place))
@@ -582,7 +582,7 @@ class CameraMemory:
 
         for number, index in enumerate(self.layers):
             upkeep = self._upkeep(number)
-            changed: dict[int, Partition | None] = {}
+            changed: dict[int, ClusterPartition | None] = {}
             for place, part in enumerate(index.partitions):
                 if part is not None and (remainder := without(part, leaving, upkeep)) is not part:
                     changed[place] = remainder
@@ -676,7 +676,7 @@ def in_half(means: torch.Tensor) -> torch.Tensor:
     return means.clamp(-limit, limit).half().to(means.dtype)
 
 
-def _mean_variance(partitions: Iterable[Partition | None]) -> float:
+def _mean_variance(partitions: Iterable[ClusterPartition | None]) -> float:
     present = [part for part in partitions if part is not None]
     if not present:
         return 0.0
@@ -685,4 +685,4 @@ def _mean_variance(partitions: Iterable[Partition | None]) -> float:
     return float((variance * counts).sum() / counts.sum())
 
 
-__all__ = ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot", "Tail", "in_half"]
+__all__ = ["BlockTail", "CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot", "in_half"]

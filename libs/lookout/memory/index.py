@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lookout.memory.clusters import NOBODY, Cluster, Partition
-from lookout.memory.history import CameraMemory, LayerIndex, OpenBlock, Tail
-from lookout.memory.packing import Record, checksum, ints, pack
+from lookout.memory.clusters import NOBODY, Cluster, ClusterPartition
+from lookout.memory.history import BlockTail, CameraMemory, LayerIndex, OpenBlock
+from lookout.memory.packing import PackedRecord, checksum, ints, pack
 from lookout.memory.slabs import Slab
 from lookout.memory.types import BornBlock, Ints
 from lookout.memory.visual import VisualLevel
@@ -115,7 +115,7 @@ def pack_index(memory: CameraMemory, clusters: Sequence[Seat], where: Mapping[in
 
 
 def read_index(
-    memory: CameraMemory, record: Record, folder: Path, verify: bool, lose: Callable[[str], None]
+    memory: CameraMemory, record: PackedRecord, folder: Path, verify: bool, lose: Callable[[str], None]
 ) -> dict[int, Place]:
     """Fill an empty memory from an index.
 
@@ -145,7 +145,7 @@ def read_index(
     if header["scale"] is not None:
         memory.visual = VisualLevel(arrays["visual.sums"], arrays["visual.counts"], header["scale"])
     if "tail.step" in arrays:
-        memory.tail = Tail(ints(arrays["tail.step"]), ints(arrays["tail.extent"]))
+        memory.tail = BlockTail(ints(arrays["tail.step"]), ints(arrays["tail.extent"]))
     memory.frame_visual = dict(arrays["frame_visual"].tolist())
     memory.residency.restore((cluster, size) for cluster, size in arrays["residency"].tolist())
     memory.open = [
@@ -166,7 +166,7 @@ Lost = dict[str, dict[int, Ints]]
 
 
 def _read_clusters(
-    memory: CameraMemory, record: Record, folder: Path, verify: bool
+    memory: CameraMemory, record: PackedRecord, folder: Path, verify: bool
 ) -> tuple[dict[int, Place], Lost]:
     shape, arrays, names = memory.shape, record.arrays, record.header["names"]
     maps = [_map(folder / name) for name in names]
@@ -216,10 +216,10 @@ def _rows(arrays: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int, C
         yield rows["layer"][row], rows["visual"][row], rows["file"][row], cluster, place
 
 
-def _partition(clusters: Sequence[Cluster], where: Mapping[int, Place]) -> Partition | None:
+def _partition(clusters: Sequence[Cluster], where: Mapping[int, Place]) -> ClusterPartition | None:
     """Clusters of one visual cluster; newcomers that waited for a cluster that is lost stand alone."""
     return (
-        Partition(
+        ClusterPartition(
             tuple(
                 cluster if cluster.owner in where else replace(cluster, owner=NOBODY) for cluster in clusters
             )

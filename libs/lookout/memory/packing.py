@@ -31,7 +31,7 @@ class CutShortError(HistoryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PackedRecord:
     """One record that was read: its header, its arrays (copies), and its bytes [begin, end) in the file."""
 
     header: dict[str, Any]
@@ -68,7 +68,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     return _HEAD.pack(MAGIC, len(head), len(body), lengths, checksum(head, body)) + head + body
 
 
-def unpack(data: memoryview, where: str, begin: int = 0) -> Record:
+def unpack(data: memoryview, where: str, begin: int = 0) -> PackedRecord:
     """Read the record that begins at byte `begin`; `where` is named in errors.
 
     Raises:
@@ -98,10 +98,10 @@ def unpack(data: memoryview, where: str, begin: int = 0) -> Record:
         flat = torch.frombuffer(bytearray(body[place : place + size]), dtype=dtype) if size else None
         arrays[name] = torch.zeros(shape, dtype=dtype) if flat is None else flat.view(shape)
         place += size
-    return Record(header, arrays, begin, begin + stop)
+    return PackedRecord(header, arrays, begin, begin + stop)
 
 
-def unpack_file(data: bytes, where: str) -> Record:
+def unpack_file(data: bytes, where: str) -> PackedRecord:
     """Read a file that is one record.
 
     Raises:
@@ -116,7 +116,7 @@ def unpack_file(data: bytes, where: str) -> Record:
     return record
 
 
-def records(data: memoryview, where: str) -> Iterator[Record | DamagedBytes]:
+def records(data: memoryview, where: str) -> Iterator[PackedRecord | DamagedBytes]:
     """The records of a file in their order. Damaged bytes end where the next intact record begins; a record
     that is cut short at the end is left out."""
     place = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.memory.clusters import Partition
+from lookout.memory.clusters import ClusterPartition
 from lookout.memory.types import Ints
 
 
@@ -29,7 +29,7 @@ class RunSums:
         """The sums of a layer without clusters."""
         return cls((torch.zeros(0, 2 * width, dtype=dtype),), (np.zeros((0, 2 + axes), np.int64),))
 
-    def changed(self, partitions: Mapping[int, Partition | None], visual: int) -> RunSums:
+    def changed(self, partitions: Mapping[int, ClusterPartition | None], visual: int) -> RunSums:
         """The sums after some of `visual` partitions were replaced or added; only their runs are added up."""
         vectors, moments = [_longer(self.vectors, 0, visual)], [_longer_ints(self.moments, 0, visual)]
         for place, part in partitions.items():
@@ -52,7 +52,7 @@ class RunSums:
         return next(k for k, level in enumerate(self.moments) if len(level) <= max(1, runs))
 
 
-def _moments(part: Partition) -> Sequence[int]:
+def _moments(part: ClusterPartition) -> Sequence[int]:
     clusters = part.clusters
     place = np.sum([cluster.place for cluster in clusters], axis=0).tolist()
     return [sum(c.count for c in clusters), sum(c.frame for c in clusters), *place]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lookout.memory.clusters import Partition
+from lookout.memory.clusters import ClusterPartition
 from lookout.memory.types import Ints
 
 
@@ -48,7 +48,7 @@ class ClusterTable:
         before = np.cumsum(lengths) - lengths
         return np.arange(len(home)) + (first - before)[home], home
 
-    def changed(self, partitions: Mapping[int, Partition | None], visual: int) -> ClusterTable:
+    def changed(self, partitions: Mapping[int, ClusterPartition | None], visual: int) -> ClusterTable:
         """The table after some partitions were replaced or added; only their rows are computed.
 
         Args:
@@ -92,7 +92,7 @@ class ClusterTable:
 _Piece = tuple[torch.Tensor, torch.Tensor, Ints, Ints, Ints, Ints]
 
 
-def _piece(part: Partition) -> _Piece:
+def _piece(part: ClusterPartition) -> _Piece:
     counts = part.counts[:, None]
     keys, values = (
         torch.stack([getattr(cluster, name) for cluster in part.clusters]) / counts

@@ -12,8 +12,8 @@ from lookout.rules.types import (
     Rule,
     RuleError,
     ScheduleEntry,
-    Verdict,
     WatchState,
+    WatchVerdict,
     Zone,
 )
 from lookout.rules.watches import check_watch, next_version, read_watch, watch_fault
@@ -29,8 +29,8 @@ __all__ = [
     "Rule",
     "RuleError",
     "ScheduleEntry",
-    "Verdict",
     "WatchState",
+    "WatchVerdict",
     "Zone",
     "check_watch",
     "coverage_intervals",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lookout.rules.types import Outcome, Verdict
+from lookout.rules.types import Outcome, WatchVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class CoverageInterval:
     outcome: Outcome
 
 
-def coverage_intervals(answers: Iterable[Verdict]) -> list[CoverageInterval]:
+def coverage_intervals(answers: Iterable[WatchVerdict]) -> list[CoverageInterval]:
     """Disjoint intervals in time order per camera and watch; neighbours of one outcome are joined.
 
     Windows overlap: each accounts only for what no earlier window covered. Time that no outcome covers is

@@ -13,8 +13,8 @@ from lookout.rules.types import (
     IncidentEvent,
     Outcome,
     Rule,
-    Verdict,
     WatchState,
+    WatchVerdict,
 )
 from lookout.rules.zones import inside_any
 
@@ -30,7 +30,9 @@ REMOVED: Final = "removed"
 _BLIND: Final = frozenset({Outcome.SKIPPED, Outcome.DEGRADED})
 
 
-def step(state: WatchState | None, answer: Verdict, incident: str) -> tuple[WatchState, list[IncidentEvent]]:
+def step(
+    state: WatchState | None, answer: WatchVerdict, incident: str
+) -> tuple[WatchState, list[IncidentEvent]]:
     """The state after `answer` and the events it caused.
 
     `incident` is the id that an incident opening at this answer gets; the caller derives it from the answer,
@@ -65,11 +67,11 @@ def remove(state: WatchState) -> tuple[WatchState, list[IncidentEvent]]:
     return _close(state, REMOVED)
 
 
-def _stale(state: WatchState, answer: Verdict) -> bool:
+def _stale(state: WatchState, answer: WatchVerdict) -> bool:
     return (answer.epoch, answer.window) <= (state.epoch, state.window)
 
 
-def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
     state = _scored(state, answer)
     if not in_schedule(rule.schedule, answer.end_ms):
@@ -86,14 +88,14 @@ def _judged(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchSta
     return _update(state, answer, yes)
 
 
-def _scored(state: WatchState, answer: Verdict) -> WatchState:
+def _scored(state: WatchState, answer: WatchVerdict) -> WatchState:
     """An open incident's score is that of the newest answer, also when that answer closes it."""
     if state.incident is None:
         return state
     return replace(state, incident=replace(state.incident, score=answer.p_yes))
 
 
-def _is_yes(state: WatchState, answer: Verdict) -> bool:
+def _is_yes(state: WatchState, answer: WatchVerdict) -> bool:
     """Between the thresholds an open incident continues; a zone decides only whether one may begin."""
     rule = answer.rule
     if answer.p_yes < rule.clear:
@@ -103,7 +105,7 @@ def _is_yes(state: WatchState, answer: Verdict) -> bool:
     return state.incident is not None or not rule.zones or inside_any(rule.zones, answer.activity)
 
 
-def _open(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
+def _open(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     incident = Incident(
         id=identity,
         opened_ms=answer.start_ms,
@@ -118,7 +120,7 @@ def _open(state: WatchState, answer: Verdict, identity: str) -> tuple[WatchState
     return state, [_event(EventKind.OPENED, state, incident)]
 
 
-def _update(state: WatchState, answer: Verdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
+def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchState, list[IncidentEvent]]:
     """Follow the incident; an event is due when the peak rises or the windows reach a power of two."""
     incident = state.incident
     assert incident is not None
@@ -152,7 +154,7 @@ def _event(kind: EventKind, state: WatchState, incident: Incident, reason: str =
     return IncidentEvent(kind, incident, state.version, state.epoch, state.newest_ms, reason)
 
 
-def _covered(state: WatchState, answer: Verdict) -> WatchState:
+def _covered(state: WatchState, answer: WatchVerdict) -> WatchState:
     """Move on to the answer's window; an open incident counts the time that no earlier answer covered."""
     incident = state.incident
     if incident is not None:

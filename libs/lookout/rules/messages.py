@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import time
 
-from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, Verdict, Zone
+from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, WatchVerdict, Zone
 from lookout.v1 import verdicts_pb2, watches_pb2
 
 __all__ = ["rule_of", "verdict_of"]
@@ -52,7 +52,7 @@ def _time_of_day(text: str) -> time:
     return moment
 
 
-def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Verdict:
+def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> WatchVerdict:
     """A verdict as the rules see it.
 
     Args:
@@ -67,7 +67,7 @@ def verdict_of(verdict: verdicts_pb2.Verdict, rule: Rule | None = None) -> Verdi
         raise RuleError(f"verdict {verdict.id}: outcome {verdict.outcome} is unknown")
     if outcome is Outcome.ANSWERED and verdict.basis == "idle":
         outcome = Outcome.IDLE
-    return Verdict(
+    return WatchVerdict(
         camera=verdict.camera,
         epoch=verdict.epoch,
         window=verdict.window,

@@ -109,7 +109,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WatchVerdict:
     """One committed outcome of a watch's window. Times are Unix milliseconds of the window.
 
     `evidence` is opaque to the rules: serialised references to frames, best first.

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lookout.files.parallel import FileFrame, Work
+from lookout.files.parallel import DecodeWork, FileFrame
 from lookout.files.recording import (
     UNDECODABLE,
     Gap,
@@ -127,7 +127,7 @@ class SandboxedSampling(Sampling):
         self._workers, self._facts = workers, facts
         self._picks = [pick for job in jobs for pick in job]
         self._lost: dict[int, str] = {}
-        self._work = Work(packets=facts.frames)
+        self._work = DecodeWork(packets=facts.frames)
         self._busy = 0.0
         self._closed = False
 
@@ -165,7 +165,7 @@ class SandboxedSampling(Sampling):
         return self._lost
 
     @property
-    def work(self) -> Work:
+    def work(self) -> DecodeWork:
         return self._work
 
     @property

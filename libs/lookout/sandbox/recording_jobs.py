@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lookout.files.parallel import FileDecoder, FileFrame, Scan, Work, scanned
+from lookout.files.parallel import DecodeWork, FileDecoder, FileFrame, Scan, scanned
 from lookout.files.recording import StreamFacts, first_size
 from lookout.files.source import FileSource, OpenFileSource, Source
 from lookout.files.table import FrameTable
@@ -28,7 +28,7 @@ class SampleResult:
     """Decoded frames in order, and what decoding them took."""
 
     frames: tuple[FileFrame, ...]
-    work: Work
+    work: DecodeWork
 
 
 class RecordingJobs:

@@ -16,7 +16,7 @@ from lookout.segments.container import ByteSource, Video, source_size, ticks_to_
 from lookout.segments.damage import DamageTrail, breaks_of, damaged_packets
 from lookout.segments.decoded_frame import DecodedFrame
 from lookout.segments.picture import Painter, orientation
-from lookout.segments.planned import Place, Run, Timetable, decode_runs, runs_of
+from lookout.segments.planned import PicturePlace, Run, Timetable, decode_runs, runs_of
 from lookout.segments.sampling import Selector, Tail
 from lookout.segments.timeline import Timeline, usual_step
 from lookout.segments.types import (
@@ -380,7 +380,7 @@ class _Held:
     """A decoded frame that waits for the one behind it; `slot`: the grid point it is sampled for."""
 
     frame: av.VideoFrame
-    place: Place
+    place: PicturePlace
     slot: int | None
     corrupt: bool
 

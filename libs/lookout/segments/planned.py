@@ -24,7 +24,7 @@ REORDER = 32  # packets by which decoding and presentation order may differ; mor
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PicturePlace:
     """Where one picture stands: presentation index, segment time in microseconds."""
 
     index: int
@@ -43,7 +43,7 @@ class Timetable:
     """
 
     packets: Sequence[av.Packet]
-    places: dict[int, Place]
+    places: dict[int, PicturePlace]
     order: tuple[int, ...]
     timeline: Timeline
 
@@ -67,7 +67,7 @@ class Timetable:
             time_us, jump = timeline.add(ticks_to_us(pts[packet], video.time_base))
             if jump:
                 return None
-            places[pts[packet]] = Place(index, time_us)
+            places[pts[packet]] = PicturePlace(index, time_us)
         return cls(packets, places, tuple(order), timeline)
 
     def picks(

@@ -14,7 +14,7 @@ from lookout.streams.blocks import (
 )
 from lookout.streams.chain import (
     AnsweredWindow,
-    Answers,
+    Answerer,
     Audit,
     ChainRule,
     ChainRunner,
@@ -32,7 +32,7 @@ from lookout.streams.window import MAX_DAMAGE, BlockFacts, Cause, NoAnswer, NoAn
 __all__ = [
     "MAX_DAMAGE",
     "AnsweredWindow",
-    "Answers",
+    "Answerer",
     "Audit",
     "BlockFacts",
     "BlockGoneError",

@@ -23,7 +23,7 @@ from lookout.windows import Planner, StrideBlock, WindowPlan
 
 __all__ = [
     "AnsweredWindow",
-    "Answers",
+    "Answerer",
     "Audit",
     "ChainRule",
     "ChainRunner",
@@ -38,7 +38,7 @@ __all__ = [
 TRIES: Final = 2
 
 
-class Answers(Protocol):
+class Answerer(Protocol):
     """What answers one window (`lookout.services.prefill.batcher.Batcher`, `EngineAnswers`)."""
 
     def answer(self, request: WindowRequest) -> WindowAnswer:
@@ -237,7 +237,7 @@ class ChainRunner:
         answers: Answers them.
     """
 
-    def __init__(self, rule: ChainRule, answers: Answers) -> None:
+    def __init__(self, rule: ChainRule, answers: Answerer) -> None:
         self.rule, self._answers = rule, answers
 
     def ask(

@@ -39,7 +39,7 @@ WHOLE = (Policy.FULL, Policy.PRUNE_ONLY)
 """Policies that compute every row of every window."""
 
 
-class Sampling(Protocol):
+class StreamSampling(Protocol):
     """How a stream is cut (`lookout.models.SamplingNumbers`)."""
 
     @property
@@ -97,7 +97,7 @@ class WindowSettings:
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
 
-    def sampled(self, sampling: Sampling) -> WindowSettings:
+    def sampled(self, sampling: StreamSampling) -> WindowSettings:
         """These settings for windows of a sampling."""
         return replace(
             self,

@@ -21,7 +21,7 @@ _LIMITS = {topic.name: topic.max_message_bytes for topic in all_topics()}
 STATE_BYTES: Final = 1024 * 1024 - 4096
 
 
-class Kept(IntEnum):
+class LetterContent(IntEnum):
     """How much of the original record its dead letter holds; each refusal by Kafka leaves one part less."""
 
     ALL = 0
@@ -44,7 +44,7 @@ class Refusal:
 
     reason: DeadLetter | None = None
     bare: bool = False
-    kept: Kept = Kept.ALL
+    kept: LetterContent = LetterContent.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class Refusals:
             after = replace(before, bare=True)
         self._known[record.partition, record.offset] = after
 
-    def dead_letter_refused(self, record: Record, kept: Kept) -> None:
+    def dead_letter_refused(self, record: Record, kept: LetterContent) -> None:
         """A dead letter that held `kept` of the record was refused."""
         before = self.of(record) or Refusal()
-        content = Kept(min(kept + 1, Kept.NOTHING))
+        content = LetterContent(min(kept + 1, LetterContent.NOTHING))
         self._known[record.partition, record.offset] = replace(before, kept=max(before.kept, content))
 
     def tick_refused(self, partition: int, camera: str) -> None:
@@ -109,8 +109,14 @@ class Refusals:
 
 
 def dead_letter(
-    record: Record, why: DeadLetter, kept: Kept = Kept.ALL, *, stage: str, topic: str, limit: int
-) -> tuple[Output | None, Kept]:
+    record: Record,
+    why: DeadLetter,
+    kept: LetterContent = LetterContent.ALL,
+    *,
+    stage: str,
+    topic: str,
+    limit: int,
+) -> tuple[Output | None, LetterContent]:
     """The record as it came, as far as it fits, with the reason and its place in headers.
 
     Args:
@@ -124,12 +130,12 @@ def dead_letter(
     Returns:
         The output and how much of the record it holds; None where nothing of it can be written.
     """
-    while kept < Kept.NOTHING:
+    while kept < LetterContent.NOTHING:
         output = _dead_letter(stage, topic, record, why, kept)
         if size_of(output) <= limit:
             return output, kept
-        kept = Kept(kept + 1)
-    return None, Kept.NOTHING
+        kept = LetterContent(kept + 1)
+    return None, LetterContent.NOTHING
 
 
 def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, topic: str) -> Output:
@@ -143,7 +149,7 @@ def quota_letter(left_out: LeftOut, camera: str, detail: str, *, stage: str, top
         topic: the topic of dead letters.
     """
     first = Record(left_out.topic, left_out.partition, left_out.first, camera, b"")
-    letter = _dead_letter(stage, topic, first, DeadLetter(names.QUOTA, detail), Kept.WITHOUT_VALUE)
+    letter = _dead_letter(stage, topic, first, DeadLetter(names.QUOTA, detail), LetterContent.WITHOUT_VALUE)
     counts = {names.SOURCE_LAST_OFFSET: str(left_out.last), names.RECORDS: str(left_out.count)}
     return replace(letter, headers=(*letter.headers, *names.encode(counts)))
 
@@ -165,7 +171,7 @@ def size_of(output: Output) -> int:
     return size + sum(len(name.encode()) + len(value) + _HEADER_BYTES for name, value in output.headers)
 
 
-def _dead_letter(stage: str, topic: str, record: Record, why: DeadLetter, kept: Kept) -> Output:
+def _dead_letter(stage: str, topic: str, record: Record, why: DeadLetter, kept: LetterContent) -> Output:
     facts = {
         names.REASON: why.reason,
         names.DETAIL: clean(why.detail, DETAIL_CHARS),
@@ -174,10 +180,10 @@ def _dead_letter(stage: str, topic: str, record: Record, why: DeadLetter, kept: 
         names.SOURCE_PARTITION: str(record.partition),
         names.SOURCE_OFFSET: str(record.offset),
     }
-    if kept is not Kept.ALL:
+    if kept is not LetterContent.ALL:
         facts[names.DROPPED] = kept.dropped
     headers: Headers = names.encode(facts)
-    if kept is Kept.ALL:
+    if kept is LetterContent.ALL:
         headers = (*record.headers, *headers)
-    value = record.value if kept < Kept.WITHOUT_VALUE else None
-    return Output(topic, record.camera if kept < Kept.WITHOUT_KEY else "", value, headers)
+    value = record.value if kept < LetterContent.WITHOUT_VALUE else None
+    return Output(topic, record.camera if kept < LetterContent.WITHOUT_KEY else "", value, headers)

@@ -36,7 +36,7 @@ Check = Callable[[str, bytes], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UnusableRows:
     """Rows whose newest value cannot be used: how many, and of some the reason by key."""
 
     rows: int = 0
@@ -160,11 +160,11 @@ class Table:
         with self._changed:
             return self._past.get(key, ())
 
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> UnusableRows:
         """The rows whose newest value cannot be used."""
         with self._changed:
             named = dict(islice(self._left_out.items(), NAMED))
-            return LeftOut(len(self._left_out), MappingProxyType(named))
+            return UnusableRows(len(self._left_out), MappingProxyType(named))
 
     def stop(self) -> None:
         """Stop following."""

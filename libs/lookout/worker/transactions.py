@@ -18,7 +18,7 @@ from lookout.wire import MAX_MESSAGE_BYTES
 from lookout.wire import headers as names
 from lookout.worker.partitions import Partition
 from lookout.worker.records import Delivery, Output, Slot
-from lookout.worker.refusals import Kept, Refusals, dead_letter
+from lookout.worker.refusals import LetterContent, Refusals, dead_letter
 from lookout.worker.settings import ServiceSettings
 
 #: codes that say that another client took this one's identity over, or that its time ran out
@@ -332,7 +332,7 @@ class Committer:
         output, kept = dead_letter(
             slot.record,
             result.dead_letter,
-            refusal.kept if refusal is not None else Kept.ALL,
+            refusal.kept if refusal is not None else LetterContent.ALL,
             stage=self._stage,
             topic=self._topics.dead_letters,
             limit=self._topics.dead_letter_bytes,
@@ -374,7 +374,7 @@ class Committer:
         output: Output,
         *,
         count: bool = True,
-        kept: Kept | None = None,
+        kept: LetterContent | None = None,
     ) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -405,7 +405,7 @@ class Committer:
             raise
 
     def _refused(
-        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: Kept | None
+        self, partition: Partition, slot: Slot, output: Output, error: KafkaError, kept: LetterContent | None
     ) -> None:
         if error.code() not in _REFUSALS:
             return

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookout.cli.coverage import UNSEEN, remarks, with_unseen
-from lookout.rules import Outcome, Rule, Verdict, coverage_intervals
+from lookout.rules import Outcome, Rule, WatchVerdict, coverage_intervals
 from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_LATE
-from lookout.v1.verdicts_pb2 import Verdict as Message
+from lookout.v1.verdicts_pb2 import WatchVerdict as Message
 
 STRIDE_MS = 2000
 
 
-def verdict(window: int, outcome: Outcome) -> Verdict:
+def verdict(window: int, outcome: Outcome) -> WatchVerdict:
     end = (window + 1) * STRIDE_MS
-    return Verdict("door", 1, window, "fall", 1, outcome, 0.0, max(0, end - 10_000), end, Rule())
+    return WatchVerdict("door", 1, window, "fall", 1, outcome, 0.0, max(0, end - 10_000), end, Rule())
 
 
 def test_time_without_a_verdict_is_unseen() -> None:

@@ -16,7 +16,7 @@ import watchbench
 from lookout.cli.app import app
 from lookout.evaluation.evaluate import DENSE, PRUNED, REUSED, evaluate
 from lookout.evaluation.labels import LabelError, LabelledClip, read_labels
-from lookout.evaluation.scores import Answers, reliability_plot
+from lookout.evaluation.scores import LabelledAnswers, reliability_plot
 from lookout.models import find_model
 from tests.tiny_models import FAMILIES, published
 
@@ -69,7 +69,7 @@ def test_wrong_labels_get_one_clear_error(tmp_path: Path, rows: str, words: str)
 def test_a_threshold_is_the_smallest_that_gives_the_precision(
     told: list[tuple[int, bool]], wanted: int
 ) -> None:
-    answers, precision = Answers(), wanted / 20
+    answers, precision = LabelledAnswers(), wanted / 20
     for p, true in told:
         answers.add(p / 20, true)
 
@@ -90,7 +90,7 @@ def test_a_threshold_is_the_smallest_that_gives_the_precision(
 
 
 def test_scores_are_the_textbooks() -> None:
-    answers, draw = Answers(), random.Random(0)
+    answers, draw = LabelledAnswers(), random.Random(0)
     for _ in range(4000):
         p = draw.random()
         answers.add(p, draw.random() < p)  # calibrated by construction
@@ -99,7 +99,7 @@ def test_scores_are_the_textbooks() -> None:
     true = np.array(answers.true)
     precision, recall = true[said].mean(), said[true].mean()
     assert answers.f1() == pytest.approx(2 * precision * recall / (precision + recall))
-    assert Answers([0.9], [False]).f1() is None
+    assert LabelledAnswers([0.9], [False]).f1() is None
     assert "<svg" in reliability_plot(answers, "a < b")
     assert "a &lt; b" in reliability_plot(answers, "a < b")
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookout.files import FileDecoder
-from lookout.files.packets import Kept
+from lookout.files.packets import PacketCache
 from lookout.files.parallel import threads_per_worker
 from lookout.files.table import FrameColumns, FrameTable, plan_ranges, share_out
 from lookout.motion import Fit
@@ -155,7 +155,7 @@ def test_a_decoder_is_read_once(clip: Path) -> None:
 
 def test_seeking_skips_what_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lookout.files.packets.SEEK_BYTES", 1)
-    monkeypatch.setattr(Kept.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(PacketCache.__init__, "__defaults__", (0,))
     for container, can in (("mp4", True), ("mkv", True), ("ts", False)):
         path = tmp_path / f"clip.{container}"
         path.write_bytes(encode(container, frames=120, speed=1, options=OPEN_GOP))

@@ -18,8 +18,8 @@ from lookout.rules import (
     Rule,
     RuleError,
     ScheduleEntry,
-    Verdict,
     WatchState,
+    WatchVerdict,
     Zone,
     coverage_intervals,
     remove,
@@ -30,8 +30,8 @@ STRIDE_MS = 2_000
 WINDOW_MS = 10_000
 
 
-def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -> Verdict:
-    base = Verdict(
+def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -> WatchVerdict:
+    base = WatchVerdict(
         camera="door",
         epoch=1,
         window=window,
@@ -47,7 +47,7 @@ def answer(window: int, p: float, rule: Rule | None = None, **changes: object) -
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def play(answers: list[Verdict]) -> tuple[WatchState, list[IncidentEvent]]:
+def play(answers: list[WatchVerdict]) -> tuple[WatchState, list[IncidentEvent]]:
     state: WatchState | None = None
     events: list[IncidentEvent] = []
     for item in answers:
@@ -246,7 +246,7 @@ streams = st.lists(
 )
 
 
-def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[Verdict]:
+def _stream(steps: list[tuple[float, Outcome, int, int]], rule: Rule) -> list[WatchVerdict]:
     answers, epoch, version = [], 1, 1
     for window, (p, outcome, new_epoch, new_version) in enumerate(steps):
         epoch += new_epoch

@@ -22,7 +22,7 @@ from lookout.store import (
     TensorClient,
     TensorStore,
 )
-from lookout.streams import Answers, ChainRule, ChainRunner
+from lookout.streams import Answerer, ChainRule, ChainRunner
 from lookout.v1.lineage_pb2 import STAGE_TOKENS, TensorRef
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
@@ -74,7 +74,7 @@ class World:
         self.states: dict[str, CameraState] = {}
         self.counts: Counter[str] = Counter()  # as if everything were committed
 
-    def restarted(self, model: str = "m1", answers: Answers | None = None) -> PrefillHandler:
+    def restarted(self, model: str = "m1", answers: Answerer | None = None) -> PrefillHandler:
         """A new process: nothing is held but what the checkpoint and the log say."""
         client = TensorClient(Peers(StoreSettings()), None, self.store)
         self.cache = BlockCache(1 << 24)

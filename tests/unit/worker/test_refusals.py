@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lookout.wire import headers
 from lookout.worker.records import DeadLetter, Record
-from lookout.worker.refusals import Kept, Refusals, dead_letter, size_of
+from lookout.worker.refusals import LetterContent, Refusals, dead_letter, size_of
 
 BAD = DeadLetter("bad", "as asked")
 
@@ -27,17 +27,25 @@ def test_a_dead_letter_fits_and_loses_no_more_than_it_must(
         assert size_of(output) <= limit
         assert headers.text(output.headers, headers.REASON) == "bad"
         assert (headers.text(output.headers, headers.DROPPED) or "") == kept.dropped
-    if kept is not Kept.ALL:
-        larger, _ = dead_letter(given_record, BAD, Kept(kept - 1), stage="toy", topic="dlq", limit=1 << 30)
+    if kept is not LetterContent.ALL:
+        larger, _ = dead_letter(
+            given_record, BAD, LetterContent(kept - 1), stage="toy", topic="dlq", limit=1 << 30
+        )
         assert larger is not None
         assert size_of(larger) > limit
 
 
 def test_every_refusal_of_a_dead_letter_leaves_one_part_less() -> None:
     refusals, one = Refusals(), record()
-    for expected in (Kept.WITHOUT_HEADERS, Kept.WITHOUT_VALUE, Kept.WITHOUT_KEY, Kept.NOTHING, Kept.NOTHING):
+    for expected in (
+        LetterContent.WITHOUT_HEADERS,
+        LetterContent.WITHOUT_VALUE,
+        LetterContent.WITHOUT_KEY,
+        LetterContent.NOTHING,
+        LetterContent.NOTHING,
+    ):
         known = refusals.of(one)
-        refusals.dead_letter_refused(one, known.kept if known else Kept.ALL)
+        refusals.dead_letter_refused(one, known.kept if known else LetterContent.ALL)
         after = refusals.of(one)
         assert after is not None
         assert after.kept is expected

@@ -91,7 +91,7 @@ class ReportedIncident:
 
 
 @dataclass(slots=True)
-class DeadLetter:
+class UnusedRecord:
     """A record the fleet could not use."""
 
     camera: str
@@ -114,7 +114,7 @@ class CameraRun:
     incidents: dict[str, ReportedIncident] = field(default_factory=dict)
     frames: dict[Place, FramesRecord] = field(default_factory=dict)
     segments: set[Place] = field(default_factory=set)  # accounted for by frames, events or dead letters
-    dead: list[DeadLetter] = field(default_factory=list)
+    dead: list[UnusedRecord] = field(default_factory=list)
     decoded: int = 0
     corrupt: int = 0
     patches_total: int = 0
@@ -174,7 +174,7 @@ class FleetRecord:
     def camera(self, identity: str) -> CameraRun:
         return self.cameras.setdefault(identity, CameraRun(identity))
 
-    def take(self, message: Message) -> Alert | DeadLetter | None:
+    def take(self, message: Message) -> Alert | UnusedRecord | None:
         """Take one record of any of `TOPICS`; returns what a person may want to read at once."""
         self.events += 1
         topic, value = message.topic(), message.value() or b""
@@ -266,10 +266,10 @@ class FleetRecord:
         incidents[alert.incident] = incident
         return alert
 
-    def _dead(self, message: Message) -> DeadLetter:
+    def _dead(self, message: Message) -> UnusedRecord:
         identity = (message.key() or b"").decode(errors="replace")
         headers = message.headers()
-        letter = DeadLetter(
+        letter = UnusedRecord(
             identity, message.topic(), text(headers, REASON) or "unknown", text(headers, DETAIL) or ""
         )
         camera = self.camera(identity)

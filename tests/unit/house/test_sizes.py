@@ -1,0 +1,65 @@
+"""What a reader can hold at once: short functions, classes of few methods, one class of each name."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+LINES, METHODS = 60, 20
+# A service's handler, metrics and settings have the same names in every service: they never meet.
+ROOMS = ROOT / "libs" / "lookout"
+TWICE = {
+    "Delivery",
+}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The project's own modules; generated ones are left out."""
+    paths = [path for folder in ("libs", "services") for path in (ROOT / folder).rglob("*.py")]
+    return {path: ast.parse(path.read_text()) for path in paths if "_pb2" not in path.name}
+
+
+def nodes(kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[tuple[str, ast.AST]]:
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, kind):
+                yield str(path.relative_to(ROOT)), node
+
+
+def public_methods(node: ast.ClassDef) -> list[str]:
+    functions = [part for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [function.name for function in functions if not function.name.startswith("_")]
+
+
+def test_a_function_has_at_most_60_lines() -> None:
+    long = [
+        f"{path}: {node.name} has {lines} lines"
+        for path, node in nodes((ast.FunctionDef, ast.AsyncFunctionDef))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > LINES
+    ]
+    assert long == []
+
+
+def test_a_class_has_at_most_20_public_methods() -> None:
+    large = [
+        f"{path}: {node.name} has {len(public_methods(node))} public methods"
+        for path, node in nodes(ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and len(public_methods(node)) > METHODS
+    ]
+    assert large == []
+
+
+def test_a_public_class_has_its_name_alone() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in trees().items():
+        if path.is_relative_to(ROOMS):
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name not in TWICE} == {}

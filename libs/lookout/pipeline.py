@@ -127,19 +127,19 @@ class Pipeline:
         self._grid = self._tower.grid
         self._engine: Engine = load_engine(self._folder, device)
         self._planner = Planner(self._engine.layout, rules.windows.sampled(self._sampling))
-        self._recall = None
-        if memory is not None:
-            blocks = self._sampling.window_blocks
-            try:
-                self._recall = Recall(self._engine, memory, blocks, memory_dir, str(self._folder))
-            except LookoutError:
-                self._engine.close()
-                raise
+        self._recall = None if memory is None else self._remembering(memory, memory_dir)
         self._source, self._memory_dir = "", memory_dir
         self._epochs: dict[str, int] = {}  # next epoch by camera
         self._cameras: dict[str, str] = {}  # camera by source
         self._watching: WeakSet[Generator[Verdict]] = WeakSet()
         self._closed = False
+
+    def _remembering(self, memory: str | int, folder: str | Path | None) -> Recall:
+        try:
+            return Recall(self._engine, memory, self._sampling.window_blocks, folder, str(self._folder))
+        except LookoutError:
+            self._engine.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

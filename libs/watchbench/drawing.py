@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -92,6 +92,13 @@ def _limb(  # noqa: PLR0917
     )
 
 
+def _draw_shadow(pen: _Pen, mask: Tensor, foot: tuple[Tensor, Tensor], u: Tensor, drop: Tensor) -> None:
+    """A person's shadow: wider, and fainter, the further they have fallen."""
+    wide, high = (0.32 + 0.5 * drop) * u, (0.09 + 0.05 * drop) * u
+    alpha = 0.35 * (1 - 0.5 * drop)
+    pen(mask, foot[0], foot[1] - 0.02 * u, wide, high, torch.zeros(3), alpha=alpha, ellipse=True, soft=0.02)
+
+
 def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor) -> None:
     """Person ``who`` [B, T] (index per frame) where mask [B, T]."""
     rows = torch.arange(scene.size)[:, None]
@@ -122,18 +129,7 @@ def _draw_person(pen: _Pen, scene: Scene, now: Moment, who: Tensor, mask: Tensor
         up = up if limb else up - lowered
         return bx + (ux * up + wx * side * stout) * u * sq, by + (uy * up + wy * side * stout) * u
 
-    grounded = 1 - 0.5 * drop
-    pen(
-        mask,
-        x,
-        y - 0.02 * u,
-        (0.32 + 0.5 * drop) * u,
-        (0.09 + 0.05 * drop) * u,
-        torch.zeros(3),
-        alpha=0.35 * grounded,
-        ellipse=True,
-        soft=0.02,
-    )
+    _draw_shadow(pen, mask, (x, y), u, drop)
     stride = swing * 0.2
     hip = 0.82
     for sign in (-1.0, 1.0):
@@ -179,6 +175,25 @@ def _draw_bag(  # noqa: PLR0917
     pen(mask & bag, x, y - size * 0.3, size * wide * 0.3, size * 0.14, colour * 0.75, corner=0.4)
 
 
+class _Vehicle(NamedTuple):
+    """Where one vehicle of every scene is, per frame, and how large: lengths in pictures.
+
+    x, y: its foot point; m: a metre there; c: how much of its side is turned to the camera; half: half of its
+    length; sq: the picture's squash; facing: -1 or 1; glass, dark: colours beside `colour`.
+    """
+
+    x: Tensor
+    y: Tensor
+    m: Tensor
+    c: Tensor
+    half: Tensor
+    colour: Tensor
+    sq: Tensor
+    facing: Tensor
+    glass: Tensor
+    dark: Tensor
+
+
 def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) -> None:
     v = scene.vehicles
     x, y = now.car_x[:, i], v["y"][:, i, None]
@@ -187,12 +202,32 @@ def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) ->
     sq, facing = scene.squash[:, None], v["facing"][:, i, None]
     above, van = v["above"][:, i, None], v["van"][:, i, None]
     side, front, lid = mask & ~above & (c > 0.5), mask & ~above & (c <= 0.5), mask & above
-    ground, roofless = mask & ~above, side & ~van
     glass, dark = (
         torch.tensor([0.22, 0.28, 0.33]) + 0.25 * colour.mean(-1, keepdim=True),
         torch.tensor([0.06, 0.06, 0.07]),
     )
-    pen(ground, x, y - 0.05 * m, half * 1.08, 0.2 * m, torch.zeros(3), alpha=0.45, ellipse=True, soft=0.02)
+    car = _Vehicle(x, y, m, c, half, colour, sq, facing, glass, dark)
+    # From the ground up, each part over those before it.
+    pen(
+        mask & ~above,
+        x,
+        y - 0.05 * m,
+        half * 1.08,
+        0.2 * m,
+        torch.zeros(3),
+        alpha=0.45,
+        ellipse=True,
+        soft=0.02,
+    )
+    _draw_side(pen, car, side, van)
+    _draw_front(pen, car, front, van)
+    _draw_lid(pen, car, lid, v["tilt"][:, i, None].expand_as(mask))
+
+
+def _draw_side(pen: _Pen, car: _Vehicle, side: Tensor, van: Tensor) -> None:
+    """The vehicle from its side: cabin, body, wheels, lamp."""
+    x, y, m, c, half, colour, sq, facing, glass, dark = car
+    roofless = side & ~van
     pen(
         roofless, x - facing * 0.1 * half * sq, y - 1.05 * m, half * 0.58, 0.42 * m, colour * 0.95, corner=0.6
     )
@@ -237,6 +272,11 @@ def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) ->
         0.08 * m,
         torch.tensor([1.0, 0.95, 0.75]),
     )
+
+
+def _draw_front(pen: _Pen, car: _Vehicle, front: Tensor, van: Tensor) -> None:
+    """The vehicle from its front."""
+    x, y, m, _, half, colour, sq, _, glass, dark = car
     tall = torch.where(van, 0.7, 0.4) * m
     pen(front, x, y - 0.2 * m, half * 0.95, 0.2 * m, dark, corner=0.3)
     pen(front, x, y - 0.8 * m - tall, half * 0.82, tall, colour * 0.95, corner=0.4)
@@ -252,7 +292,11 @@ def _draw_vehicle(pen: _Pen, scene: Scene, now: Moment, i: int, mask: Tensor) ->
             torch.tensor([1.0, 0.95, 0.8]),
             ellipse=True,
         )
-    a = v["tilt"][:, i, None].expand_as(mask)
+
+
+def _draw_lid(pen: _Pen, car: _Vehicle, lid: Tensor, a: Tensor) -> None:
+    """The vehicle from above, turned by the angle a."""
+    x, y, m, _, half, colour, sq, _, glass, _ = car
     middle, ca, sa = y - 0.9 * m, a.cos(), a.sin()
     pen(
         lid,

@@ -189,6 +189,33 @@ class Reading:
     frames: tuple[Tensor, ...]
 
 
+def _frames_prompt(
+    parts: tuple[tuple[int, int], ...], per: int
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The prompt of all frames: its ids, the places of visual tokens, where each frame ends, and the part of
+    every row (-1: the prefix)."""
+    opening, closing = encode(FRAME_OPEN), encode(FRAME_CLOSE)
+    ids = list(encode(PREFIX))
+    visual: list[int] = []
+    ends: list[int] = []
+    part_of = [-1] * len(ids)
+    for part, number in [(i, label + k) for i, (count, label) in enumerate(parts) for k in range(count)]:
+        ids += [*encode(f"Frame{number % LABELS:03d} "), *opening]
+        visual += range(len(ids), len(ids) + per)
+        ids += [0] * per + closing
+        ends.append(len(ids))
+        part_of += [part] * (len(ids) - len(part_of))
+    return ids, visual, ends, part_of
+
+
+def _within_parts(of_part: Tensor, position: Tensor, valid: Tensor) -> Tensor:
+    """What rows of the frames see of one another: bool [B, rows, rows]."""
+    together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
+    # A row that is not valid sees itself, so that no row of the softmax is empty.
+    itself = torch.eye(of_part.shape[1], dtype=torch.bool)
+    return (together & (position[:, None] <= position[:, :, None]) & valid[:, None]) | itself
+
+
 def answer(  # noqa: PLR0917
     model: Any,
     tokens: Tensor,
@@ -206,18 +233,7 @@ def answer(  # noqa: PLR0917
     """
     b, t, per, _ = tokens.shape
     lm = model.model.language_model
-    head, opening, closing = encode(PREFIX), encode(FRAME_OPEN), encode(FRAME_CLOSE)
-    ids = list(head)
-    visual: list[int] = []
-    ends = []
-    part_of: list[int] = [-1] * len(ids)
-    spans = enumerate(parts or ((t, first_label),))
-    for part, number in [(part, label + k) for part, (count, label) in spans for k in range(count)]:
-        ids += [*encode(f"Frame{number % LABELS:03d} "), *opening]
-        visual += range(len(ids), len(ids) + per)
-        ids += [0] * per + closing
-        ends.append(len(ids))
-        part_of += [part] * (len(ids) - len(part_of))
+    ids, visual, ends, part_of = _frames_prompt(parts or ((t, first_label),), per)
     place = torch.tensor(visual)
     h = lm.embed_tokens(torch.tensor(ids)).expand(b, -1, -1).clone()
     h[:, place] = tokens.reshape(b, t * per, -1).to(h.dtype)
@@ -240,10 +256,7 @@ def answer(  # noqa: PLR0917
     own = (q_of[:, None] == q_of[None]) & (q_pos[:, None] >= q_pos[None])
     mask = torch.cat([past, own.expand(b, -1, -1)], 2)[:, None]
     if parts:
-        together = (of_part[:, :, None] == of_part[:, None]) | (of_part[:, None] == -1)
-        # A row that is not valid sees itself, so that no row of the softmax is empty.
-        itself = torch.eye(h.shape[1], dtype=torch.bool)
-        within = (together & (position[:, None] <= position[:, :, None]) & valid[:, None]) | itself
+        within = _within_parts(of_part, position, valid)
         blind = torch.zeros(b, h.shape[1], len(q_ids), dtype=torch.bool)
         mask = torch.cat([torch.cat([within, blind], 2)[:, None], mask], 2)
     usual, lm.config._attn_implementation = lm.config._attn_implementation, _split_attention()

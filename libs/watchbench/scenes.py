@@ -119,6 +119,57 @@ def _ground(d: Dice, scene: Scene, *more: int, low: float = 0.2) -> Tensor:
     return d.between(lowest, torch.full_like(lowest, 0.97))
 
 
+def _lie(  # noqa: PLR0917
+    scene: Scene,
+    lies: Tensor,
+    fall: Tensor,
+    x: Tensor,
+    y: Tensor,
+    arrive: Tensor,
+    begin: Tensor,
+    walk: Tensor,
+    depart: Tensor,
+    vanish: Tensor,
+) -> None:
+    """Change the story of the first person of every scene where they lie."""
+    # Who lies is near enough to be made out at 112 pixels.
+    near_line = scene.horizon + (0.9 - scene.horizon) * 0.3 / scene.tall
+    y[:, 0] = torch.where(lies, torch.maximum(y[:, 0], near_line.clamp(max=0.93)), y[:, 0])
+    # Who falls is there to fall, and does not walk while lying.
+    before = fall < 1.5
+    arrived = torch.where(before, -FOREVER, torch.minimum(arrive[:, 0], fall - 1.5))
+    arrive[:, 0] = torch.where(lies, arrived, arrive[:, 0])
+    began = torch.where(before, fall - 3.0, torch.minimum(begin[:, 0], fall - 1.5))
+    begin[:, 0] = torch.where(lies, began, begin[:, 0])
+    walk[:, 0] = torch.where(lies, walk[:, 0].clamp(max=1.4), walk[:, 0])
+    depart[:, 0] = torch.where(lies, FOREVER, depart[:, 0])
+    vanish[:, 0] = torch.where(lies, FOREVER, vanish[:, 0])
+    x[:, 0] = torch.where(lies, x[:, 0].clamp(0.2, 0.8), x[:, 0])
+
+
+def _looks(d: Dice, n: tuple[int, int]) -> dict[str, Tensor]:
+    """How people look; drawn after their stories, in this order, so that a seed gives the same scenes."""
+    direction = d(*n, low=-0.75, high=0.75)
+    lean = torch.where(d.chance(0.5, *n), 0.0, math.pi) + direction
+    shirt, trousers = _cloth(d, *n), _cloth(d, *n)
+    tone = d(*n, 1, low=0.25, high=1.0)
+    skin = torch.tensor([0.92, 0.72, 0.6]) * tone
+    hair = d(*n, 1, low=0.05, high=0.5) * torch.tensor([1.0, 0.85, 0.7])
+    return {
+        "lean": lean,
+        "flat": d(*n, low=0.3, high=0.75),
+        "height": d(*n, low=0.88, high=1.08) * PERSON_HEIGHT,
+        "stout": d(*n, low=0.85, high=1.3),
+        "sits": d.chance(0.12, *n),
+        "phase": d(*n, low=0, high=6.28),
+        "arms": torch.where(d.chance(0.2, *n), d(*n, low=0.3, high=1.0), 0.0),
+        "shirt": shirt,
+        "trousers": trousers,
+        "skin": skin,
+        "hair": hair,
+    }
+
+
 def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, Tensor]:
     n, s = (scene.size, PEOPLE), seconds
     there = torch.arange(PEOPLE) < number[:, None]
@@ -150,28 +201,9 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
     rising = nobody.clone()
     lies = falls & (number > 0) | (falls & d.chance(0.5, scene.size))
     there[:, 0] |= lies
-    # Who lies is near enough to be made out at 112 pixels.
-    near_line = scene.horizon + (0.9 - scene.horizon) * 0.3 / scene.tall
-    y[:, 0] = torch.where(lies, torch.maximum(y[:, 0], near_line.clamp(max=0.93)), y[:, 0])
     falling[:, 0] = torch.where(lies, fall, FOREVER)
     rising[:, 0] = torch.where(lies & rises, fall.clamp(min=0) + d(scene.size, low=2.5, high=6.0), FOREVER)
-    # Who falls is there to fall, and does not walk while lying.
-    arrive[:, 0] = torch.where(
-        lies, torch.where(fall < 1.5, -FOREVER, torch.minimum(arrive[:, 0], fall - 1.5)), arrive[:, 0]
-    )
-    begin[:, 0] = torch.where(
-        lies, torch.where(fall < 1.5, fall - 3.0, torch.minimum(begin[:, 0], fall - 1.5)), begin[:, 0]
-    )
-    walk[:, 0] = torch.where(lies, walk[:, 0].clamp(max=1.4), walk[:, 0])
-    depart[:, 0] = torch.where(lies, FOREVER, depart[:, 0])
-    vanish[:, 0] = torch.where(lies, FOREVER, vanish[:, 0])
-    x[:, 0] = torch.where(lies, x[:, 0].clamp(0.2, 0.8), x[:, 0])
-    direction = d(scene.size, PEOPLE, low=-0.75, high=0.75)
-    lean = torch.where(d.chance(0.5, *n), 0.0, math.pi) + direction
-    shirt, trousers = _cloth(d, *n), _cloth(d, *n)
-    tone = d(*n, 1, low=0.25, high=1.0)
-    skin = torch.tensor([0.92, 0.72, 0.6]) * tone
-    hair = d(*n, 1, low=0.05, high=0.5) * torch.tensor([1.0, 0.85, 0.7])
+    _lie(scene, lies, fall, x, y, arrive, begin, walk, depart, vanish)
     return {
         "there": there,
         "x": x,
@@ -186,17 +218,7 @@ def _people(d: Dice, scene: Scene, number: Tensor, seconds: float) -> dict[str, 
         "vanish": vanish,
         "fall": falling,
         "rise": rising,
-        "lean": lean,
-        "flat": d(*n, low=0.3, high=0.75),
-        "height": d(*n, low=0.88, high=1.08) * PERSON_HEIGHT,
-        "stout": d(*n, low=0.85, high=1.3),
-        "sits": d.chance(0.12, *n),
-        "phase": d(*n, low=0, high=6.28),
-        "arms": torch.where(d.chance(0.2, *n), d(*n, low=0.3, high=1.0), 0.0),
-        "shirt": shirt,
-        "trousers": trousers,
-        "skin": skin,
-        "hair": hair,
+        **_looks(d, n),
     }
 
 
@@ -523,6 +545,14 @@ def _drive(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return car_x, car_box, _share(car_box) * car_seen
 
 
+def _object_boxes(scene: Scene) -> Tensor:
+    """Boxes of the objects in shares of the picture: [B, objects, 4]."""
+    o = scene.objects
+    high = metre(scene, o["y"]) * o["size"]
+    half = high * o["wide"] / 2 * scene.squash[:, None]
+    return torch.stack([o["x"] - half, o["y"] - high, o["x"] + half, o["y"]], -1)
+
+
 def observe(scene: Scene, times: Tensor) -> Moment:
     """Evaluate the scenes at ``times`` [T] or [B, T] (seconds)."""
     t = times.expand(scene.size, -1)[:, None, :].float()
@@ -552,12 +582,10 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     car_x, car_box, car_share = _drive(scene, t)
     o = scene.objects
     there = o["there"][..., None] & (t >= o["from"][..., None]) & (t < o["until"][..., None])
-    om = metre(scene, o["y"]) * o["size"]
-    oh, ow = om, om * o["wide"] / 2 * scene.squash[:, None]
-    object_box = torch.stack([o["x"] - ow, o["y"] - oh, o["x"] + ow, o["y"]], -1)
+    object_box = _object_boxes(scene)
     placed = torch.where(o["there"], o["from"], FOREVER)
     s = scene.slow
-    things = torch.stack([o["x"] - ow, o["y"] - oh, o["x"] + ow, o["y"]], -1)[:, :, None]
+    things = object_box[:, :, None]
     clear = _uncovered(things, box, share[:, None] > 0, BODY) * _uncovered(
         things, car_box, car_share[:, None] > 0, HULL
     )

@@ -12,7 +12,6 @@ from lookout.engines.born import KeepsRows
 from lookout.errors import StartupError
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
-from lookout.models.digest import folder_digest
 from lookout.net import public_url
 from lookout.observe import traced
 from lookout.rules import watch_fault
@@ -30,18 +29,15 @@ from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import Context, check_digest, main
+from lookout.worker import Context, checked_model, main
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     """The handler with its model, its watches and its way to the tokens."""
     settings = context.settings
-    if settings.model_dir is None or not settings.model_dir.is_dir():
-        raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
-    model = folder_digest(settings.model_dir)
-    check_digest(settings, model)
+    folder, model = checked_model(settings, settings.model_dir)
     try:
-        engine = _engine(settings, settings.model_dir)
+        engine = _engine(settings, folder)
     except (OSError, ValueError, RuntimeError) as error:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"

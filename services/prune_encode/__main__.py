@@ -4,7 +4,6 @@ import torch
 
 from lookout.errors import StartupError
 from lookout.families import load_tower
-from lookout.models.digest import folder_digest
 from lookout.observe import traced
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.services.prune_encode.handler import PruneEncodeHandler
@@ -14,18 +13,15 @@ from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
-from lookout.worker import Context, check_digest, main
+from lookout.worker import Context, checked_model, main
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     """The handler with its vision tower, its store and its way to the pixels."""
     settings = context.settings
-    if settings.model_dir is None or not settings.model_dir.is_dir():
-        raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
-    model = folder_digest(settings.model_dir)
-    check_digest(settings, model)
+    folder, model = checked_model(settings, settings.model_dir)
     try:
-        tower = load_tower(settings.model_dir, device=settings.device, dtype=getattr(torch, settings.dtype))
+        tower = load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
     except (VisionError, OSError, RuntimeError) as error:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the vision tower does not load: {error}"

@@ -24,14 +24,17 @@ _MARKS = {
 }
 
 
+CameraPattern = Annotated[
+    str | None, typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').", show_default=False)
+]
+WatchPattern = Annotated[
+    str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
+]
+
+
 def alerts(
-    camera: Annotated[
-        str | None,
-        typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').", show_default=False),
-    ] = None,
-    watch: Annotated[
-        str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
-    ] = None,
+    camera: CameraPattern = None,
+    watch: WatchPattern = None,
     since: Annotated[
         str,
         typer.Option(

@@ -54,13 +54,25 @@ DescribeOption = Annotated[
 ThreadsOption = Annotated[
     int | None, typer.Option(help="Decoding threads.  [default: all cores]", show_default=False)
 ]
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")]
+PageOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")]
+QuestionOption = Annotated[
+    list[str], typer.Option("--question", "-q", help="A yes/no question; may be given several times.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line, one for each recording.")
+]
+FreshOption = Annotated[
+    bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered.")
+]
 
 
 def analyze(
-    source: Annotated[str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")],
-    question: Annotated[
-        list[str], typer.Option("--question", "-q", help="A yes/no question; may be given several times.")
-    ],
+    source: SourceArgument,
+    question: QuestionOption,
     model: ModelOption = None,
     since: TimeOption = None,
     until: UntilOption = None,
@@ -71,27 +83,21 @@ def analyze(
     prune: Annotated[bool, typer.Option(help="Encode changed patches only.")] = False,
     describe: DescribeOption = 0,
     threads: ThreadsOption = None,
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line, one for each recording.")
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered.")
-    ] = False,
+    device: DeviceOption = "cpu",
+    page: PageOption = None,
+    as_json: JsonOption = False,
+    fresh: FreshOption = False,
     sandbox: Annotated[bool, typer.Option(help="Decode in sandboxed processes.")] = True,
 ) -> None:
-    """Ask yes/no questions about recordings.
+    """Ask yes/no questions about recordings; several cost hardly more than one.
 
-    Several questions cost hardly more than one. A run that was stopped continues where it was when the same
-    command is given again. Files are demuxed and decoded in confined processes; a URL is downloaded first.
-    Progress goes to standard error.
+    A run that was stopped continues when the same command is given again. Files are decoded in confined
+    processes; a URL is downloaded first. Progress goes to standard error.
     """
     question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
-    if page is not None:
-        _writable(page)
+    _check_writable(page)
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
@@ -117,7 +123,7 @@ def analyze(
                     for analysis in batch.run(names):
                         echo(json.dumps(analysis.to_dict())) if as_json else show(analysis)
             except KeyboardInterrupt:
-                TerminalConsole(stderr=True).print("stopped; run the same command again to continue")
+                echo("stopped; run the same command again to continue", err=True)
                 raise
             finally:
                 if page is not None:
@@ -222,8 +228,10 @@ def recordings(source: str) -> list[str]:
     return [str(path) for path in footage_files(Path(source))]
 
 
-def _writable(page: Path) -> None:
+def _check_writable(page: Path | None) -> None:
     """Refuse a page that could not be written in the end."""
+    if page is None:
+        return
     if page.is_dir():
         raise CliError(f"--page names the folder {page}; name a file in it")
     page.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from lookout import rules
+from lookout.cli.alerts import CameraPattern, WatchPattern
 from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
 from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.cli.times import parse_since
@@ -29,13 +30,8 @@ _COLUMNS = (*(outcome.value for outcome in Outcome), UNSEEN)
 
 
 def coverage(
-    camera: Annotated[
-        str | None,
-        typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').", show_default=False),
-    ] = None,
-    watch: Annotated[
-        str | None, typer.Option("--watch", "-w", help="Only watches that match.", show_default=False)
-    ] = None,
+    camera: CameraPattern = None,
+    watch: WatchPattern = None,
     since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, one for each interval.")

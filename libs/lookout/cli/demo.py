@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.status import Status
 from rich.table import Table
 
 from lookout.cli.alerts import LinePrinter
@@ -105,19 +106,7 @@ def demo(
     with ending_quietly():
         try:
             with console.status("starting the fleet") as status:
-                fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
-                fleet.start()
-                console.print(
-                    f"[green]✓[/] the fleet runs: Kafka {escaped(fleet.bootstrap)}, Redis, "
-                    f"{len(fleet.services)} services"
-                )
-                sources = [*rendered_sources(status.update), *footage_sources(files)]
-                console.print(f"[green]✓[/] {len(sources)} cameras: {escaped(_names(sources))}")
-                watches = product_watches()
-                write_watches(fleet.bootstrap, watches)
-                console.print(
-                    f"[green]✓[/] {len(watches)} questions: " + "  ".join(w.question for w in watches)
-                )
+                sources, watches = _prepare(fleet, files, status)
             outcome = play(fleet, sources, watches)
             _summary(outcome)
             with console.status("writing the page"):
@@ -134,6 +123,21 @@ def demo(
     console.print(str(page), soft_wrap=True)
     if not outcome.answered:
         raise typer.Exit(1)
+
+
+def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[DemoSource], list[Watch]]:
+    """Start the fleet, find the cameras and ask the questions."""
+    fleet.on_progress(lambda text: status.update(f"starting the fleet: {text}"))
+    fleet.start()
+    console.print(
+        f"[green]✓[/] the fleet runs: Kafka {escaped(fleet.bootstrap)}, Redis, {len(fleet.services)} services"
+    )
+    sources = [*rendered_sources(status.update), *footage_sources(files)]
+    console.print(f"[green]✓[/] {len(sources)} cameras: {escaped(_names(sources))}")
+    watches = product_watches()
+    write_watches(fleet.bootstrap, watches)
+    console.print(f"[green]✓[/] {len(watches)} questions: " + "  ".join(w.question for w in watches))
+    return sources, watches
 
 
 def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:

@@ -15,7 +15,7 @@ from typing import Annotated, BinaryIO, Protocol
 
 import typer
 from confluent_kafka import Message, Producer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lookout.cli.connect import (
     BootstrapOption,
@@ -121,6 +121,16 @@ class Publisher:
             raise CliError(f"Kafka at {self._bootstrap} refused a segment: {self._failures[0]}")
 
 
+SecondsOption = Annotated[
+    float,
+    typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
+]
+CapturedAtOption = Annotated[
+    datetime | None,
+    typer.Option(help="Wall clock of the first picture (ISO 8601).  [default: now]", show_default=False),
+]
+
+
 def publish(
     source: Annotated[
         str, typer.Argument(metavar="FILE|DIR|-", help="A video file, a folder of them, or - for stdin.")
@@ -131,14 +141,8 @@ def publish(
     rate: Annotated[
         Rate, typer.Option(help="real: as a camera would send it; max: as fast as possible.")
     ] = Rate.MAX,
-    seconds: Annotated[
-        float,
-        typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
-    ] = 2.0,
-    captured_at: Annotated[
-        datetime | None,
-        typer.Option(help="Wall clock of the first picture (ISO 8601).  [default: now]", show_default=False),
-    ] = None,
+    seconds: SecondsOption = 2.0,
+    captured_at: CapturedAtOption = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="Send each file as it is, as one segment, without looking inside.")
     ] = False,
@@ -169,21 +173,9 @@ def publish(
         task = bar.add_task("publishing", total=len(cameras), detail="")
         for file, name in cameras.items():
             label = file.name if file else "stdin"
-
-            def tell(published: Published, label: str = label) -> None:
-                bar.update(
-                    task,
-                    detail=f"{label}: {count_of(published.segments, 'segment')}, {_size(published.bytes)}",
-                )
-
             try:
-                if whole:
-                    pieces = _whole(file)
-                elif file is None:
-                    pieces = cut_pipe(pool, sys.stdin.buffer, seconds)
-                else:
-                    pieces = cut_file(pool, file, seconds)
-                done = publish_one(publisher, name, pieces, rate, start_us, tell)
+                pieces = _whole(file) if whole else _cut(pool, file, seconds)
+                done = publish_one(publisher, name, pieces, rate, start_us, _teller(bar, task, label))
                 if "{name}" not in camera:
                     start_us += done.duration_us
             except CodecError as error:
@@ -197,6 +189,21 @@ def publish(
     )
     if failed:
         raise typer.Exit(1)
+
+
+def _cut(pool: SandboxPool, file: Path | None, seconds: float) -> Iterator[Piece]:
+    """The segments of a file, or of standard input."""
+    return cut_pipe(pool, sys.stdin.buffer, seconds) if file is None else cut_file(pool, file, seconds)
+
+
+def _teller(bar: Progress, task: TaskID, label: str) -> Callable[[Published], None]:
+    """Shows on the bar how much of a file was published."""
+
+    def tell(published: Published) -> None:
+        detail = f"{label}: {count_of(published.segments, 'segment')}, {_size(published.bytes)}"
+        bar.update(task, detail=detail)
+
+    return tell
 
 
 def _warn_unwatched(address: str) -> None:

@@ -100,6 +100,11 @@ def up(
             highlight=False,
             soft_wrap=True,
         )
+    _run(fleet)
+
+
+def _run(fleet: Fleet) -> None:
+    """Start a fleet, show its news, and end it with Ctrl-C."""
     begun = False
     with ending_quietly():
         try:

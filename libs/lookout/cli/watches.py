@@ -37,6 +37,18 @@ CameraOption = Annotated[
     typer.Option("--camera", "-c", help="Camera id or pattern ('yard-*'); repeat for more.  [default: all]"),
 ]
 ThresholdOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="p(yes) that counts as yes.")]
+ClearOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="p(yes) below this counts as no; between the two nothing changes.  [default: --threshold]",
+        show_default=False,
+    ),
+]
+CooldownOption = Annotated[
+    float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
+]
 OfOption = Annotated[str, typer.Option("--of", help="K/N: yes in K of the last N windows.")]
 ScheduleOption = Annotated[
     list[str] | None,
@@ -130,19 +142,9 @@ def add(
     ] = None,
     camera: CameraOption = None,
     threshold: ThresholdOption = 0.5,
-    clear: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="p(yes) below this counts as no; between the two nothing changes.  [default: --threshold]",
-            show_default=False,
-        ),
-    ] = None,
+    clear: ClearOption = None,
     of: OfOption = "1/1",
-    cooldown: Annotated[
-        float, typer.Option(min=0.0, help="Seconds after an incident in which no new one opens.")
-    ] = 0.0,
+    cooldown: CooldownOption = 0.0,
     schedule: ScheduleOption = None,
     zone: ZoneOption = None,
     describe: Annotated[
@@ -163,14 +165,7 @@ def add(
     )
     name = identity or slug(question)
     standing = read_watches(address)
-    existing = standing.get(name)
-    if existing is None and len(standing) >= ALL_WATCHES:
-        raise CliError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
-    if existing and identity is None and existing.question != question:
-        raise CliError(
-            f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "
-            f"or change that one with --id {name}"
-        )
+    existing = _replaced(standing, name, None if identity else question)
     watch = Watch(
         id=name,
         version=_version_after(existing),
@@ -185,6 +180,23 @@ def add(
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
+
+
+def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) -> Watch | None:
+    """The watch that a new one of this name replaces; `question` where the name was made from it.
+
+    Raises:
+        CliError: There are too many watches, or another question has the name.
+    """
+    existing = standing.get(name)
+    if existing is None and len(standing) >= ALL_WATCHES:
+        raise CliError(f"there are {len(standing)} watches, {ALL_WATCHES} at most: remove some first")
+    if existing and question is not None and existing.question != question:
+        raise CliError(
+            f"watch {name} asks “{clean(existing.question)}”: name the new one with --id, "
+            f"or change that one with --id {name}"
+        )
+    return existing
 
 
 def watch_rule(

@@ -163,12 +163,23 @@ def check_model(
         _positions(loaded, plan, stock),
         _answers(loaded, plan, blocks, stock),
     ]
-    text = loaded.whole.config.get_text_config()
-    heads = int(text.num_key_value_heads)
-    head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
-    row_bytes = 2 * int(text.num_hidden_layers) * heads * head_dim * getattr(torch, dtype).itemsize
-    weights = sum(part.numel() * part.element_size() for part in loaded.whole.parameters())
     per_frame = (plan.rows - len(loaded.layout.prefix)) / len(blocks[0].frames)
+    return _report(loaded, comparisons, per_frame, cameras=cameras, window_s=window_s, fps=fps)
+
+
+def _report(
+    loaded: _Loaded,
+    comparisons: Sequence[Comparison],
+    per_frame: float,
+    *,
+    cameras: int,
+    window_s: float,
+    fps: float,
+) -> ModelReport:
+    """What the checkpoint is, what a window of it needs, and how it compares."""
+    text = loaded.whole.config.get_text_config()
+    row_bytes = _row_bytes(text, loaded.whole.dtype.itemsize)
+    weights = sum(part.numel() * part.element_size() for part in loaded.whole.parameters())
     count = window_s * fps / loaded.tower.grid.temporal
     rows = round(per_frame * count) + len(loaded.layout.prefix)
     grid = loaded.tower.grid
@@ -188,6 +199,12 @@ def check_model(
         memory_bytes=weights + cameras * rows * row_bytes,
         comparisons=tuple(comparisons),
     )
+
+
+def _row_bytes(text: Any, itemsize: int) -> int:
+    """Bytes of K and V of one row in all layers, as the language model's configuration says."""
+    head_dim = int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+    return 2 * int(text.num_hidden_layers) * int(text.num_key_value_heads) * head_dim * itemsize
 
 
 def _load(folder: Path, device: str, dtype: str) -> _Loaded:

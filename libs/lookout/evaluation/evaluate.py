@@ -127,15 +127,12 @@ def evaluate(
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
     base, masks = rules.windows.sampled(sampling), policy or rules.masks
     questions = [Question(text, text) for text in questions_of(clips)]
-    ways = {
-        name: Way({question.id: LabelledAnswers() for question in questions})
-        for name in (DENSE, PRUNED, REUSED)
-    }
+    ways = {name: Way({text.id: LabelledAnswers() for text in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0
+    plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
     for clip in progress(clips, "clips"):
         clip_questions = [question for question in questions if question.id in clip.spans]
         encodings = _streams(clip, tower, masks, sampling)
-        plans = {DENSE: (0, _whole(base)), PRUNED: (1, _whole(base)), REUSED: (1, base)}
         answered = {
             name: _answered(engine, settings, encodings[place], clip_questions)
             for name, (place, settings) in plans.items()

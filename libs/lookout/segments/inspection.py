@@ -133,12 +133,15 @@ def _count(file: Any, facts: dict[str, Any]) -> None:
             "sizes": len(counts.sizes),
             "interlaced": counts.interlaced,
         }
-        if not timeline.times:
-            raise CodecError(
-                Reason.NO_FRAMES,
-                f"{counts.packets} packets gave no frame: {video.damage or 'no reason given'}",
-            )
-        if not first_key:
-            raise CodecError(
-                Reason.NO_KEYFRAME, "does not start at a keyframe; `lookout publish` begins at the first one"
-            )
+        _refuse_unreadable(video, counts, timeline, first_key)
+
+
+def _refuse_unreadable(video: Any, counts: Any, timeline: Any, first_key: bool) -> None:
+    if not timeline.times:
+        raise CodecError(
+            Reason.NO_FRAMES, f"{counts.packets} packets gave no frame: {video.damage or 'no reason given'}"
+        )
+    if not first_key:
+        raise CodecError(
+            Reason.NO_KEYFRAME, "does not start at a keyframe; `lookout publish` begins at the first one"
+        )

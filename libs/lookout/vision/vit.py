@@ -1,4 +1,4 @@
-"""Towers whose layers take one plain sequence per image: InternVL (with a class token) and SigLIP."""
+"""Towers whose layers take one plain sequence per image: ViT and CLIP (with a class token), SigLIP."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import nn
 
+from lookout import flops
 from lookout.vision.base import BaseTower, patch_rows
 from lookout.vision.sequences import Sequences, attending
-from lookout.vision.types import FrameInput, Grid
+from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask
 
 
 class PlainTower(BaseTower):
@@ -54,6 +56,45 @@ class PlainTower(BaseTower):
     @abstractmethod
     def _layers(self, rows: torch.Tensor) -> torch.Tensor:
         """The encoder up to the layer whose features the model uses, [1, n, width] to [1, n, width]."""
+
+
+class GroupedTower(PlainTower):
+    """A tower whose model pools the patches of a group before the projector: kept groups whole, one token
+    each."""
+
+    @abstractmethod
+    def _used_layers(self) -> nn.ModuleList:
+        """The encoder's layers that run."""
+
+    @abstractmethod
+    def _grouped(self, full: torch.Tensor, grid: Grid) -> torch.Tensor:
+        """The model's own pooling of a full grid of patches [rows * cols, width]: [groups, any width]."""
+
+    def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
+        hidden, numbers = self._sequences(frames, grids)
+        parts, start = [], 0
+        for frame, grid, cells in zip(frames, grids, numbers, strict=True):
+            start += self.leading
+            # Patches that were not encoded stay zero: their groups are not kept.
+            full = hidden.new_zeros(grid.rows * grid.cols, hidden.shape[-1])
+            full[cells.to(self.device)] = hidden[start : start + len(cells)]
+            groups = torch.from_numpy(np.flatnonzero(frame.keep)).to(self.device)
+            parts.append(self._grouped(full, grid)[groups])
+            start += len(cells)
+        tokens = self.model.multi_modal_projector(torch.cat(parts))
+        return [FrameTokens(part) for part in tokens.split([len(part) for part in parts])]
+
+    def _flops(self, grid: Grid, keep: Mask) -> int:
+        groups = int(keep.sum())
+        patches = groups * grid.merge**2
+        width, layers = int(self.vision.config.hidden_size), self._used_layers()
+        rows = patches + self.leading
+        return (
+            flops.products(patches, 3 * grid.patch**2 * width)
+            + flops.products(rows, flops.linear_weights(layers))
+            + flops.attention(len(layers) * rows * rows, width)
+            + flops.products(groups, flops.linear_weights([self.model.multi_modal_projector]))
+        )
 
 
 def _prepend(rows: torch.Tensor, front: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -84,17 +84,10 @@ class PositionRule(ABC):
             raise WindowError("compact positions are for models with one axis; this one numbers grids")
         positions = np.empty((self.axes, rows.rows), dtype=np.int64)
         positions[:, : rows.prefix] = np.arange(rows.prefix)
-        return positions, self._place(positions, rows, frames, compact, origin_us)
+        return positions, self._place(_Numbering(positions, rows, frames, compact, origin_us))
 
     @abstractmethod
-    def _place(
-        self,
-        positions: Rows,
-        rows: RowLayout,
-        frames: Sequence[EncodedFrame],
-        compact: bool,
-        origin_us: int | None,
-    ) -> int:
+    def _place(self, window: _Numbering) -> int:
         """Number the rows behind the prefix; returns the position behind the window."""
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
@@ -116,23 +109,65 @@ class PositionRule(ABC):
         grid) for each `temporal` frames, `fps` frames a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbering:
+    """A window whose rows are numbered: `positions` int64 [axes, rows] is written; else as in `place`."""
+
+    positions: Rows
+    rows: RowLayout
+    frames: Sequence[EncodedFrame]
+    compact: bool
+    origin_us: int | None
+
+    @property
+    def cells(self) -> Rows:
+        """The group of the grid that every visual row shows, int64 [tokens]."""
+        parts = [frame.kept for frame in self.frames]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def per_frame(self, extent: Callable[[EncodedFrame], int]) -> Rows:
+        """Of every frame, int64 [frames]."""
+        return np.array([extent(frame) for frame in self.frames], np.int64)
+
+    def grid(self, times: Rows) -> Rows:
+        """(t, row, column) of every visual row, int64 [3, tokens]; `times` int64 [frames]."""
+        cells, cols = (
+            self.cells,
+            np.repeat(self.per_frame(lambda frame: frame.keep.shape[1]), self.rows.counts),
+        )
+        return np.stack([np.repeat(times, self.rows.counts), cells // cols, cells % cols])
+
+    def frame_by_frame(self, local: Rows, extents: Rows) -> int:
+        """Number frames one behind the other.
+
+        Args:
+            local: Of every visual row in its frame, int64 [axes, tokens] or [tokens].
+            extents: Positions that the visual rows of a frame take, int64 [frames].
+
+        Returns:
+            The position behind the last frame.
+        """
+        rows, positions = self.rows, self.positions
+        before, after, starts = rows.before, rows.after, rows.starts
+        ends = rows.prefix + np.cumsum(before + extents + after)
+        corners = ends - after - extents
+        opening, closing = _inside(before), _inside(after)
+        positions[:, np.repeat(starts, before) + opening] = np.repeat(corners - before, before) + opening
+        positions[:, rows.visual] = np.repeat(corners, rows.counts) + local
+        behind = np.repeat(starts + before + rows.counts, after) + closing
+        positions[:, behind] = np.repeat(ends - after, after) + closing
+        return int(ends[-1]) if len(ends) else rows.prefix
+
+
 class RunningPositions(PositionRule):
     """One axis: every row stands one behind the row before it, dropped tokens included."""
 
     axes = 1
 
-    def _place(
-        self,
-        positions: Rows,
-        rows: RowLayout,
-        frames: Sequence[EncodedFrame],
-        compact: bool,
-        origin_us: int | None,
-    ) -> int:
-        if compact:
-            return _frame_by_frame(positions, rows, rows.inside, rows.counts)
-        cells = _joined([frame.kept for frame in frames])
-        return _frame_by_frame(positions, rows, cells, np.array([f.keep.size for f in frames], np.int64))
+    def _place(self, window: _Numbering) -> int:
+        if window.compact:
+            return window.frame_by_frame(window.rows.inside, window.rows.counts)
+        return window.frame_by_frame(window.cells, window.per_frame(lambda frame: frame.keep.size))
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
         """A position a row."""
@@ -144,19 +179,10 @@ class FramePositions(PositionRule):
 
     axes = 3
 
-    def _place(
-        self,
-        positions: Rows,
-        rows: RowLayout,
-        frames: Sequence[EncodedFrame],
-        compact: bool,
-        origin_us: int | None,
-    ) -> int:
-        cells = _joined([frame.kept for frame in frames])
-        cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
-        local = np.stack([np.zeros_like(cells), cells // cols, cells % cols])
-        return _frame_by_frame(
-            positions, rows, local, np.array([max(f.keep.shape) for f in frames], np.int64)
+    def _place(self, window: _Numbering) -> int:
+        still = np.zeros(len(window.frames), np.int64)
+        return window.frame_by_frame(
+            window.grid(still), window.per_frame(lambda frame: max(frame.keep.shape))
         )
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
@@ -171,29 +197,19 @@ class VideoPositions(PositionRule):
     ticks_per_second: float = 1.0
     axes = 3
 
-    def _place(
-        self,
-        positions: Rows,
-        rows: RowLayout,
-        frames: Sequence[EncodedFrame],
-        compact: bool,
-        origin_us: int | None,
-    ) -> int:
+    def _place(self, window: _Numbering) -> int:
+        rows, frames = window.rows, window.frames
         if rows.before.any() or rows.after.any():
             raise WindowError("this model numbers all frames as one video: no labels between frames")
-        corner = rows.prefix
         if not frames:
-            return corner
-        origin = frames[0].slot_us if origin_us is None else origin_us
+            return rows.prefix
+        origin = frames[0].slot_us if window.origin_us is None else window.origin_us
         seconds = np.array([frame.slot_us - origin for frame in frames]) / 1e6
         # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
         ticks = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
-        cells = _joined([frame.kept for frame in frames])
-        cols = np.repeat([frame.keep.shape[1] for frame in frames], rows.counts)
-        local = np.stack([np.repeat(ticks, rows.counts), cells // cols, cells % cols])
-        positions[:, rows.visual] = corner + local
+        window.positions[:, rows.visual] = rows.prefix + window.grid(ticks)
         extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
-        return corner + max(extents)
+        return rows.prefix + max(extents)
 
     def continued(self, positions: Rows, question: int, prefix: int, previous: int) -> tuple[Rows, int]:
         """One grid: all groups count from the same corner."""
@@ -212,36 +228,9 @@ class VideoPositions(PositionRule):
         return max(self.ticks_per_second / fps, 1e-3)
 
 
-def _frame_by_frame(positions: Rows, rows: RowLayout, local: Rows, extents: Rows) -> int:
-    """Number frames one behind the other.
-
-    Args:
-        positions: Of all rows, int64 [axes, rows]; those behind the prefix are written.
-        rows: Which rows are text and which visual.
-        local: Of every visual row in its frame, int64 [axes, tokens] or [tokens].
-        extents: Positions that the visual rows of a frame take, int64 [frames].
-
-    Returns:
-        The position behind the last frame.
-    """
-    before, after, starts = rows.before, rows.after, rows.starts
-    ends = rows.prefix + np.cumsum(before + extents + after)
-    corners = ends - after - extents
-    opening, closing = _inside(before), _inside(after)
-    positions[:, np.repeat(starts, before) + opening] = np.repeat(corners - before, before) + opening
-    positions[:, rows.visual] = np.repeat(corners, rows.counts) + local
-    behind = np.repeat(starts + before + rows.counts, after) + closing
-    positions[:, behind] = np.repeat(ends - after, after) + closing
-    return int(ends[-1]) if len(ends) else rows.prefix
-
-
 def _inside(counts: Rows) -> Rows:
     """0, 1, ... within each of consecutive groups of `counts` rows."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def _joined(parts: Sequence[Rows]) -> Rows:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 __all__ = ["FramePositions", "PositionRule", "RowLayout", "RunningPositions", "VideoPositions"]

@@ -18,7 +18,7 @@ gRPC), `grpc.add(lambda server: add_TensorServiceServicer_to_server(servicer, se
 `downstream(Stage.PREFILL, changed)` (committed offsets of the next stage: what a store may evict),
 `metrics.registry`, `health.block/clear`, `on_close(...)`. `supervisor` starts threads and ends the process
 when one dies; hand it to every `BatchingThread`. Raise `StartupError("LOOKOUT_X=...: what is wrong, what to
-do")` for anything that must stop the service; `check_digest(settings, actual)` does so for a model.
+do")` for anything that must stop the service; `checked_model(settings, folder)` does so for a model.
 
 **The handler** never touches Kafka:
 
@@ -89,7 +89,7 @@ from lookout.worker.refusals import LeftOut, quota_letter
 from lookout.worker.sampling import SamplingSettings, sampling_text
 from lookout.worker.service import Context, end_process, main, run_calls, run_service, serve, topics_of
 from lookout.worker.settings import ServiceSettings, digest, load_settings
-from lookout.worker.startup import check_digest
+from lookout.worker.startup import check_digest, checked_model
 from lookout.worker.supervision import Supervisor, ThreadDiedError
 from lookout.worker.tables import Table, View
 from lookout.worker.transactions import Topics
@@ -118,6 +118,7 @@ __all__ = [
     "View",
     "Worker",
     "check_digest",
+    "checked_model",
     "digest",
     "end_process",
     "is_device_failure",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable
+from pathlib import Path
 
 import redis
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
+from lookout.models.digest import folder_digest
 from lookout.net.connections import public_url
 from lookout.observe import logs
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
@@ -90,8 +92,21 @@ def check_redis(settings: ServiceSettings) -> None:
     retry_until(ask, settings, f"LOOKOUT_REDIS_URL={where}: Redis is not usable")
 
 
+def checked_model(settings: ServiceSettings, folder: Path | None) -> tuple[Path, str]:
+    """The model's folder and its digest, if it is the one that was asked for.
+
+    Raises:
+        StartupError: There is no such folder, or it holds another model; the message names the setting.
+    """
+    if folder is None or not folder.is_dir():
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: give the folder of a model's checkpoint")
+    digest = folder_digest(folder)
+    check_digest(settings, digest)
+    return folder, digest
+
+
 def check_digest(settings: ServiceSettings, actual: str) -> None:
-    """The model in `model_dir` is the one that was asked for.
+    """Whether the model in `model_dir` is the one that was asked for.
 
     Raises:
         StartupError: What the service needs is missing or wrong; the message names it.

@@ -101,8 +101,6 @@ SHARED = {
     "unpack_mask": "the same function, exported twice",
     "main": "an entry point",
     "PRESETS": "of pruning, of windows, and of both together, each with its room's name in front",
-    "Answer": "of one window (engines), of a whole recording (analysis)",
-    "Verdict": "as the rules see it, as the pipeline yields it",
 }
 
 

@@ -36,7 +36,7 @@ from lookout.memory.catalogue import Files
 from lookout.memory.chapters import chapter_order, read_chapter
 from lookout.memory.packing import checksum
 from lookout.memory.past import fetch_from
-from lookout.memory.shelf import entries, place_of
+from lookout.memory.shelf import Entry, entries, place_of
 from lookout.memory.types import raw
 from lookout.models import asks_yes_no
 from lookout.windows import StrideBlock, WindowPlan
@@ -319,13 +319,7 @@ def ask_folder(
                 damaged.append(str(error))
                 continue
             stack.callback(opened.close)
-            shape = engine.kv_shape
-            weights = entry.about.get("weights", "")
-            if opened.memory.shape != shape or weights not in ("", fingerprint(engine.model)):
-                raise HistoryError(
-                    f"{entry.path}: made by another model, {entry.about.get('model') or 'unknown'}: its KV "
-                    "does not fit"
-                )
+            _check_made_by(engine, entry, opened)
             streams.append(StreamRecall.of(engine, opened))
             if not owner:
                 options = {**options, "settle": False}
@@ -333,6 +327,18 @@ def ask_folder(
             yield from _ask_each(streams, question, options)
     if damaged:
         raise DamagedMemoryError("; ".join(damaged))
+
+
+def _check_made_by(engine: TransformersEngine, entry: Entry, opened: MemoryFolder) -> None:
+    """Refuse KV of another model.
+
+    Raises:
+        HistoryError: Its shape or the model's weights differ.
+    """
+    weights = entry.about.get("weights", "")
+    if opened.memory.shape != engine.kv_shape or weights not in ("", fingerprint(engine.model)):
+        model = entry.about.get("model") or "unknown"
+        raise HistoryError(f"{entry.path}: made by another model, {model}: its KV does not fit")
 
 
 def _open(path: Path) -> tuple[MemoryFolder, bool]:

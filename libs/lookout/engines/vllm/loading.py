@@ -12,7 +12,7 @@ from lookout.engines.types import UnsupportedModelError
 from lookout.engines.vllm import internals
 from lookout.engines.vllm.engine import VllmEngine
 from lookout.engines.vllm.internals import Backend
-from lookout.engines.vllm.shape import read_shape
+from lookout.engines.vllm.shape import ModelShape, read_shape
 from lookout.families import Family, family_of, load_layout
 from lookout.windows import Layout, WindowError
 
@@ -54,18 +54,8 @@ def load_engine(
         UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
             version.
     """
-    installed = internals.installed_version()
-    if installed != internals.VERSION:
-        raise UnsupportedModelError(
-            f"the vLLM engine is written for vllm {internals.VERSION}, found {installed}: "
-            "install the pinned version"
-        )
     folder = Path(checkpoint)
-    shape = read_shape(folder, dtype)
-    if shape.kv_heads % tensor_parallel:
-        raise UnsupportedModelError(
-            f"{folder}: {shape.kv_heads} key heads cannot be split over {tensor_parallel} ranks"
-        )
+    shape = _checked_shape(folder, dtype, tensor_parallel)
     try:
         prompt = layout or load_layout(folder)
     except WindowError as error:
@@ -74,9 +64,7 @@ def load_engine(
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     rows = min(max_rows, shape.limit)
-    # One page more than a window fills: vLLM keeps the first for itself.
-    pages = (-(-rows // block_size) + 1) * block_size
-    table = kv_cache_bytes or max(GIB, pages * shape.row_bytes // tensor_parallel)
+    table = kv_cache_bytes or max(GIB, _table_rows(rows, block_size) * shape.row_bytes // tensor_parallel)
     backend = Backend(
         str(folder),
         dtype=dtype,
@@ -92,6 +80,31 @@ def load_engine(
     rows = min(rows, backend.capacity)
     limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
     return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
+
+
+def _table_rows(rows: int, block_size: int) -> int:
+    """Rows of whole pages for a window: one page more than it fills, because vLLM keeps the first."""
+    return (-(-rows // block_size) + 1) * block_size
+
+
+def _checked_shape(folder: Path, dtype: str, ranks: int) -> ModelShape:
+    """The shape of a checkpoint that this vLLM can run.
+
+    Raises:
+        UnsupportedModelError: It cannot.
+    """
+    installed = internals.installed_version()
+    if installed != internals.VERSION:
+        raise UnsupportedModelError(
+            f"the vLLM engine is written for vllm {internals.VERSION}, found {installed}: "
+            "install the pinned version"
+        )
+    shape = read_shape(folder, dtype)
+    if shape.kv_heads % ranks:
+        raise UnsupportedModelError(
+            f"{folder}: {shape.kv_heads} key heads cannot be split over {ranks} ranks"
+        )
+    return shape
 
 
 def _newline(folder: Path, family: Family) -> torch.Tensor | None:

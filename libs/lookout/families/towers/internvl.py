@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch import nn
 
-from lookout import flops
 from lookout.vision.base import disjoint
-from lookout.vision.types import FrameInput, FrameTokens, Grid, Mask, VisionError
-from lookout.vision.vit import PlainTower
+from lookout.vision.types import Grid, VisionError
+from lookout.vision.vit import GroupedTower
 
 
-class InternVLTower(PlainTower):
+class InternVLTower(GroupedTower):
     """InternVL's ViT on kept 2x2 groups; each kept group sees the class token and the kept patches of its
     frame."""
 
@@ -68,35 +64,11 @@ class InternVLTower(PlainTower):
         hidden: torch.Tensor = self.vision.layernorm(self.vision.encoder(rows).last_hidden_state)
         return hidden
 
-    def _encode(self, frames: Sequence[FrameInput], grids: Sequence[Grid]) -> list[FrameTokens]:
-        hidden, numbers = self._sequences(frames, grids)
-        parts, counts, start = [], [], 0
-        for frame, grid, cells in zip(frames, grids, numbers, strict=True):
-            start += self.leading
-            parts.append(self._shuffled(hidden[start : start + len(cells)], cells, grid, frame.keep))
-            counts.append(len(parts[-1]))
-            start += len(cells)
-        tokens = self.model.multi_modal_projector(torch.cat(parts))
-        return [FrameTokens(part) for part in tokens.split(counts)]
+    def _used_layers(self) -> nn.ModuleList:
+        layers: nn.ModuleList = self.vision.encoder.layer
+        return layers
 
-    def _shuffled(self, rows: torch.Tensor, kept: torch.Tensor, grid: Grid, keep: Mask) -> torch.Tensor:
-        """Rows of one frame, scattered to the grid, through the model's own pixel shuffle: [kept groups, 4
-        * width]."""
-        full = rows.new_zeros(grid.rows * grid.cols, rows.shape[-1])
-        full[kept.to(self.device)] = rows
+    def _grouped(self, full: torch.Tensor, grid: Grid) -> torch.Tensor:
         square = full.view(1, grid.rows, grid.cols, -1)
-        groups = self.model.pixel_shuffle(square, scale_factor=self.config.downsample_ratio).flatten(0, 2)
-        shuffled: torch.Tensor = groups[torch.from_numpy(np.flatnonzero(keep)).to(self.device)]
-        return shuffled
-
-    def _flops(self, grid: Grid, keep: Mask) -> int:
-        groups = int(keep.sum())
-        patches = groups * grid.merge**2
-        width, layers = int(self.vision.config.hidden_size), self.vision.encoder.layer
-        rows = patches + 1
-        return (
-            flops.products(patches, 3 * grid.patch**2 * width)
-            + flops.products(rows, flops.linear_weights(layers))
-            + flops.attention(len(layers) * rows * rows, width)
-            + flops.products(groups, flops.linear_weights([self.model.multi_modal_projector]))
-        )
+        groups: torch.Tensor = self.model.pixel_shuffle(square, scale_factor=self.config.downsample_ratio)
+        return groups.flatten(0, 2)

@@ -24,6 +24,7 @@ from lookout.engines.transformers.memory.reading import (
 from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import EngineError, Evidence, PositionError
 from lookout.memory import (
+    FrameChoice,
     HistoryError,
     Past,
     Predictor,
@@ -119,61 +120,117 @@ def ask(
         PositionError: the question would stand beyond the model's positions.
         HistoryError: nothing of the memory lies in the given time range.
     """
-    model = engine.model
-    settings = snapshot.settings if isinstance(snapshot, Past) else retrieval or RetrievalSettings()
-    if predictor is None:
-        predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
-    ids = engine.suffix(question)
+    how = (retrieval, predictor, resident, describe, on_text, reader, gathered, observer)
+    asking = _Asking(engine, snapshot, question, *how)
+    return asking.run(_allowed(snapshot, since_us, until_us))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The arguments of `ask`."""
+
+    engine: TransformersEngine
+    snapshot: Snapshot | Past
+    question: str
+    retrieval: RetrievalSettings | None
+    predictor: Predictor | None
+    resident: Callable[[int], bool]
+    describe: int
+    on_text: Callable[[str], None] | None
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None
+    gathered: bool
+    observer: Observer | None
+
+    def run(self, allowed: FrameChoice) -> MemoryAnswer:
+        """Answer over the frames that are allowed."""
+        engine, snapshot, model = self.engine, self.snapshot, self.engine.model
+        settings = snapshot.settings if isinstance(snapshot, Past) else self.retrieval or RetrievalSettings()
+        predictor = self.predictor
+        if predictor is None:
+            predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
+        ids = engine.suffix(self.question)
+        layout = ask_layout(snapshot, settings.span, allowed)
+        room = len(ids) + self.describe
+        _check_positions(model, layout.question + room)
+        traces = [LayerTrace() for _ in model.layers]
+        with torch.inference_mode(), contextlib.ExitStack() as moving:
+            begun = clock()
+            reading = self._reading(moving, settings, predictor, traces, allowed)
+            state = AskPass(
+                model, snapshot, layout, reading, traces, room, predictor, self.gathered, self.observer
+            )
+            last = run_pass(model, state, ids, layout.question)
+            pair = self._pair(last)
+            spent = clock() - begun  # to the first token: what follows writes text
+            text = None
+            if self.describe:
+                end = layout.question + len(ids)
+                text = "".join(_write(engine, state, last, end, self.describe, self.on_text))
+            evidence = _evidence(state, snapshot)
+        return MemoryAnswer(
+            question=self.question,
+            p_yes=float(pair.double().softmax(-1)[0]),
+            yes_logit=float(pair[0]),
+            no_logit=float(pair[1]),
+            text=text,
+            evidence=evidence,
+            covered_from_us=snapshot.covered_from_us,
+            covered_to_us=int(snapshot.times_us[-1]),
+            cost=_cost(model, state, len(ids), spent),
+            traces=tuple(traces),
+        )
+
+    def _reading(
+        self,
+        moving: contextlib.ExitStack,
+        settings: RetrievalSettings,
+        predictor: Predictor,
+        traces: list[LayerTrace],
+        allowed: FrameChoice,
+    ) -> Reader:
+        """What chooses the past that each layer reads."""
+        device = self.engine.model.device
+        reading: Reader
+        if isinstance(self.snapshot, Past):
+            reading = moving.enter_context(PastReader(self.snapshot, traces, device))
+        else:
+            ahead = predictor is not Predictor.NONE
+            prefetcher = moving.enter_context(Prefetcher(mover(device), self.resident, ahead=ahead))
+            reading = ClusterReader(
+                self.snapshot, settings, prefetcher, traces, predictor=predictor, span=allowed, device=device
+            )
+        return reading if self.reader is None else self.reader(traces)
+
+    def _pair(self, last: torch.Tensor) -> torch.Tensor:
+        """The logits of yes and no: [2]."""
+        rows = self.engine.model.head.weight.index_select(0, self.engine._answer_rows)
+        pair = torch.nn.functional.linear(last, rows).cpu()
+        if not bool(torch.isfinite(pair).all()):
+            raise EngineError(f"the answer to {self.question!r} is not finite; check the weights")
+        return pair
+
+
+def _allowed(snapshot: Snapshot | Past, since_us: int | None, until_us: int | None) -> FrameChoice:
+    """The frames with since <= time < until.
+
+    Raises:
+        HistoryError: The memory holds none of them.
+    """
     allowed = snapshot.choice(since_us, until_us)
     if not allowed.whole and not allowed.holds(snapshot.held_frames()).any():
         raise HistoryError(
             f"nothing is remembered between {_seconds(since_us)} and {_seconds(until_us)} of the stream: the "
             f"memory covers {_seconds(snapshot.covered_from_us)} to {_seconds(int(snapshot.times_us[-1]))}"
         )
-    layout = ask_layout(snapshot, settings.span, allowed)
-    if layout.question + len(ids) + describe > model.limit:
+    return allowed
+
+
+def _check_positions(model: LanguageModel, end: int) -> None:
+    if end > model.limit:
         raise PositionError(
-            f"the question reaches position {layout.question + len(ids) + describe}, but {model.family} "
-            f"counts to {model.limit - 1}: lower span, or the blocks of the window"
+            f"the question reaches position {end}, but {model.family} counts to {model.limit - 1}: "
+            "lower span, or the blocks of the window"
         )
-    traces = [LayerTrace() for _ in model.layers]
-    ahead = predictor is not Predictor.NONE
-    with torch.inference_mode(), contextlib.ExitStack() as moving:
-        begun = clock()
-        reading: Reader
-        if isinstance(snapshot, Past):
-            reading = moving.enter_context(PastReader(snapshot, traces, model.device))
-        else:
-            prefetcher = moving.enter_context(Prefetcher(mover(model.device), resident, ahead=ahead))
-            reading = ClusterReader(
-                snapshot, settings, prefetcher, traces, predictor=predictor, span=allowed, device=model.device
-            )
-        if reader is not None:
-            reading = reader(traces)
-        room = len(ids) + describe
-        state = AskPass(model, snapshot, layout, reading, traces, room, predictor, gathered, observer)
-        last = run_pass(model, state, ids, layout.question)
-        rows = model.head.weight.index_select(0, engine._answer_rows)
-        pair = torch.nn.functional.linear(last, rows).cpu()
-        spent = clock() - begun
-        if not bool(torch.isfinite(pair).all()):
-            raise EngineError(f"the answer to {question!r} is not finite; check the weights")
-        text = None
-        if describe:
-            text = "".join(_write(engine, state, last, layout.question + len(ids), describe, on_text))
-        evidence = _evidence(state, snapshot)
-    return MemoryAnswer(
-        question=question,
-        p_yes=float(pair.double().softmax(-1)[0]),
-        yes_logit=float(pair[0]),
-        no_logit=float(pair[1]),
-        text=text,
-        evidence=evidence,
-        covered_from_us=snapshot.covered_from_us,
-        covered_to_us=int(snapshot.times_us[-1]),
-        cost=_cost(model, state, len(ids), spent),
-        traces=tuple(traces),
-    )
 
 
 def _write(  # noqa: PLR0917

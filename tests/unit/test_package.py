@@ -114,6 +114,15 @@ def test_example_pruning_policy_keeps_the_lower_part(tmp_path: Path, run_example
     assert len((EXAMPLES / "pruning_policy.py").read_text().splitlines()) < 40
 
 
+def test_example_token_policy_drops_half_behind_the_tower(
+    tmp_path: Path, run_example: Callable[..., str]
+) -> None:
+    path = clip("doorway", 6, tmp_path)
+    shares = [float(line.rsplit(maxsplit=1)[1]) for line in run_example("token_policy.py", path).splitlines()]
+    assert len(shares) >= 3
+    assert all(0 < share < 0.7 for share in shares)
+
+
 @pytest.mark.parametrize("name", ["masks.py", "timeline.py", "evidence.py"])
 def test_examples_of_the_gallery_draw_their_picture(
     name: str, tmp_path: Path, run_example: Callable[..., str]

@@ -124,6 +124,10 @@ def evaluate_model(
         Preset,
         typer.Option("--preset", help="What is pruned and reused; codecsight: as in the paper."),
     ] = "default",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="What is kept, by its name (docs/pruning.md).  [default: the preset's]"),
+    ] = None,
     window: WindowOption = None,
     stride: StrideOption = None,
     fps: FpsOption = None,
@@ -137,7 +141,7 @@ def evaluate_model(
     """
     console = TerminalConsole()
     _known(dtype)
-    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset)
+    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset, policy)
     found = evaluation.as_json()
     table = Table("question", *found["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left")
     for question in evaluation.product:
@@ -180,6 +184,7 @@ def _evaluated(
     device: str,
     dtype: str,
     preset: Preset = "default",
+    policy: str | None = None,
 ) -> Evaluation:
     from lookout.evaluation.evaluate import evaluate
     from lookout.evaluation.labels import read_labels
@@ -197,6 +202,7 @@ def _evaluated(
             stride_s=stride,
             fps=fps,
             preset=preset,
+            policy=policy,
             device=device,
             dtype=dtype,
             progress=shown,

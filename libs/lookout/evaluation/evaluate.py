@@ -16,7 +16,7 @@ from lookout.evaluation.scores import LabelledAnswers, pooled
 from lookout.families import load_tower
 from lookout.models import SamplingNumbers, window_defaults
 from lookout.presets import DEFAULT, preset_of
-from lookout.pruning import MaskPolicy, keeping_everything
+from lookout.pruning import MaskPolicy, keeping_everything, policy_of
 from lookout.streams import ClipWindow, StreamBlock, answered_windows, segment_frames, stream_blocks
 from lookout.vision import FrameInput, Tower
 from lookout.windows import Planner, Policy, WindowSettings
@@ -91,16 +91,15 @@ def evaluate(
     stride_s: float | None = None,
     fps: float | None = None,
     preset: str = DEFAULT,
-    policy: MaskPolicy | None = None,
+    policy: MaskPolicy | str | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     progress: Progress = lambda clips, _: clips,
 ) -> Evaluation:
     """Score a checkpoint on labelled clips.
 
-    Every window of every clip is answered three times: with all tokens and computed in full,
-    pruned and computed in full, and pruned with KV reused, as `preset` says. Windows at the border
-    of a labelled span are not scored.
+    Every window is answered three times: with all tokens and computed in full, pruned and computed in full,
+    and pruned with KV reused, as `preset` says. Windows at the border of a labelled span are not scored.
 
     Args:
         model: Folder of the checkpoint.
@@ -110,7 +109,7 @@ def evaluate(
         stride_s: A window slides by so many seconds, a whole number of samples; None: as the folder says.
         fps: Sampled frames a second; None: as the folder says.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
-        policy: What pruning keeps; None: as the preset says.
+        policy: What pruning keeps, or its name in `lookout.pruning.POLICIES`; None: as the preset says.
         device: Where the model runs.
         dtype: Arithmetic of the model.
         progress: Wraps the clips, for a progress bar.
@@ -122,10 +121,11 @@ def evaluate(
     import torch
 
     rules = preset_of(preset)
+    masks = policy_of(policy) if isinstance(policy, str) else policy or rules.masks
     kind = getattr(torch, dtype)
     tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
-    base, masks = rules.windows.sampled(sampling), policy or rules.masks
+    base = rules.windows.sampled(sampling)
     questions = [Question(text, text) for text in questions_of(clips)]
     ways = {name: Way({text.id: LabelledAnswers() for text in questions}) for name in (DENSE, PRUNED, REUSED)}
     windows = 0
@@ -223,7 +223,8 @@ def _count_vision(way: Way, streams: Sequence[_Stream], tower: Tower) -> None:
     grid = tower.grid
     shape = (grid.temporal, grid.height, grid.width, 3)
     frames = [frame for stream in streams for block in stream.blocks for frame in block.block.frames]
-    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), frame.keep) for frame in frames])
+    encoded = [mask for stream in streams for block in stream.blocks for mask in block.encoded]
+    way.vision_flops += tower.flops([FrameInput(np.zeros(shape, np.uint8), mask) for mask in encoded])
     way.kept += sum(int(frame.keep.sum()) for frame in frames)
     way.total += sum(frame.keep.size for frame in frames)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,9 +57,8 @@ class Accumulation(StrEnum):
 class MaskPolicy(Protocol):
     """What decides the keep masks of a stride block, before the vision tower runs.
 
-    It sees samples and the carry-over, never tokens: a rule that drops tokens after the tower, such as
-    Efficient Video Sampling (arXiv 2510.14624), is no `MaskPolicy`. A record's masks say which patches the
-    tower encoded, and tokens are computed again from them.
+    It sees samples and the carry-over, never tokens: a record's masks say which patches the tower encoded,
+    and tokens are computed again from them. A rule that drops tokens after the tower is a `TokenPolicy`.
 
     The same samples and carry-over give the same masks: a replay decides again. `repr` names every parameter:
     it is part of the digest of the tokens.
@@ -89,6 +89,38 @@ class MaskPolicy(Protocol):
             there is nothing to know.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedGroups:
+    """What the tower made of one temporal patch.
+
+    anchor: whether it is encoded whole for those behind it; keep: bool [group rows, group cols], what was
+    encoded; tokens: float32 [kept, hidden], in row-major order of the kept groups.
+    """
+
+    anchor: bool
+    keep: Mask
+    tokens: F32
+
+
+class TokenPolicy(MaskPolicy):
+    """A policy that also drops tokens after the vision tower, as it sees them.
+
+    For `Pipeline` and evaluation: a fleet's records say what the tower encoded, not what was dropped behind
+    it, so `PruningSettings` refuses these policies by name.
+    """
+
+    @abstractmethod
+    def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
+        """The tokens that windows see of one stride block.
+
+        Args:
+            frames: The block's temporal patches as they were encoded, in the order of time.
+
+        Returns:
+            For each of them bool [group rows, group cols], within what was encoded.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +317,25 @@ def prune_block(
                 f"it must be bool {shape}"
             )
     return masks, next_carry
+
+
+def drop_tokens(policy: TokenPolicy, frames: Sequence[EncodedGroups]) -> list[Mask]:
+    """The tokens that windows see of one stride block, as the policy decides.
+
+    Raises:
+        ValueError: The masks do not fit what was encoded.
+    """
+    masks = policy.tokens(frames)
+    if len(masks) != len(frames):
+        raise ValueError(f"{policy!r} gives {len(masks)} masks of tokens for {len(frames)} temporal patches")
+    for mask, frame in zip(masks, frames, strict=True):
+        if mask.shape != frame.keep.shape or mask.dtype != np.bool_:
+            raise ValueError(
+                f"{policy!r} gives a mask of {mask.dtype} {mask.shape}: it must be bool {frame.keep.shape}"
+            )
+        if (mask & ~frame.keep).any():
+            raise ValueError(f"{policy!r} keeps tokens that were not encoded")
+    return masks
 
 
 def _changed(

@@ -1,6 +1,7 @@
 """Policies by name: the registry, and helpers that make a policy short.
 
-Every policy decides masks before the vision tower runs (`MaskPolicy`).
+Every policy decides masks before the vision tower runs (`MaskPolicy`); a `TokenPolicy` drops tokens behind
+it, too.
 """
 
 from __future__ import annotations
@@ -17,19 +18,24 @@ from lookout.errors import LookoutError
 from lookout.motion.grids import GroupedPatches, Mask, spread
 from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import (
+    F32,
     Accumulation,
     Anchors,
     Carry,
     Change,
+    EncodedGroups,
     MaskPolicy,
     PrunePolicy,
     Sample,
     TemporalMask,
+    TokenPolicy,
     temporal_pairs,
 )
 
 __all__ = [
+    "FLEET_POLICIES",
     "POLICIES",
+    "DissimilarTokens",
     "NamedPolicy",
     "PolicyError",
     "RandomPolicy",
@@ -109,6 +115,53 @@ class RandomPolicy(MaskPolicy):
         return keep.reshape(shape)
 
 
+@dataclass(frozen=True)
+class DissimilarTokens(TokenPolicy):
+    """The tokens least like those of the frame before, as in Efficient Video Sampling (arXiv 2510.14624),
+    which chooses over a whole video. Every patch is encoded: it saves prefill, not vision.
+
+    Attributes:
+        share: Of the tokens behind a block's anchor, above 0 and at most 1.
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise PolicyError(f"share {self.share} of dissimilar tokens is not above 0 and at most 1")
+
+    def masks(
+        self, samples: Sequence[Sample], grid: GroupedPatches, carry: Carry | None = None
+    ) -> tuple[list[TemporalMask], Carry | None]:
+        """See `MaskPolicy.masks`: everything is encoded."""
+        everything = np.ones((len(grid.row_taps), len(grid.col_taps)), np.bool_)
+        return anchored_masks(samples, grid, lambda members: everything), None
+
+    def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
+        """See `TokenPolicy.tokens`: the anchor and what stands before it are kept whole."""
+        anchor = next((i for i, frame in enumerate(frames) if frame.anchor), len(frames))
+        masks = [frame.keep.copy() for frame in frames]
+        apart = [
+            _dissimilarity(frame.tokens, before.tokens)
+            for before, frame in zip(frames[anchor:], frames[anchor + 1 :], strict=False)
+        ]
+        if apart:
+            scores = np.concatenate(apart)
+            chosen = np.zeros(len(scores), np.bool_)
+            # A stable order, so that equal tokens of a still picture give the same masks on every machine.
+            chosen[np.argsort(-scores, kind="stable")[: max(1, round(self.share * len(scores)))]] = True
+            for mask, part in zip(masks[anchor + 1 :], np.split(chosen, len(apart)), strict=True):
+                mask[:] = part.reshape(mask.shape)
+        return masks
+
+
+def _dissimilarity(tokens: F32, before: F32) -> F32:
+    """1 - cosine of every token and the one at its place before: float32 [tokens]."""
+    norms = np.linalg.norm(tokens, axis=1) * np.linalg.norm(before, axis=1)
+    cosine = (tokens * before).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    return np.asarray(1 - cosine, np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
     """A line of the registry.
@@ -139,8 +192,18 @@ POLICIES: Final[Mapping[str, NamedPolicy]] = MappingProxyType(
             "patches that the codec's vectors moved since the anchor, and every sampled I-frame (the paper)",
         ),
         "random": NamedPolicy(RandomPolicy(), "half of the groups, anywhere: the floor of a comparison"),
+        "evs": NamedPolicy(
+            DissimilarTokens(),
+            "half of the tokens, those least like the frame before (Efficient Video Sampling); it drops them "
+            "after the tower, so it is for `Pipeline` and `lookout eval` alone",
+        ),
     }
 )
+
+FLEET_POLICIES: Final = tuple(
+    name for name, line in POLICIES.items() if not isinstance(line.policy, TokenPolicy)
+)
+"""What `LOOKOUT_PRUNING` may name: a fleet's records do not say what was dropped behind the tower."""
 
 
 def policy_of(name: str) -> MaskPolicy:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from lookout.motion import Basis
-from lookout.pruning import Carry, MaskPolicy, Sample, prune_block
+from lookout.pruning import Carry, EncodedGroups, MaskPolicy, Sample, TokenPolicy, drop_tokens, prune_block
 from lookout.segments import SampledFrame
 from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
@@ -178,32 +178,52 @@ def encode_strides(
         carry: What the stride before left; None: a stream begins.
     """
     inputs: list[FrameInput] = []
-    pictures: list[list[tuple[bool, list[StrideFrame]]]] = []
+    pictures: list[list[tuple[bool, list[FrameTime]]]] = []
     for members in strides:
         masks, carry = prune_block([member.sample for member in members], tower.grid, policy, carry)
-        pictures.append([(mask.anchor, [members[i] for i in mask.frames]) for mask in masks])
+        times = [FrameTime(member.time_us, member.slot) for member in members]
+        pictures.append([(mask.anchor, [times[i] for i in mask.frames]) for mask in masks])
         pixels = [member.sample.pixels for member in members]
         inputs += [frame_input(pixels, mask.frames, mask.keep) for mask in masks]
     encoded = iter(zip(inputs, tower.encode(inputs), strict=True))
     strides_encoded = []
     for stride in pictures:
         frames = []
-        for anchor, shown in stride:
-            given, tokens = next(encoded)
-            times = [FrameTime(member.time_us, member.slot) for member in shown]
+        for anchor, times in stride:
+            given, made = next(encoded)
             frames.append(
-                encoded_frame(times, anchor, given.keep, tokens.tokens, tokens.deepstack, step_us=step_us)
+                encoded_frame(times, anchor, given.keep, made.tokens, made.deepstack, step_us=step_us)
             )
-        strides_encoded.append(tuple(frames))
+        strides_encoded.append(tuple(_thinned(frames, policy)))
     return EncodedStrides(strides_encoded, carry, inputs)
+
+
+def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[EncodedFrame]:
+    """The frames of a stride without the tokens that the policy drops after the tower."""
+    if not isinstance(policy, TokenPolicy):
+        return frames
+    groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
+    thinned = []
+    for frame, keep in zip(frames, drop_tokens(policy, groups), strict=True):
+        left = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
+        deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, left)
+        thinned.append(
+            replace(frame, keep=keep, tokens=frame.tokens.index_select(0, left), deepstack=deepstack)
+        )
+    return thinned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamBlock:
-    """A stride block, and what decides whether windows with it are asked."""
+    """A stride block, and what decides whether windows with it are asked.
+
+    `encoded` are the masks that the tower ran on, where they are known: a frame's own mask has fewer groups
+    where tokens were dropped behind the tower.
+    """
 
     block: StrideBlock
     facts: BlockFacts
+    encoded: tuple[NDArray[np.bool_], ...] = ()
 
     @property
     def seen(self) -> StrideBlock:
@@ -254,4 +274,5 @@ def stream_blocks(
             sum(frame.sample.corrupt for frame in members),
             (tower.grid.group_rows, tower.grid.group_cols),
         )
-        yield StreamBlock(StrideBlock(stream, index, encoded.strides[0]), facts)
+        masks = tuple(given.keep for given in encoded.inputs)
+        yield StreamBlock(StrideBlock(stream, index, encoded.strides[0]), facts, masks)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lookout.cli.coverage import UNSEEN, remarks, with_unseen
 from lookout.rules import Outcome, Rule, WatchVerdict, coverage_intervals
 from lookout.v1.lineage_pb2 import CAUSE_DAMAGED, CAUSE_LATE
-from lookout.v1.verdicts_pb2 import WatchVerdict as Message
+from lookout.v1.verdicts_pb2 import Verdict as Message
 
 STRIDE_MS = 2000
 

@@ -18,6 +18,7 @@ from lookout.evaluation.evaluate import DENSE, PRUNED, REUSED, evaluate
 from lookout.evaluation.labels import LabelError, LabelledClip, read_labels
 from lookout.evaluation.scores import LabelledAnswers, reliability_plot
 from lookout.models import find_model
+from lookout.pruning import PolicyError, policy_of
 from tests.tiny_models import FAMILIES, published
 
 FILMS = Path(next(iter(watchbench.__path__))) / "films"
@@ -143,3 +144,16 @@ def test_the_tiny_model_is_scored_and_calibrated_by_the_command(preset: str, tmp
 def test_a_clip_without_answers_is_not_scored(tmp_path: Path) -> None:
     clip = LabelledClip(tmp_path / "x.mp4")
     assert clip.truth("Anyone?", 0, 10) is None
+
+
+def test_a_policy_after_the_tower_saves_prefill_and_no_vision(tmp_path: Path) -> None:
+    labels = labelled(tmp_path, "door.mp4,Anyone?,yes,2,5\n")
+    clips = read_labels(labels)
+    ways = evaluate(find_model(None), clips, fps=1, stride_s=4, window_s=8, policy=policy_of("evs")).ways
+    assert ways[PRUNED].vision_flops == ways[DENSE].vision_flops
+    assert ways[PRUNED].prefill_flops < 0.8 * ways[DENSE].prefill_flops
+    assert 0.5 < ways[PRUNED].kept / ways[PRUNED].total < 0.8
+    wrong = CliRunner().invoke(
+        app, ["eval", "--model", str(find_model(None)), "--labels", str(labels), "--policy", "none"]
+    )
+    assert isinstance(wrong.exception, PolicyError)

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from lookout.motion.grids import Mask
 from lookout.pruning import (
+    FLEET_POLICIES,
     POLICIES,
     Accumulation,
     Anchors,
     Carry,
     Change,
+    DissimilarTokens,
+    EncodedGroups,
     GatherMethod,
     GroupedPatches,
     MaskPolicy,
@@ -27,6 +31,8 @@ from lookout.pruning import (
     RandomPolicy,
     Sample,
     TemporalMask,
+    TokenPolicy,
+    drop_tokens,
     keeping_everything,
     policies_table,
     policy_of,
@@ -112,14 +118,14 @@ def test_masks_that_do_not_fit_are_refused_with_the_policys_name() -> None:
 
 def test_the_settings_choose_from_the_registry() -> None:
     schema = PruningSettings.model_json_schema()["properties"]["pruning"]
-    assert schema["anyOf"][0]["enum"] == list(POLICIES)
-    for name, line in POLICIES.items():
-        assert PruningSettings(pruning=name).policy == line.policy
+    assert schema["anyOf"][0]["enum"] == list(FLEET_POLICIES)
+    for name in FLEET_POLICIES:
+        assert PruningSettings(pruning=name).policy == policy_of(name)
     assert PruningSettings().policy == policy_of("default")
     assert PruningSettings(preset="codecsight").policy == policy_of("codecsight")
     assert PruningSettings(preset="codecsight", pruning="default").policy == policy_of("default")
     with pytest.raises(
-        ValidationError, match=r"'nothing' is unknown: choose one of default, codecsight, random"
+        ValidationError, match=r"'nothing' is unknown: choose one of default, codecsight, random, evs"
     ):
         PruningSettings(pruning="nothing")
 
@@ -133,10 +139,68 @@ def test_parameters_of_another_policy_are_refused() -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_without_pruning_everything_is_kept(name: str) -> None:
-    for policy in (PruningSettings(pruning=name, prune=False).policy, keeping_everything(policy_of(name))):
+    policies = [keeping_everything(policy_of(name))]
+    if name in FLEET_POLICIES:
+        policies.append(PruningSettings(pruning=name, prune=False).policy)
+    for policy in policies:
         assert policy.gathers is None
+        assert not isinstance(policy, TokenPolicy)
         masks, _ = prune_block(samples(4), GRID, policy)
         assert all(mask.keep.all() for mask in masks)
+
+
+def encoded(*tokens: Sequence[Sequence[float]], anchor: int = 0) -> list[EncodedGroups]:
+    """Temporal patches of 2x2 groups, encoded whole."""
+    return [
+        EncodedGroups(i == anchor, np.ones((2, 2), np.bool_), np.array(part, np.float32))
+        for i, part in enumerate(tokens)
+    ]
+
+
+STILL = [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [3.0, 0.0]]
+MOVED = [[1.0, 0.0], [2.0, 0.0], [1.0, 0.5], [5.0, 0.0]]  # the second turned wholly, the third a little
+
+
+def test_dissimilar_tokens_are_kept_over_the_whole_block() -> None:
+    masks = drop_tokens(DissimilarTokens(0.25), encoded(STILL, STILL, MOVED))
+    assert [mask.tolist() for mask in masks] == [
+        [[True, True], [True, True]],  # the anchor
+        [[False, False], [False, False]],  # nothing changed: another length is the same direction
+        [[False, True], [True, False]],
+    ]
+    masks = drop_tokens(DissimilarTokens(0.25), encoded(MOVED, STILL, STILL, anchor=1))
+    assert [int(mask.sum()) for mask in masks] == [4, 4, 1], "what stands before the anchor is kept whole"
+    assert [mask.sum() for mask in drop_tokens(DissimilarTokens(1.0), encoded(STILL, STILL))] == [4, 4]
+    assert drop_tokens(DissimilarTokens(), encoded(STILL))[0].all()
+
+
+def test_a_fleet_refuses_a_policy_that_drops_tokens_after_the_tower() -> None:
+    assert set(POLICIES) - set(FLEET_POLICIES) == {"evs"}
+    with pytest.raises(ValidationError, match=r"'evs' drops tokens after the vision tower.* Pipeline"):
+        PruningSettings(pruning="evs")
+
+
+@dataclass(frozen=True)
+class FixedTokens(RandomPolicy, TokenPolicy):
+    """A policy that keeps the tokens that it was given."""
+
+    given: tuple[np.ndarray, ...] = ()  # type: ignore[type-arg]
+
+    def tokens(self, frames: Sequence[EncodedGroups]) -> list[Mask]:
+        return list(self.given)
+
+
+def test_masks_of_tokens_that_do_not_fit_are_refused() -> None:
+    whole = np.ones((2, 2), np.bool_)
+    half = [replace(frame, keep=np.array([[True, True], [False, False]])) for frame in encoded(STILL[:2])]
+    for given, frames, words in [
+        ((), encoded(STILL), "gives 0 masks of tokens for 1 temporal patches"),
+        ((whole[0],), encoded(STILL), r"a mask of bool \(2,\): it must be bool \(2, 2\)"),
+        ((whole.astype(np.uint8),), encoded(STILL), "a mask of uint8"),
+        ((whole,), half, "keeps tokens that were not encoded"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            drop_tokens(FixedTokens(given=given), frames)
 
 
 def page() -> str:

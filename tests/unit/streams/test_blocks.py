@@ -8,7 +8,7 @@ import torch
 
 from lookout.families import load_tower
 from lookout.motion import Basis
-from lookout.pruning import PrunePolicy, Sample
+from lookout.pruning import DissimilarTokens, PrunePolicy, Sample
 from lookout.streams import StrideFrame, encode_strides, stream_blocks, strides_of
 from lookout.vision import Tower
 from tests import tiny_models
@@ -66,3 +66,25 @@ def test_a_hole_is_empty_blocks_but_no_more_than_a_window(
         "clip/0", frames(tower, slots), tower, PrunePolicy(), samples=4, step_us=STEP_US, window_blocks=3
     )
     assert {member.block.index: bool(member.block.frames) for member in blocks} == filled
+
+
+def test_tokens_dropped_after_the_tower_leave_those_of_the_whole_encoding(tower: Tower) -> None:
+    members = frames(tower, list(range(8)))
+    (whole,) = encode_strides([members], tower, PrunePolicy(everything=True), STEP_US).strides
+    thinned = encode_strides([members], tower, DissimilarTokens(0.25), STEP_US)
+    behind = 0
+    for given, frame, full in zip(thinned.inputs, thinned.strides[0], whole, strict=True):
+        assert given.keep.all(), "every patch is encoded"
+        assert frame.keep.all() == frame.anchor
+        torch.testing.assert_close(frame.tokens, full.tokens[torch.from_numpy(frame.keep.ravel())])
+        if full.deepstack is not None:
+            assert frame.deepstack is not None
+            kept = torch.from_numpy(frame.keep.ravel())
+            torch.testing.assert_close(frame.deepstack, full.deepstack[:, kept])
+        behind += 0 if frame.anchor else frame.tokens.shape[0]
+    assert behind == round(0.25 * (len(whole) - 1) * whole[0].keep.size)
+    (block,) = stream_blocks(
+        "s", members, tower, DissimilarTokens(0.25), samples=8, step_us=STEP_US, window_blocks=2
+    )
+    assert all(mask.all() for mask in block.encoded)
+    assert not all(frame.keep.all() for frame in block.block.frames)

@@ -12,10 +12,17 @@ from collections.abc import Iterator
 import pytest
 
 from lookout.local import KafkaServer, RedisServer
+from lookout.local.kafka import quicken_broker
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[str]:
+def quick_java() -> None:
+    """Dozens of brokers are started: Java's cache for that is written once on a machine."""
+    quicken_broker()
+
+
+@pytest.fixture(scope="session")
+def kafka(quick_java: None) -> Iterator[str]:
     """Bootstrap servers: LOOKOUT_KAFKA if given, else a broker of this session's own."""
     if given := os.environ.get("LOOKOUT_KAFKA"):
         yield given
@@ -35,7 +42,7 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def own_kafka() -> Iterator[KafkaServer]:
+def own_kafka(quick_java: None) -> Iterator[KafkaServer]:
     """A broker this test may stop, kill and restart."""
     with KafkaServer() as server:
         yield server

@@ -24,7 +24,9 @@ from lookout.local import (
     create_topics,
     reconcile_topics,
 )
+from lookout.local.java import find_java
 from lookout.local.processes import remove_orphans
+from lookout.local.startup_cache import startup_cache
 from lookout.wire import SEGMENTS, WATCHES, all_topics
 from tests.eventually import eventually
 
@@ -76,6 +78,13 @@ def test_kafka_keeps_address_and_data_through_stop_and_kill(own_kafka: KafkaServ
     own_kafka.start()
     assert own_kafka.bootstrap == address
     assert read(address, topic, 2) == [b"one", b"two"]
+
+
+def test_the_broker_starts_from_javas_cache(own_kafka: KafkaServer) -> None:
+    cache = startup_cache(find_java())
+    if cache is None:
+        pytest.skip("this Java has no cache for starts: Java 25 is the first")
+    assert str(cache) in Path(f"/proc/{own_kafka.pid}/maps").read_text()
 
 
 def test_kafka_takes_a_full_segment(kafka: str, prefix: str) -> None:

@@ -99,6 +99,7 @@ class Controller:
         except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:
             self._health.block("reconcile", str(error)[:200])
             self._log.warning("a round failed and is tried again", error=str(error)[:500])
+            # No back-off: a round compares everything again, and the next change may be what cures it.
             self._stopped.wait(2.0)
             self._wake.set()
 

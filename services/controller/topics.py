@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from lookout.errors import StartupError
 from lookout.outside_text import visible
@@ -93,17 +93,22 @@ def _note(refused: list[str], error: KafkaError) -> None:
 def _wait_for_brokers(
     admin: AdminClient, patience_s: float, refused: Sequence[str] = ()
 ) -> dict[str, TopicMetadata]:
-    deadline = time.monotonic() + patience_s
-    while True:
+    def ask() -> dict[str, TopicMetadata]:
         try:
             return dict(admin.list_topics(timeout=_CALL_S).topics)
         except KafkaException as error:
             admin.poll(0)  # `_note` is called here only
             if len(refused) >= _REFUSALS:
                 raise StartupError(f"Kafka refuses the connection: {refused[-1]}") from error
-            if time.monotonic() > deadline:
-                raise NoAnswerError(f"Kafka does not answer: {error.args[0].str()}") from error
-            time.sleep(_PAUSE_S)
+            raise NoAnswerError(f"Kafka does not answer: {error.args[0].str()}") from error
+
+    tries = Retrying(
+        stop=stop_after_delay(patience_s),
+        wait=wait_fixed(_PAUSE_S),
+        retry=retry_if_exception_type(NoAnswerError),
+        reraise=True,
+    )
+    return tries(ask)
 
 
 def _refuse_missing(existing: Mapping[str, TopicMetadata]) -> None:

@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
 from lookout.disk import write_all
 from lookout.segments.container import ByteSource, Video
 from lookout.segments.types import CodecError, Limits, Reason
@@ -165,7 +167,13 @@ class UrlSource:
     server that serves no ranges the whole is fetched once, into a temporary file.
 
     For addresses that a person typed: hosts are not filtered and redirects are followed. Services fetch
-    with their own allow-list. Raises `CodecError` with UNREADABLE where the server does not answer in time,
+    with their own allow-list.
+
+    fsspec's HTTP file system is not used: it reads a range's body without a limit, sees no change of the file
+    between two ranges, has no deadline for a piece, cannot be used in a forked process, and fetches nothing
+    where the server serves no ranges.
+
+    Raises `CodecError` with UNREADABLE where the server does not answer in time,
     has no such file, sends a web page, announces more than `longest` bytes or more than the disk holds, or
     where the file changes while it is read.
     """
@@ -250,20 +258,33 @@ class UrlSource:
 
         if self._whole is not None:
             return os.pread(self._whole.fileno(), self._piece, start)
-        problem = ""
-        for _ in range(TRIES):
-            try:
-                with self._deadline():
-                    return self._request(start)
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-                raise self._error(str(error)) from None
-            except httpx.RequestError as error:
-                if self._late:
-                    raise self._error(
-                        f"{self._piece} bytes from byte {start} on took longer than {self._piece_s:g} s"
-                    ) from None
-                problem = f"{type(error).__name__}: {error}"
-        raise self._error(problem)
+        tries = Retrying(
+            stop=stop_after_attempt(TRIES),
+            wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+            retry=retry_if_exception(self._passing),
+            reraise=True,
+        )
+        try:
+            return tries(self._request_in_time, start)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+            raise self._error(str(error)) from None
+        except httpx.RequestError as error:
+            if self._late:
+                raise self._error(
+                    f"{self._piece} bytes from byte {start} on took longer than {self._piece_s:g} s"
+                ) from None
+            raise self._error(f"{type(error).__name__}: {error}") from None
+
+    def _passing(self, error: BaseException) -> bool:
+        """Whether another try may succeed: a server that was too slow once has had its time."""
+        import httpx
+
+        lasting = (httpx.UnsupportedProtocol, httpx.TooManyRedirects)
+        return isinstance(error, httpx.RequestError) and not isinstance(error, lasting) and not self._late
+
+    def _request_in_time(self, start: int) -> bytes:
+        with self._deadline():
+            return self._request(start)
 
     @contextmanager
     def _deadline(self) -> Iterator[None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
 from lookout.disk import private_folder
 from lookout.local.processes import (
@@ -89,21 +90,23 @@ class LocalServer(Startable):
         if self.alive:
             return self
         may_choose = self.port == 0 and self._given_port is None
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._take_port(may_choose)
-                self._child = self._launch()
-                self._await_ready(self._child)
-                return self
-            except PortTakenError:
-                self.kill()
-                if attempt == _ATTEMPTS or self._given_port is not None:
-                    raise
-                time.sleep(0.2 * attempt)
-            except BaseException:
-                self.kill()
-                raise
-        raise AssertionError("unreachable")
+        tries = Retrying(
+            stop=stop_after_attempt(1 if self._given_port is not None else _ATTEMPTS),
+            wait=wait_incrementing(0.2, 0.2),
+            retry=retry_if_exception_type(PortTakenError),
+            reraise=True,
+        )
+        tries(self._start_once, may_choose)
+        return self
+
+    def _start_once(self, may_choose: bool) -> None:
+        try:
+            self._take_port(may_choose)
+            self._child = self._launch()
+            self._await_ready(self._child)
+        except BaseException:
+            self.kill()
+            raise
 
     def stop(self, patience: float = 20.0) -> None:
         """SIGTERM and wait (SIGKILL after `patience` seconds). The address stays for the next `start`."""

@@ -6,20 +6,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from lookout.observe.health import Health
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 #: a scraper that asked within this time is waited for
 SCRAPED_WITHIN_S = 120.0
@@ -125,9 +123,9 @@ class Probes:
     def __init__(self, metrics: Metrics, health: Health, port: int, host: str = "0.0.0.0") -> None:
         self._scraped = threading.Condition()
         self._begun, self._answered, self._scraped_at = 0, 0, float("-inf")
-        handler = _handler(metrics, health, self._scrape)
-        self._server = ThreadingHTTPServer((host, port), handler)
-        self._server.daemon_threads = True
+        self._metrics, self._health = metrics, health
+        self._exposition = make_wsgi_app(metrics.registry)
+        self._server = make_server(host, port, self._answer, ThreadingWSGIServer, _SilentHandler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
@@ -145,55 +143,47 @@ class Probes:
             before = self._begun
             self._scraped.wait_for(lambda: self._answered > before, seconds)
 
-    @contextmanager
-    def _scrape(self) -> Iterator[None]:
-        """One read of /metrics."""
-        with self._scraped:
-            self._begun, self._scraped_at = self._begun + 1, time.monotonic()
-            number = self._begun
-        yield
-        with self._scraped:
-            self._answered = max(self._answered, number)
-            self._scraped.notify_all()
-
     def stop(self) -> None:
         """Close the port."""
         self._server.shutdown()
         self._server.server_close()
 
+    def _answer(self, request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        match request["PATH_INFO"]:
+            case "/metrics":
+                return self._scrape(request, start)
+            case "/livez":
+                alive = self._health.alive()
+                text = "alive\n" if alive else "the polling thread hangs\n"
+                return _text(start, 200 if alive else 503, text)
+            case "/readyz":
+                ready = self._health.ready()
+                state = {"ready": ready, "waiting_for": self._health.blockers(), **self._health.notes()}
+                return _text(start, 200 if ready else 503, json.dumps(state), "application/json")
+            case _:
+                return _text(start, 404, "/metrics, /livez or /readyz\n")
 
-def _handler(
-    metrics: Metrics, health: Health, scrape: Callable[[], AbstractContextManager[None]]
-) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.split("?")[0]
-            if path == "/metrics":
-                metrics.ready.labels(metrics.stage).set(health.ready())
-                with scrape():
-                    self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
-            elif path == "/livez":
-                alive = health.alive()
-                self._answer(200 if alive else 503, b"alive\n" if alive else b"the polling thread hangs\n")
-            elif path == "/readyz":
-                self._answer(
-                    200 if health.ready() else 503,
-                    json.dumps(
-                        {"ready": health.ready(), "waiting_for": health.blockers(), **health.notes()}
-                    ).encode(),
-                    "application/json",
-                )
-            else:
-                self._answer(404, b"/metrics, /livez or /readyz\n")
+    def _scrape(self, request: WSGIEnvironment, start: StartResponse) -> Iterator[bytes]:
+        """One read of /metrics; it counts as read once it is sent: WSGI asks for the part behind it then."""
+        with self._scraped:
+            self._begun, self._scraped_at = self._begun + 1, time.monotonic()
+            number = self._begun
+        self._metrics.ready.labels(self._metrics.stage).set(self._health.ready())
+        yield from self._exposition(request, start)
+        with self._scraped:
+            self._answered = max(self._answered, number)
+            self._scraped.notify_all()
 
-        def _answer(self, code: int, body: bytes, kind: str = "text/plain") -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Probes are not worth a line."""
+def _text(start: StartResponse, code: int, text: str, kind: str = "text/plain") -> list[bytes]:
+    body = text.encode()
+    start(
+        f"{code} {HTTPStatus(code).phrase}",
+        [("Content-Type", kind), ("Content-Length", str(len(body)))],
+    )
+    return [body]
 
-    return Handler
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Probes are not worth a line."""

@@ -1,6 +1,8 @@
 """JSON Schema of the messages that travel as JSON, made from the .proto files with their comments.
 
-`python -m lookout.wire.schema protos docs/schemas` writes a file for each of `PUBLISHED`.
+`python -m lookout.wire.schema protos docs/schemas` writes a file for each of `PUBLISHED`. buf's plugin
+(protoc-gen-jsonschema) describes protobuf's own JSON, in which an enumeration's values have their prefix and
+64-bit integers are strings; the messages here are written otherwise (`message_json`), so it cannot be used.
 """
 
 from __future__ import annotations

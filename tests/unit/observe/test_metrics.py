@@ -33,6 +33,11 @@ def test_probes_follow_health_and_metrics_are_served() -> None:
         assert 'lookout_records_total{stage="decode"} 3.0' in text
         assert 'lookout_ready{stage="decode"} 1.0' in text
         assert get(probes.port, "/other")[0] == 404
+        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        asked = urllib.request.Request(f"http://127.0.0.1:{probes.port}/metrics", headers=accept)
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+            assert answer.read().endswith(b"# EOF\n")
     finally:
         probes.stop()
 

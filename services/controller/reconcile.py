@@ -88,7 +88,7 @@ class Reconciler:
     def reconcile(self) -> None:
         """Go through every resource once, for `round_s` at most; the next round continues after the last one.
 
-        What fails for one resource is told in its status and stops no other.
+        A failure of one resource stands in its status and stops no other.
 
         Raises:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.

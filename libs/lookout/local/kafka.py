@@ -126,7 +126,7 @@ class KafkaServer(LocalServer):
         """Start the controller alone until it has recorded that the killed broker is gone.
 
         A broker that starts on metadata in which it still leads continues with the transactions it was
-        ending, and is told in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache,
+        ending, and learns in the middle of it that it leads nothing. Kafka up to 4.3 (KRaftMetadataCache,
         leader -1) then takes their partitions for deleted and skips the marks: what was committed stays open
         permanently.
         """

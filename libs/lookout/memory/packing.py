@@ -1,7 +1,7 @@
 """One container for everything a memory writes: a JSON header and named arrays, with a checksum.
 
 The lengths have a checksum of their own. So a record that was cut short (its lengths are intact, its bytes
-end too early) is told from one that was damaged: the first was never acknowledged, the second was.
+end too early) differs from one that was damaged: the first was never acknowledged, the second was.
 """
 
 from __future__ import annotations

@@ -239,9 +239,9 @@ def _stand_ins(  # noqa: PLR0917
 ) -> Representatives:
     """Representatives of what is not retrieved.
 
-    Without a bound every other cluster stands for itself, in unchosen visual clusters too. With one, half of
-    it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is one
-    mean, and neighbours are merged until these fit the other half.
+    Without a bound every other cluster is represented alone, in unchosen visual clusters too. With one, half
+    of it goes to the best other clusters of the chosen visual clusters; the rest of every visual cluster is
+    one mean, and neighbours are merged until these fit the other half.
     """
     if bound == 0:
         return _nothing(index)

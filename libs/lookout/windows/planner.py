@@ -68,8 +68,9 @@ class WindowSettings:
             the text of one frame). None: as many rows as `REFRESH` would compute.
         refresh_surplus: `FRONT` only. After a burst of movement has left the window, blocks that saw it stay
             behind. A block is computed again, with all rows before it, where the tokens that left since it
-            was last computed, less what as many blocks hold that it still sees, are at least this share of
-            the tokens it sees (anchors are counted as seen, but not as what left). None: the budget alone.
+            was last computed, minus the usual number in as many blocks that it still sees, are at least
+            this share of the tokens it sees (anchors are counted as seen, but not as what left). None: the
+            budget alone.
         labels: Which frames get a label.
         samples: Frames of a full block; widens labels that count frames (0: the label's own width).
         stride_s: Seconds of a block; widens labels that count seconds (0: the label's own width).

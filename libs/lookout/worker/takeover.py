@@ -73,7 +73,7 @@ class StateReader:
             settings,
             "state",
             group=group,
-            # The end of a partition is told after one empty fetch.
+            # librdkafka reports the end of a partition after one empty fetch.
             options={"fetch.wait.max.ms": 10, "auto.offset.reset": "earliest"},
         )
 

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import torch
 
 from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService, ScenesDirectory
 from lookout.chapters.reading import ChapterSources, Holders
 from lookout.engines import WindowRequest
 from lookout.engines.born import born_block, prefix_of
 from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.memory import HistoryError, Keep, MemorySettings
+from lookout.memory import HistoryError, Keep, MemorySettings, Past, RangeCache, RetrievalSettings
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
+from lookout.memory.past import fetch_from
 from lookout.net import without_security
 from lookout.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
@@ -76,6 +78,31 @@ def played(blocks: Iterable[int], camera: str = "gate", *, epoch: int = 1, seed:
         out.append(Born(camera, epoch, born, prefix_of(told, plan), WALL_US + epoch * 10**9))
     told.close_stream(f"{camera}/{epoch}")
     return out
+
+
+def rows_of(chapters: ChapterFolder, begin_us: int, end_us: int, camera: str = "gate") -> list[bytes]:
+    """Rows of K and V that a range of time alone has, as every file has them.
+
+    The label of a stream's first frame has attended to the prefix only: its rows are those of any such label.
+    """
+    rows: dict[bool, set[bytes]] = {False: set(), True: set()}
+    for facts in chapters.chapters(camera):
+        chapter, files = chapters.read(facts.name)
+        ranges = RangeCache(fetch_from({facts.name: files}), 1 << 30)
+        past = Past([chapter], ranges, RetrievalSettings(frames=10**6))
+        # From the second layer on: in the first one K and V of a label are those of every such label.
+        for layer in range(1, chapter.head.shape.layers):
+            choice = past.choose(layer, torch.ones(chapter.head.shape.width))
+            for frame, row in zip(choice.frames, torch.cat(past.read(choice, layer)), strict=True):
+                rows[bool(begin_us <= past.times_us[frame] < end_us)].add(row.numpy().tobytes())
+    own = rows[True] - rows[False]
+    assert len(own) > len(rows[True]) // 2
+    return sorted(own)
+
+
+def has(root: Path, needle: bytes) -> list[Path]:
+    """The files under a folder that hold some bytes."""
+    return [path for path in root.rglob("*") if path.is_file() and needle in path.read_bytes()]
 
 
 class PartOfFolder:

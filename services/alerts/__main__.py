@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from lookout.erasures import live_fence
 from lookout.rules import watch_fault
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
@@ -16,10 +17,12 @@ from lookout.worker import Context, ServiceSettings, main
 def make_handler(context: Context[ServiceSettings]) -> AlertsHandler:
     """The handler over the table of watches."""
     table = context.table(WATCHES.name, check=watch_fault, limit=ALL_WATCHES)
+    fence, _ = live_fence(context)
     return AlertsHandler(
         lambda watch: is_watched(table.newest(watch), time.time() * 1000),
         offline=lambda: offline_watch(table.newest(CAMERA_OFFLINE), time.time() * 1000),
         watch_rules=WatchRules(table.past, table.reach),
+        fence=fence,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from lookout import rules
+from lookout.erasures import Fence
 from lookout.rules import IncidentEvent, RuleError, WatchState, WatchVerdict
 from lookout.rules.messages import verdict_of
 from lookout.services.alerts import convert
@@ -85,6 +86,7 @@ class AlertsHandler(Handler[CameraState]):
         tick_every: float = 2.0,
         offline: Callable[[], Watch | None] = lambda: None,
         watch_rules: WatchRules | None = None,
+        fence: Fence | None = None,
     ) -> None:
         """Makes the handler.
 
@@ -93,11 +95,17 @@ class AlertsHandler(Handler[CameraState]):
             tick_every: Seconds between looks for removed watches.
             offline: The watch `camera-offline`, if there is one.
             watch_rules: The rules of watches by version. None: verdicts carry theirs.
+            fence: What was erased.
         """
         self._is_watched = is_watched
         self._offline = offline
         self._rules = watch_rules
+        self._fence = fence or Fence()
         self.tick_every = tick_every
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """A camera that was erased whole is forgotten once it is silent."""
+        return self._fence.ends(camera, active_ms)
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The state as the last owner left it."""

@@ -1,5 +1,6 @@
 """`python -m lookout.services.decode`: camera.segments.v1 in, frames.v1 out."""
 
+from lookout.erasures import join, live_fence
 from lookout.observe import traced
 from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.sandbox.confine import hide_memory
@@ -30,7 +31,10 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
     decoder = TimedDecoder(decoder, context.metrics.computing(settings.threads))
     node = Node(settings.store, settings.redis_url, traced=traced, security=settings, topics=[SEGMENTS.name])
     context.on_close(node.close)
-    handler = DecodeHandler(settings, decoder, node.store, context.rereader, backend=backend)
+    fence, erasures = live_fence(context)
+    handler = DecodeHandler(settings, decoder, node.store, context.rereader, backend=backend, fence=fence)
+    steps = {"tensors": lambda erasure: node.store.forget_camera(erasure.camera)}
+    join(context, erasures, steps, stays=settings.store.spool is not None)
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PRUNE_ENCODE, node.store.consumed_all)
     node.join(STAGE_FRAMES, settings.instance, context.address)

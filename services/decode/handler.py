@@ -9,6 +9,7 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
+from lookout.erasures import Fence, check_fence
 from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.motion import Fit
 from lookout.net.fetch import UriFetcher, uri_of
@@ -36,6 +37,7 @@ from lookout.v1.lineage_pb2 import (
     CAUSE_CLOCK_JUMP,
     CAUSE_CLOCK_RESET,
     CAUSE_CONFIGURATION,
+    CAUSE_ERASED,
     CAUSE_LATE,
     CAUSE_QUOTA,
     CAUSE_RETENTION,
@@ -69,6 +71,7 @@ EVENTS = {
     "damaged_frames": "frames that lost bytes, or were predicted from such frames",
     "gaps": "streams that ended, by silence or by a jump of their clock",
     "late": "segments from before what was already written",
+    "erased": "segments left out because their time was erased",
     "over_quota": "segments left out because their camera used up its quota",
     "two_cameras": "segments of another camera than the one before under the same id",
     "in_two_partitions": "times that a camera id was noticed in a second partition",
@@ -129,7 +132,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         *,
         clock: Callable[[], float] = time.monotonic,
         backend: str = "software",
+        fence: Fence | None = None,
     ) -> None:
+        self._fence = fence or Fence()
         self._settings, self._decoder, self._store = settings, decoder, store
         self._keeper = Keeper(store, clock)
         self._records, self._clock = records, clock
@@ -189,6 +194,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
 
     def _handled(self, state: CameraState, record: Record) -> Result:
         state.usage = state.usage.at(record.timestamp_ms, self._settings.quota)
+        began_us = began_ms(record) * 1000
+        if (erasure := self._fence.hides(state.camera, began_us, began_us)) is not None:
+            return self._erased(state, record, erasure.id)
         if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
             return self._skipped(state, record, exceeded)
         try:
@@ -212,6 +220,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             decoded = self._decode(value, expected, stream.next_sample)
         finally:
             state.usage = state.usage.add(work_s=self._clock() - started)
+        span = began_ms(record) * 1000, ended_ms(record, decoded) * 1000
+        if (erasure := self._fence.hides(state.camera, *span)) is not None:
+            return self._erased(state, record, erasure.id)
         facts = decoded.facts
         if state.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             if decoded.continued:
@@ -290,6 +301,10 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if silent:
             return self._offline(state)
         return self._count_written(state, self._quota_letters(state, record_ms))
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """A camera that was erased whole is forgotten once it is silent."""
+        return self._fence.ends(camera, active_ms)
 
     def forget(self, state: CameraState) -> Result | None:
         """The dead letter of segments that were left out: the camera's checkpoint counts them no longer."""
@@ -464,10 +479,22 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
     def _skipped(self, state: CameraState, record: Record, reason: str) -> Result:
         """The segment is left out: the camera used up its quota. Its time will be missing from its blocks."""
         state.quiet_s, state.ticked_at = 0.0, None
-        state.stream = stream = state.stream.heard(record, began_ms(record))
+        state.stream = state.stream.heard(record, began_ms(record))
         state.left_out = state.left_out.add(record)
         self._skips.warning(state.camera, "segment left out", reason=reason)
-        counts = {"over_quota": 1}
+        return self._left_out(state, record, reason, CAUSE_QUOTA, {"over_quota": 1})
+
+    def _erased(self, state: CameraState, record: Record, erasure: str) -> Result:
+        """The segment's time was erased before it was read. Its time will be missing from its blocks."""
+        state.quiet_s, state.ticked_at = 0.0, None
+        state.stream = state.stream.heard(record, began_ms(record))
+        return self._left_out(state, record, f"erased: {erasure}", CAUSE_ERASED, {"erased": 1})
+
+    def _left_out(
+        self, state: CameraState, record: Record, reason: str, cause: int, counts: dict[str, int]
+    ) -> Result:
+        """The event of a segment that is not decoded; an epoch that has not begun needs none."""
+        stream = state.stream
         if not stream.open:
             return Result(checkpoint=self._checkpoint(state), counts=counts)
         event = StreamEvent(
@@ -475,7 +502,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             start_us=stream.watermark_us,
             end_us=stream.watermark_us,
             reason=reason,
-            cause=CAUSE_QUOTA,
+            cause=cause,  # type: ignore[arg-type]
             segment=RecordRef(topic=record.topic, partition=record.partition, offset=record.offset),
         )
         return Result([self._event(state, event)], self._checkpoint(state), counts=counts)
@@ -548,6 +575,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if not isinstance(record, FramesRecord) or not record.HasField("segment"):
             raise LineageBrokenError(f"{ref.id}: pixels are made from a frames record with a segment")
         body, at = record.segment, record.segment.segment
+        check_fence(self._fence, ref, record.wall_offset_us, body.start_us, body.end_us)
         try:
             source = self._records.read(at.topic, at.partition, [at.offset])[0]
             if not source.camera == record.camera == ref.camera:

@@ -1,7 +1,11 @@
 """`python -m lookout.services.prefill`: tokens.v1 in, verdicts.v1 out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -9,6 +13,7 @@ import transformers
 from lookout.chapters import ChapterAnnouncer, MemoryLimits, MemoryService
 from lookout.engines import Engine, load_engine
 from lookout.engines.born import KeepsRows
+from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
@@ -25,11 +30,15 @@ from lookout.services.prefill.watches import Watches
 from lookout.store import Announcer, Directory, Node, StoreNumbers
 from lookout.store.signing import AddressSigner
 from lookout.streams import ChainRule, ChainRunner
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
 from lookout.worker import Context, checked_model, main
+
+if TYPE_CHECKING:
+    from lookout.chapters.durable import Uploader
 
 
 def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
@@ -42,14 +51,15 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         raise StartupError(
             f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
         ) from error
-    memory = _memory(context, engine, model)
+    fence, erasures = live_fence(context)
+    memory = _memory(context, engine, model, fence)
     batcher = Batcher(
         engine,
         settings.batch,
         settings.key_batch,
         context.supervisor,
         context.metrics.computing(),
-        after=None if memory is None else memory.captures.after,
+        after=None if memory is None else memory.lanes.captures.after,
     )
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
@@ -71,14 +81,58 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         model_digest=model,
         wait_for_watches=table.at_least,
         on_audit=audits.observe,
-        memory=memory,
+        memory=None if memory is None else memory.lanes,
+        fence=fence,
     )
+    steps: dict[str, Step] = {"windows": lambda erasure: handler.erase(erasure.camera)}
+    if memory is not None:
+        steps |= memory.steps()
+    join(context, erasures, steps, stays=memory is not None)
+    if memory is not None:
+        memory.start()
     context.metrics.registry.register(Numbers(batcher, cache))
     context.metrics.registry.register(StoreNumbers(node.store))
     return handler
 
 
-def _memory(context: Context[PrefillSettings], engine: Engine, model: str) -> ChapterLanes | None:
+@dataclass(slots=True)
+class _Memory:
+    """What remembers committed windows, and where it is to be found.
+
+    Attributes:
+        lanes: Write chapters.
+        scenes: Tell Redis.
+        lease: This holder's.
+        uploader: Copies chapters into the durable tier; None: there is none.
+    """
+
+    lanes: ChapterLanes
+    scenes: ChapterAnnouncer
+    lease: Announcer
+    uploader: Uploader | None
+
+    def start(self) -> None:
+        """Announce and store chapters: once what was to be erased is gone."""
+        self.lease.start()
+        self.scenes.start()
+        if self.uploader is not None:
+            self.uploader.start()
+
+    def steps(self) -> dict[str, Step]:
+        """How a range is erased: from the disk first, so that nothing of it is stored or announced again."""
+        steps: dict[str, Step] = {"chapters": lambda request: self.lanes.erase(*_range(request))}
+        if self.uploader is not None:
+            uploader = self.uploader
+            steps["durable tier"] = lambda request: uploader.erase(*_range(request))
+        steps["directory"] = lambda request: self.scenes.erase(request.camera)
+        return steps
+
+
+def _range(request: Erasure) -> tuple[str, int, int]:
+    return request.camera, request.begin_us, request.end_us
+
+
+def _memory(context: Context[PrefillSettings], engine: Engine, model: str, fence: Fence) -> _Memory | None:
     """What remembers committed windows; None where nothing is to be remembered."""
     settings = context.settings
     if settings.memory is None:
@@ -112,18 +166,21 @@ def _memory(context: Context[PrefillSettings], engine: Engine, model: str) -> Ch
         folder,
         lanes=settings.memory_lanes,
         queue_bytes=settings.memory_queue_bytes,
+        fence=fence,
         supervisor=context.supervisor,
     )
     context.metrics.registry.register(MemoryNumbers(lanes))
-    _serve_chapters(context, folder)
-    if settings.memory_url is not None:
-        _store_chapters(context, folder, settings.memory_url)
+    lease, scenes = _announcers(context, folder)
+    uploader = _uploader(context, folder)
     context.on_close(lanes.close)  # before what serves and stores them: what is sealed now is stored too
-    return lanes
+    return _Memory(lanes, scenes, lease, uploader)
 
 
-def _store_chapters(context: Context[PrefillSettings], folder: ChapterFolder, url: str) -> None:
-    """Copy sealed chapters into the durable tier."""
+def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploader | None:
+    """What copies sealed chapters into the durable tier; None: there is none."""
+    url = context.settings.memory_url
+    if url is None:
+        return None
     from lookout.chapters.durable import DurableTier, Uploader
 
     try:
@@ -131,11 +188,13 @@ def _store_chapters(context: Context[PrefillSettings], folder: ChapterFolder, ur
     except HistoryError as error:
         raise StartupError(f"LOOKOUT_MEMORY_URL={public_url(url)}: {error}") from error
     context.on_close(uploader.stop)
-    uploader.start()
+    return uploader
 
 
-def _serve_chapters(context: Context[PrefillSettings], folder: ChapterFolder) -> None:
-    """Let recall read the chapters, and announce them."""
+def _announcers(
+    context: Context[PrefillSettings], folder: ChapterFolder
+) -> tuple[Announcer, ChapterAnnouncer]:
+    """Serve the chapters to recall; and what announces them, not started yet."""
     settings = context.settings
     limits = MemoryLimits(readers=settings.memory_readers)
     service = MemoryService(folder, limits)
@@ -159,8 +218,7 @@ def _serve_chapters(context: Context[PrefillSettings], folder: ChapterFolder) ->
     )
     for close in (directory.close, client.close, lease.stop, scenes.stop):
         context.on_close(close)
-    lease.start()
-    scenes.start()
+    return lease, scenes
 
 
 def _engine(settings: PrefillSettings, folder: Path) -> Engine:

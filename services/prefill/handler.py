@@ -10,6 +10,7 @@ import structlog
 
 from lookout.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
 from lookout.engines import EngineError, Question
+from lookout.erasures import Fence
 from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.memory.chapters import Born
 from lookout.services.prefill.idle import Answered
@@ -126,8 +127,9 @@ class PrefillHandler(Handler[CameraState]):
         on_audit: Callable[[float], object] = lambda difference: None,
         clock: Callable[[], float] = time.time,
         memory: Remembers | None = None,
+        fence: Fence | None = None,
     ) -> None:
-        self._memory = memory
+        self._memory, self._fence = memory, fence or Fence()
         self.config_digest = digest(
             "prefill", STATE_VERSION, model_digest, settings.window_s, settings.stride_s, settings.fps
         )
@@ -160,6 +162,25 @@ class PrefillHandler(Handler[CameraState]):
             self._leave(state)
         if self._memory is not None:
             self._memory.leave(camera)
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """A camera that was erased whole is forgotten once it is silent."""
+        return self._fence.ends(camera, active_ms)
+
+    def erase(self, camera: str) -> int:
+        """Free what is computed of a camera's present epoch, tokens and KV: its next window begins anew, with
+        blocks that may be had.
+
+        Returns:
+            Streams that were let go of. May be called on any thread.
+        """
+        state = self._current.get(camera)
+        if state is None:
+            return 0
+        stream = f"{camera}/{state.epoch}"
+        self._runner.forget(stream)
+        self._loader.leave(stream)
+        return 1
 
     def committed(self, deliveries: Sequence[Delivery]) -> None:
         """The windows are decided for good: what was born in them is remembered."""

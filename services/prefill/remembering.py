@@ -6,6 +6,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -15,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from lookout.engines import EngineError, WindowAnswer, WindowRequest
 from lookout.engines.born import KeepsRows, born_block, prefix_of
+from lookout.erasures import Fence
 from lookout.memory import BornBlock, HistoryError, Prefix
 from lookout.memory.chapters import Born, ChapterFolder
 from lookout.windows import WindowPlan
@@ -76,6 +78,19 @@ class _Leave:
     camera: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Erase:
+    """A range of a camera's wall time is to go; `done` says how many frames went."""
+
+    camera: str
+    begin_us: int
+    end_us: int
+    done: Future[int]
+
+
+_Item = Born | _Leave | _Erase
+
+
 class ChapterLanes:
     """Writes blocks into chapters. `take`, `enter` and `leave` return at once.
 
@@ -87,6 +102,7 @@ class ChapterLanes:
         lanes: Threads that write; a camera always has the same one.
         queue_bytes: Limit of the bytes of blocks that wait.
         idle_s: Seconds without a block after which a camera's chapter is sealed.
+        fence: What was erased: a block of that time is not taken in.
         supervisor: Told when a thread dies.
     """
 
@@ -98,9 +114,11 @@ class ChapterLanes:
         lanes: int = 1,
         queue_bytes: int = 256 << 20,
         idle_s: float = 120.0,
+        fence: Fence | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
         self.folder = folder
+        self._fence = fence or Fence()
         self.captures, self._limit, self._idle_s = captures, queue_bytes, idle_s
         self._lock = threading.Lock()
         self._waiting = 0
@@ -108,7 +126,7 @@ class ChapterLanes:
         self.entered = self.left_out = self.failed = 0
         self.write_s = 0.0
         """CPU seconds of writing."""
-        self._queues: list[SimpleQueue[Born | _Leave]] = [SimpleQueue() for _ in range(lanes)]
+        self._queues: list[SimpleQueue[_Item]] = [SimpleQueue() for _ in range(lanes)]
         start = (supervisor or Supervisor()).start
         self._threads = [
             start(f"chapters-{number}", lambda queue=queue: self._write(queue))  # type: ignore[misc]
@@ -149,6 +167,22 @@ class ChapterLanes:
         """Seal the camera's chapter behind what waits."""
         self._queue(camera).put(_Leave(camera))
 
+    def erase(self, camera: str, begin_us: int, end_us: int, patience_s: float = 300.0) -> int:
+        """Erase a range of a camera's wall time from its chapters, behind the blocks that wait.
+
+        Returns:
+            The frames that were erased.
+
+        Raises:
+            HistoryError: The disk refused it, or the lane has not come to it in time; erase it again.
+        """
+        item = _Erase(camera, begin_us, end_us, Future())
+        self._queue(camera).put(item)
+        try:
+            return item.done.result(patience_s)
+        except TimeoutError as error:
+            raise HistoryError(f"camera {camera}: its lane has not come to the erasure yet") from error
+
     def close(self, patience_s: float = 20.0) -> None:
         """Write what waits, for so long at most, and seal every chapter."""
         self._closed.set()
@@ -157,10 +191,10 @@ class ChapterLanes:
             thread.join(max(0.0, deadline - time.monotonic()))
         self.folder.close()
 
-    def _queue(self, camera: str) -> SimpleQueue[Born | _Leave]:
+    def _queue(self, camera: str) -> SimpleQueue[_Item]:
         return self._queues[zlib.crc32(camera.encode()) % len(self._queues)]
 
-    def _write(self, queue: SimpleQueue[Born | _Leave]) -> None:
+    def _write(self, queue: SimpleQueue[_Item]) -> None:
         newest: dict[str, float] = {}
         while True:
             try:
@@ -174,13 +208,26 @@ class ChapterLanes:
             if isinstance(item, _Leave):
                 newest.pop(item.camera, None)
                 self._seal(item.camera)
+            elif isinstance(item, _Erase):
+                self._erase(item)
             else:
                 newest[item.camera] = time.monotonic()
                 self._add(item)
             self.write_s += time.thread_time() - begun
 
+    def _erase(self, item: _Erase) -> None:
+        try:
+            item.done.set_result(self.folder.erase(item.camera, item.begin_us, item.end_us))
+        except (HistoryError, RuntimeError, MemoryError, OSError) as error:
+            item.done.set_exception(HistoryError(str(error)))
+
     def _add(self, born: Born) -> None:
         try:
+            times = born.block.times_us
+            if len(times) and self._fence.hides(
+                born.camera, int(times[0]) + born.origin_us, int(times[-1]) + born.origin_us
+            ):
+                return
             self.entered += self.folder.add(born)
         except (HistoryError, RuntimeError, MemoryError, OSError) as error:
             # The chapter is as before; what follows may fit again.

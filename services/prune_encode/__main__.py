@@ -2,6 +2,7 @@
 
 import torch
 
+from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
 from lookout.families import load_tower
 from lookout.observe import traced
@@ -37,12 +38,15 @@ def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
         topics=[SEGMENTS.name, FRAMES.name],
     )
     context.on_close(node.close)
+    fence, erasures = live_fence(context)
     try:
         handler = PruneEncodeHandler(
-            settings, encoder, node.store, node.client, context.rereader, model_digest=model
+            settings, encoder, node.store, node.client, context.rereader, model_digest=model, fence=fence
         )
     except VisionError as error:
         raise StartupError(f"LOOKOUT_INPUT_WIDTH, LOOKOUT_INPUT_HEIGHT: {error}") from error
+    steps = {"tensors": lambda erasure: node.store.forget_camera(erasure.camera)}
+    join(context, erasures, steps, stays=settings.store.spool is not None)
     context.grpc.add(node.service.register, node.service.NAME)
     context.downstream(Stage.PREFILL, node.store.consumed_all)
     node.join(STAGE_TOKENS, settings.instance, context.address)

@@ -9,6 +9,7 @@ import numpy as np
 import structlog
 from google.protobuf.message import Message
 
+from lookout.erasures import Fence, check_fence
 from lookout.errors import BadRecordError, RecordsGoneError, TransientError
 from lookout.pruning import Carry, prune_block
 from lookout.services.prune_encode.blocks import (
@@ -155,7 +156,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         *,
         model_digest: str,
         clock: Callable[[], float] = time.monotonic,
+        fence: Fence | None = None,
     ) -> None:
+        self._fence = fence or Fence()
         self._settings, self._encoder, self._model = settings, encoder, model_digest
         self._store, self._client, self._records, self._clock = store, client, records, clock
         self._keeper = Keeper(store, clock)
@@ -178,6 +181,10 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         store.makes(STAGE_TOKENS, self.materialize)
 
     # -- state
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """A camera that was erased whole is forgotten once it is silent."""
+        return self._fence.ends(camera, active_ms)
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> CameraState:
         """The open block, read again from the records its checkpoint names."""
@@ -257,7 +264,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             return self._gap(camera, now, record, message, made)
         made.outputs.append(_forwarded(message))
         if message.event.kind == StreamEvent.KIND_SKIPPED:
-            return replace(now, missing=Missing(CAUSE_QUOTA, message.event.reason))
+            cause = message.event.cause or CAUSE_QUOTA
+            return replace(now, missing=Missing(cause, message.event.reason))
         if message.event.kind == StreamEvent.KIND_LATE:
             return replace(now, late_block=now.block)
         return now
@@ -514,6 +522,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             raise LineageBrokenError(f"{ref.id}: made by model {block.model_digest}, this is {self._model}")
         if record.camera != ref.camera:
             raise LineageBrokenError(f"{ref.id}: the record is of another camera")
+        check_fence(self._fence, ref, record.wall_offset_us, block.start_us, block.end_us)
         encoded = self._again(block, ref)
         array = encoded.deepstack if ref.id == block.deepstack.id and ref.id else encoded.tokens
         if array is None:

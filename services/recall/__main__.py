@@ -10,6 +10,7 @@ import transformers
 from lookout.chapters.announcing import ScenesDirectory
 from lookout.chapters.reading import ChapterSources, ChapterStore, Holders
 from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError
 from lookout.models.digest import folder_digest
@@ -34,13 +35,16 @@ def add(context: Context[RecallSettings]) -> None:
         raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
     digest = folder_digest(settings.model_dir)
     check_digest(settings, digest)
+    fence, erasures = live_fence(context)
     asker = Asker(
         _engine(settings, settings.model_dir),
         _sources(context),
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
         foresee=settings.foresee,
+        fence=fence,
     )
+    join(context, erasures, {"cache": lambda erasure: asker.erase(erasure.camera)}, stays=False)
     service = RecallService(asker, settings, context.metrics)
     context.grpc.add(service.register, service.NAME)
 

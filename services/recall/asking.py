@@ -12,6 +12,7 @@ import structlog
 from lookout.chapters.reading import ChapterSources, Resolved
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.memory import MemoryAnswer, ask
+from lookout.erasures import Fence
 from lookout.memory import (
     Chapter,
     HistoryError,
@@ -89,6 +90,7 @@ class Asker:
         cache_bytes: of chapters kept in memory.
         retrieval: budgets; the frames are the question's.
         foresee: fetch the next layer's bytes ahead.
+        fence: what was erased: a chapter that still has something of it is not read.
         clock: seconds.
     """
 
@@ -101,18 +103,34 @@ class Asker:
         cache_bytes: int = 512 << 20,
         retrieval: RetrievalSettings | None = None,
         foresee: bool = True,
+        fence: Fence | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._engine, self._sources, self._model_digest = engine, sources, model_digest
         self._retrieval = retrieval or RetrievalSettings()
         self._predictor = Predictor.RESIDUAL if foresee else Predictor.NONE
-        self._clock = clock
+        self._clock, self._fence = clock, fence or Fence()
         self._turn = threading.Lock()
         self.cache = RangeCache(_unbound, cache_bytes)
 
     def find(self, cameras: str, question: PastQuestion) -> dict[str, Resolved]:
         """The chapters of a camera, or of all that fit a pattern."""
-        return self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
+        past = self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
+        for camera, resolved in past.items():
+            for erasure in self._fence.of(camera):
+                for chapter in list(resolved.chapters):
+                    if chapter.holds(erasure.begin_us, erasure.end_us):
+                        resolved.lose(chapter.name, f"erasure {erasure.id} is not carried out there yet")
+        return past
+
+    def erase(self, camera: str) -> int:
+        """Let go of everything of a camera's chapters, once no question reads them.
+
+        Returns:
+            The ranges that were there.
+        """
+        with self._turn:
+            return self.cache.forget_camera(camera)
 
     def ask(
         self,

@@ -8,18 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lookout.cli.connect import Position, reading
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet
+from lookout.memory import Keep
+from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.pipeline import ask_folder
 from lookout.segments import cut
+from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
+from lookout.wire import VERDICTS, from_json
+from tests.chapters_world import has, rows_of
 from tests.eventually import eventually
 from tests.fleet.test_whole_fleet import committed, example
 
@@ -33,17 +41,27 @@ QUESTION = DEMO_QUESTIONS["lying"]
 def asked(fleet: Fleet, *words: str) -> list[dict[str, Any]]:
     """`lookout ask --fleet --json`: one object a camera, then the summary."""
     port = fleet.address.grpc["recall-0"]
-    command = [sys.executable, "-m", "lookout.cli", "ask", "--fleet", QUESTION, "--json"]
+    out = lookout(fleet, "ask", "--fleet", QUESTION, "--json", "--recall", f"127.0.0.1:{port}", *words)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def lookout(fleet: Fleet, *words: str) -> str:
+    """What a command prints."""
     done = subprocess.run(
-        [*command, "--recall", f"127.0.0.1:{port}", *words],
+        [sys.executable, "-m", "lookout.cli", *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
-        env={**os.environ, "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file)},
+        env={
+            **os.environ,
+            "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file),
+            "LOOKOUT_KAFKA": fleet.bootstrap,
+            "LOOKOUT_RECEIPT_KEY": str(fleet.folder / "key.pem"),
+        },
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout
 
 
 def frames(answer: dict[str, Any]) -> int:
@@ -51,6 +69,58 @@ def frames(answer: dict[str, Any]) -> int:
     return sum(
         (int(span["end_us"]) - int(span["begin_us"])) // 500_000 + 1 for span in answer.get("covered", [])
     )
+
+
+def erased(fleet: Fleet, answer: dict[str, Any], tmp_path: Path) -> None:
+    """Erase four seconds of what an answer covers: nobody has a byte of them, Kafka's are fenced."""
+    (span,) = answer["covered"]
+    begin, end = int(span["begin_us"]) + 5_000_000, int(span["begin_us"]) + 9_000_000
+    shape = read_sealed(next(tmp_path.glob("copies/*/*/head-*.bin")).parent)[0].head.shape
+    copies = ChapterFolder(tmp_path / "copies", ChapterRules(Keep(seconds=1e12)), shape)
+    rows = rows_of(copies, begin, end, "room")
+    assert has(fleet.folder, rows[0])
+    windows = len(list(verdicts(fleet)))
+
+    iso = [datetime.fromtimestamp(moment / 1e6, UTC).isoformat() for moment in (begin, end)]
+    identity = lookout(
+        fleet, "erase", "--camera", "room", "--since", iso[0], "--until", iso[1], "--yes"
+    ).strip()
+    assert [path for row in rows for path in has(fleet.folder, row)] == []
+    again, _ = asked(fleet, "--camera", "room")
+    assert "missing" not in again
+    assert all(int(own["end_us"]) < begin or int(own["begin_us"]) >= end for own in again["covered"])
+    left = list(verdicts(fleet))
+    assert 0 < len(left) < windows
+    assert all(float(own["end_us"]) <= begin or float(own["start_us"]) >= end for own in left)
+
+    receipt = json.loads(lookout(fleet, "erase", "--receipt", identity))
+    assert (receipt["complete"], receipt["not_confirmed"], receipt["camera"]) == (True, [], "room")
+    assert {entry["service"] for entry in receipt["erased"]} == {
+        "decode",
+        "prune-encode",
+        "prefill",
+        "recall",
+    }
+    (prefill,) = [entry for entry in receipt["erased"] if entry["service"] == "prefill"]
+    assert prefill["parts"]["chapters"] == 8
+    assert {entry["where"] for entry in receipt["remains"]} > {
+        "Kafka camera.segments.v1",
+        "Kafka verdicts.v1",
+    }
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(receipt))
+    assert "the signature is right" in lookout(fleet, "erase", "--check", str(path))
+    # The copies that were made before are the expected answer's.
+    copies.close()
+
+
+def verdicts(fleet: Fleet) -> Iterator[dict[str, float]]:
+    """The times of the verdicts that commands show."""
+    with reading(fleet.bootstrap, [VERDICTS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            verdict = from_json(message.value() or b"", Verdict)
+            times = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+            yield {"start_us": times[0], "end_us": times[1]}
 
 
 @pytest.mark.timeout(600)
@@ -80,6 +150,7 @@ def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
         again, _ = asked(fleet, "--camera", "room")
         assert again["covered"] == growing["covered"]
         shutil.copytree(prefill.folder / "memory", tmp_path / "copies")
+        erased(fleet, again, tmp_path)
     (expected,) = ask_folder(tmp_path / "copies", QUESTION, camera="room")
     assert again["p_yes"] == expected.p_yes
     assert [moment["weight"] for moment in again["moments"]] == [moment.weight for moment in expected.moments]

@@ -11,10 +11,11 @@ from typing import Final
 from confluent_kafka import Message
 
 from lookout.chains.blocks import check_block
+from lookout.erasures import Fence, read_log
 from lookout.errors import BadRecordError
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json
+from lookout.wire import ERASURES, TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
@@ -77,7 +78,8 @@ def read_epochs(
     reach_s: float,
     complete: Complete = lambda epoch: True,
 ) -> list[EpochRecords]:
-    """The epochs of the cameras in scope, with all windows that chains of those in scope may need.
+    """The epochs of the cameras in scope, with all windows that chains of those in scope may need. Blocks and
+    verdicts of an erased time are left out, as those that retention has removed.
 
     Args:
         settings: How Kafka is reached.
@@ -102,6 +104,7 @@ def read_epochs(
 
 def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[EpochRecords]:
     epochs: dict[tuple[str, int], EpochRecords] = {}
+    fence = read_fence(settings)
 
     def epoch_of(message: TokensRecord | Verdict) -> EpochRecords:
         key = (message.camera, message.epoch)
@@ -112,14 +115,31 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
             verdict = from_json(message.value() or b"", Verdict)
         except WireError:
             continue  # not written by prefill
-        if fnmatchcase(verdict.camera, scope.camera):
+        span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
+        if fnmatchcase(verdict.camera, scope.camera) and fence.hides(verdict.camera, *span) is None:
             epoch_of(verdict).verdicts[verdict.window].append(verdict)
     for message in _messages(settings, TOKENS.name, start_ms):
         record = _block_record(message)
-        if record is not None and fnmatchcase(record.camera, scope.camera):
+        if record is not None and fnmatchcase(record.camera, scope.camera) and not _is_erased(record, fence):
             # Of two records for one block the first was decided; prefill leaves the other out as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
+
+
+def read_fence(settings: ServiceSettings) -> Fence:
+    """What was erased, as Kafka says it now.
+
+    Raises:
+        TimeoutError: The topic cannot be read to its end.
+        KafkaException: Kafka refuses.
+    """
+    messages = _messages(settings, ERASURES.name, 0)
+    return Fence(read_log((message.key() or b"", message.value()) for message in messages).erasures.values())
+
+
+def _is_erased(record: TokensRecord, fence: Fence) -> bool:
+    offset, block = record.wall_offset_us, record.block
+    return fence.hides(record.camera, offset + block.start_us, offset + block.end_us) is not None
 
 
 def _block_record(message: Message) -> TokensRecord | None:

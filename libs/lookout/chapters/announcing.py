@@ -25,6 +25,7 @@ from lookout.memory import HistoryError
 from lookout.memory.chapters import ChapterFacts, ChapterFolder
 from lookout.store import DirectoryDownError
 from lookout.store.directory import Directory
+from lookout.store.labels import camera_entries
 
 __all__ = ["ChapterAnnouncer", "ScenesDirectory", "chapters_key", "scenes_key"]
 
@@ -33,12 +34,12 @@ _log = structlog.get_logger(__name__)
 
 def chapters_key(camera: str) -> str:
     """The hash of a camera's chapters."""
-    return f"lookout:{{{camera}}}:chapters"
+    return f"{camera_entries(camera)}chapters"
 
 
 def scenes_key(camera: str, chapter: str) -> str:
     """The hash of a chapter's scenes."""
-    return f"lookout:{{{camera}}}:scenes:{chapter}"
+    return f"{camera_entries(camera)}scenes:{chapter}"
 
 
 class ChapterAnnouncer:
@@ -95,6 +96,30 @@ class ChapterAnnouncer:
         with self._lock:
             self._changed.add(camera)
         self._wake.set()
+
+    def erase(self, camera: str) -> int:
+        """Remove everything that Redis has of a camera's chapters, whoever holds them, and announce what is
+        here now. Other holders announce theirs again.
+
+        Returns:
+            The entries that were removed.
+
+        Raises:
+            DirectoryDownError: Redis does not answer.
+        """
+        facts = self._folder.chapters(camera)
+
+        def ask() -> int:
+            key = chapters_key(camera)
+            names = [name.decode() for name in self._client.hkeys(key)]  # type: ignore[union-attr]
+            removed = 0
+            for chapter in {*names, *(fact.name for fact in facts)}:
+                removed += int(self._client.delete(scenes_key(camera, chapter)))  # type: ignore[arg-type]
+            self._client.delete(key)
+            self._say(camera, facts)
+            return removed + len(names)
+
+        return self._directory.asking(ask, retry=True)
 
     def announce(self) -> None:
         """Say everything again, for a Redis that was wiped."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,15 @@ from obstore.store import LocalStore, from_url
 from lookout.chapters.service import is_meant
 from lookout.memory import Chapter, HistoryError, Keep
 from lookout.memory.catalogue import ByteRange, Head
-from lookout.memory.chapters import ChapterFacts, ChapterFolder, chapter_of
+from lookout.memory.chapters import (
+    ChapterFacts,
+    ChapterFolder,
+    chapter_of,
+    facts_of,
+    forget_range,
+    frames_in,
+)
+from lookout.memory.folder import MANIFEST as FOLDER_MANIFEST
 from lookout.memory.packing import checksum
 from lookout.worker import Supervisor
 
@@ -68,7 +77,7 @@ class DurableTier:
         """
         place, files = _place(facts), {}
         try:
-            for path in sorted(facts.path.glob("*.bin")):
+            for path in sorted([*facts.path.glob("*.bin"), facts.path / FOLDER_MANIFEST]):
                 data = path.read_bytes()
                 obstore.put(self._store, f"{place}/{path.name}", data)
                 files[path.name] = {"bytes": len(data), "checksum": checksum(data).hex()}
@@ -84,11 +93,7 @@ class DurableTier:
                 "files": files,
             }
             obstore.put(self._store, f"{place}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
-            stale = [
-                path for path, _ in self._objects(place) if path.rpartition("/")[2] not in {*files, MANIFEST}
-            ]
-            if stale:
-                obstore.delete(self._store, stale)
+            self._sweep(place, files)
         except (BaseError, OSError) as error:
             raise HistoryError(f"{self.url}: chapter {facts.name} could not be stored: {error}") from error
 
@@ -169,6 +174,91 @@ class DurableTier:
                 obstore.delete(self._store, rest)
         except (BaseError, OSError) as error:
             raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
+
+    def erase(self, camera: str, begin_us: int, end_us: int) -> int:
+        """Erase a range of a camera's wall time from every chapter, wholly; a range that was erased before
+        costs a listing.
+
+        A chapter that lies in the range goes; another is written again without it, as its holder would.
+
+        Returns:
+            The frames that were erased.
+
+        Raises:
+            HistoryError: the tier refused it, or a chapter cannot be read; erase the range again.
+        """
+        frames = 0
+        manifests = self.manifests(camera)
+        self._refuse_half(camera, {str(manifest["place"]) for manifest in manifests})
+        for manifest in manifests:
+            if int(manifest["end_us"]) < begin_us or int(manifest["begin_us"]) >= end_us:
+                continue
+            chapter = self._chapter(manifest)
+            if chapter is not None and not chapter.holds(begin_us, end_us):
+                # Who wrote this version may have been killed before the files of the last one went.
+                self._swept(str(manifest["place"]), manifest["files"])
+                continue
+            inside = begin_us <= int(manifest["begin_us"]) and int(manifest["end_us"]) < end_us
+            if inside or chapter is None or FOLDER_MANIFEST not in manifest["files"]:
+                # One that cannot be read, or written again, goes whole: nothing of the range may stay.
+                self.remove(str(manifest["place"]))
+            else:
+                self._rewrite(manifest, chapter, begin_us, end_us)
+            frames += 0 if chapter is None else frames_in(chapter, begin_us, end_us)
+        with self._lock:
+            for key in [key for key in self._heads if key[0].rpartition("/")[0] == camera]:
+                del self._heads[key]
+        return frames
+
+    def _refuse_half(self, camera: str, whole: set[str]) -> None:
+        """A chapter on its way up has no manifest, and may hold the range: its erasure waits for it.
+
+        Raises:
+            HistoryError: there is one.
+        """
+        try:
+            for path, _ in self._objects(_camera_folder(camera)):
+                place = path.rpartition("/")[0]
+                if place not in whole:
+                    raise HistoryError(
+                        f"{self.url}: {place} is half uploaded: its holder completes it, or it is removed "
+                        "an hour after the last byte"
+                    )
+        except BaseError as error:
+            raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
+
+    def _swept(self, place: str, files: Iterable[str]) -> None:
+        try:
+            self._sweep(place, files)
+        except (BaseError, OSError) as error:
+            raise HistoryError(f"{self.url}: {place} could not be cleaned up: {error}") from error
+
+    def _sweep(self, place: str, files: Iterable[str]) -> None:
+        """Remove what a chapter's earlier version had."""
+        current = {*files, MANIFEST}
+        stale = [path for path, _ in self._objects(place) if path.rpartition("/")[2] not in current]
+        if stale:
+            obstore.delete(self._store, stale)
+
+    def _rewrite(self, manifest: dict[str, Any], chapter: Chapter, begin_us: int, end_us: int) -> None:
+        """The next version of a chapter, without a range, in its place."""
+        with tempfile.TemporaryDirectory(prefix="lookout-erase-") as scratch:
+            path = Path(scratch) / "chapter"
+            path.mkdir(mode=0o700)
+            try:
+                for name, facts in manifest["files"].items():
+                    if name != Path(name).name:
+                        raise HistoryError(f"{manifest['place']}: {name!r} is no file's name")
+                    data = bytes(obstore.get(self._store, f"{manifest['place']}/{name}").bytes())
+                    if checksum(data).hex() != facts["checksum"]:
+                        raise HistoryError(f"{manifest['place']}/{name}: its checksum does not match")
+                    (path / name).write_bytes(data)
+            except (BaseError, OSError) as error:
+                raise HistoryError(f"{self.url}: {manifest['place']} cannot be read: {error}") from error
+            if forget_range(chapter, path, begin_us, end_us):
+                self.upload(facts_of(path))
+            else:
+                self.remove(str(manifest["place"]))
 
     def clean(self, older_s: float = 3600.0) -> int:
         """Remove what was left half uploaded for so long.
@@ -307,6 +397,14 @@ class Uploader:
         if self._thread is not None:
             self._thread.join(timeout=20)
         self.round()
+
+    def erase(self, camera: str, begin_us: int, end_us: int) -> int:
+        """Erase a range of a camera's wall time from the tier; as `DurableTier.erase`.
+
+        The next versions of this folder's chapters are copied first: they need not be made twice.
+        """
+        self.round()
+        return self._tier.erase(camera, begin_us, end_us)
 
     def round(self) -> None:
         """Copy every sealed chapter that is not in the tier; drop there what is beyond the horizon."""

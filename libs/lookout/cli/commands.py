@@ -59,6 +59,12 @@ COMMANDS = {
         "backtest",
         "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
     ),
+    "erase": CommandPlace(
+        "erase",
+        "erase",
+        "Erase a camera, or a time range of it, everywhere; a signed receipt says what was erased and what "
+        "remains.",
+    ),
     "inspect": CommandPlace(
         "inspect", "inspect", "Decode footage as the fleet would, in a sandbox, and show the result."
     ),

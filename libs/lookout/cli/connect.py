@@ -14,9 +14,21 @@ import typer
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 
 from lookout.errors import LookoutError
-from lookout.wire import MAX_MESSAGE_BYTES, MAX_QUESTION, key_text
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import (
+    ALERTS,
+    ERASURES,
+    MAX_MESSAGE_BYTES,
+    MAX_QUESTION,
+    VERDICTS,
+    WireError,
+    from_json,
+    key_text,
+)
 
 if TYPE_CHECKING:
+    from lookout.erasures.records import ErasureLog
     from lookout.net import GrpcSecurity
 
 BootstrapOption = Annotated[
@@ -169,8 +181,23 @@ class Position:
     oldest: bool = False
 
 
+_SHOWN: Mapping[str, type[Alert | Verdict]] = {VERDICTS.name: Verdict, ALERTS.name: Alert}
+"""Topics whose records of an erased time are not shown."""
+
+
+def read_erasures(bootstrap: str) -> ErasureLog:
+    """What stands in the topic of erasures; nothing where a fleet of an earlier release has none."""
+    from lookout.erasures.records import ErasureLog, read_log
+
+    if ERASURES.name not in Producer(client_options(bootstrap)).list_topics(timeout=_ANSWER_S).topics:
+        return ErasureLog()
+    with reading(bootstrap, [ERASURES.name], Position(oldest=True)) as reader:
+        return read_log((message.key() or b"", message.value()) for message in reader.until_now())
+
+
 class CommittedReader:
-    """Reads whole topics without a group: every partition, committed records only."""
+    """Reads whole topics without a group: every partition, committed records only. Verdicts and alerts of a
+    time that was erased before the reader was made are left out."""
 
     def __init__(
         self,
@@ -179,6 +206,10 @@ class CommittedReader:
         start: Position,
         options: Mapping[str, object] | None = None,
     ) -> None:
+        from lookout.erasures.fence import Fence
+
+        shows = any(topic in _SHOWN for topic in topics)
+        self._fence = Fence(read_erasures(bootstrap).erasures.values()) if shows else Fence()
         self._consumer = Consumer(
             {
                 **client_options(bootstrap),
@@ -199,9 +230,21 @@ class CommittedReader:
     def poll(self, timeout: float) -> Message | None:
         """The next record, or None when none came in time. Temporary connection errors are waited for."""
         message = self._consumer.poll(timeout)
-        if message is None or message.error() is not None:
+        if message is None or message.error() is not None or self._hidden(message):
             return None
         return message
+
+    def _hidden(self, message: Message) -> bool:
+        kind = _SHOWN.get(str(message.topic()))
+        camera = key_text(message.key() or b"")
+        if kind is None or not self._fence.of(camera):
+            return False
+        try:
+            record = from_json(message.value() or b"", kind)
+        except WireError:
+            return False
+        begin_us, end_us = record.start.ToMicroseconds(), record.end.ToMicroseconds()
+        return self._fence.hides(camera, begin_us, end_us) is not None
 
     def until_now(self) -> Iterator[Message]:
         """The records that are in the topics at this moment.

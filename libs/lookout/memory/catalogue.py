@@ -111,6 +111,7 @@ class Head:
         catalogue: name of the file of scenes and index ranges; `files` those of slabs.
         scenes: where each layer's scenes lie, and how many visual clusters they have.
         window: the blocks that are read whole, oldest first.
+        forgotten: ranges of stream time that were erased.
     """
 
     about: dict[str, Any]
@@ -127,6 +128,7 @@ class Head:
     files: tuple[str, ...]
     scenes: tuple[tuple[ByteRange, int], ...]
     window: tuple[WindowBlock, ...]
+    forgotten: tuple[tuple[int, int], ...] = ()
 
     def packed(self) -> bytes:
         """The head as one record."""
@@ -147,6 +149,7 @@ class Head:
             "sealed": self.sealed,
             "shape": {**asdict(self.shape), "dtype": str(self.shape.dtype).removeprefix("torch.")},
             "tokens": self.tokens,
+            "forgotten": self.forgotten,
             "catalogue": self.catalogue,
             "files": self.files,
             "scenes": [[*_range_facts(place), count] for place, count in self.scenes],
@@ -195,6 +198,7 @@ class Head:
                 )
                 for number, block in enumerate(header["window"])
             ),
+            forgotten=tuple((begin, end) for begin, end in header.get("forgotten", ())),
         )
 
 
@@ -395,6 +399,7 @@ class Catalogue:
             files=tuple(self._names),
             scenes=tuple(scenes),
             window=tuple(window),
+            forgotten=shot.forgotten,
         )
 
     def _scenes(self, layer: int) -> bytes:

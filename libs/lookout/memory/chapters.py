@@ -226,7 +226,8 @@ class ChapterFolder:
         return dropped
 
     def erase(self, camera: str, begin_us: int | None = None, end_us: int | None = None) -> int:
-        """Erase a camera's frames with begin <= wall time < end from every chapter, wholly.
+        """Erase a camera's frames with begin <= wall time < end from every chapter, wholly. A range that was
+        erased before costs nothing.
 
         Returns:
             The frames that were erased.
@@ -234,14 +235,14 @@ class ChapterFolder:
         Raises:
             HistoryError: the disk refused it; erase the range again.
         """
-        begin, end = -(1 << 62) if begin_us is None else begin_us, 1 << 62 if end_us is None else end_us
+        begin, end = -(1 << 61) if begin_us is None else begin_us, 1 << 61 if end_us is None else end_us
         self.seal(camera)
         frames = 0
         with self._lock:
             for facts in [facts for facts in self._sealed.values() if facts.camera == camera]:
-                if facts.end_us < begin or facts.begin_us >= end:
-                    continue
-                frames += self._forget(facts, begin, end)
+                chapter, _ = read_sealed(facts.path)
+                if chapter.holds(begin, end):
+                    frames += self._forget(facts, chapter, begin, end)
         self.changed(camera)
         return frames
 
@@ -359,20 +360,12 @@ class ChapterFolder:
         write_catalogue(folder)
         return facts_of(folder.folder)
 
-    def _forget(self, facts: ChapterFacts, begin_us: int, end_us: int) -> int:
-        chapter, _ = read_sealed(facts.path)
-        times = chapter.head.times_us + chapter.origin_us
-        frames = int((chapter.head.present & (times >= begin_us) & (times < end_us)).sum())
-        with MemoryFolder.open(facts.path) as folder:
-            # Also where no KV is left: embeddings stay when the KV's time is over.
-            folder.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
-            write_catalogue(folder)
-            empty = folder.memory.covered_from_us is None
-        if empty:
-            self._remove(facts)
-        else:
+    def _forget(self, facts: ChapterFacts, chapter: Chapter, begin_us: int, end_us: int) -> int:
+        if forget_range(chapter, facts.path, begin_us, end_us):
             self._sealed[facts.name] = facts_of(facts.path)
-        return frames
+        else:
+            self._remove(facts)
+        return frames_in(chapter, begin_us, end_us)
 
     def _remove(self, facts: ChapterFacts) -> None:
         del self._sealed[facts.name]
@@ -427,6 +420,29 @@ class ChapterFolder:
             while len(chapter.recent) > VERSIONS:
                 del chapter.recent[min(chapter.recent)]
         return chapter.recent[shot.version]
+
+
+def frames_in(chapter: Chapter, begin_us: int, end_us: int) -> int:
+    """Frames of a range of wall time whose KV a chapter has."""
+    times = chapter.head.times_us + chapter.origin_us
+    return int((chapter.head.present & (times >= begin_us) & (times < end_us)).sum())
+
+
+def forget_range(chapter: Chapter, path: Path, begin_us: int, end_us: int) -> bool:
+    """Erase a range of wall time from a sealed chapter's folder, wholly: its next version.
+
+    Also where no KV is left: embeddings stay when the KV's time is over.
+
+    Returns:
+        Whether anything is left in it.
+
+    Raises:
+        HistoryError: the disk refused it; erase the range again.
+    """
+    with MemoryFolder.open(path) as folder:
+        folder.forget(begin_us - chapter.origin_us, end_us - chapter.origin_us)
+        write_catalogue(folder)
+        return folder.memory.covered_from_us is not None
 
 
 def read_sealed(path: Path) -> tuple[Chapter, Files]:
@@ -504,6 +520,8 @@ __all__ = [
     "chapter_of",
     "chapter_order",
     "facts_of",
+    "forget_range",
+    "frames_in",
     "read_chapter",
     "read_sealed",
 ]

@@ -57,6 +57,18 @@ class Chapter:
         """Names its bytes: they change with the version."""
         return f"{self.name}@{self.head.version}"
 
+    def holds(self, begin_us: int, end_us: int) -> bool:
+        """Whether anything of a range of wall time may stand in it: it has frames there, and was not erased.
+
+        Embeddings stay when the KV's time is over, so frames count whether or not their KV is there.
+        """
+        begin, end = begin_us - self.origin_us, end_us - self.origin_us
+        times = self.head.times_us
+        times = times[(times >= begin) & (times < end)]
+        for first, last in self.head.forgotten:
+            times = times[(times < first) | (times >= last)]
+        return bool(len(times))
+
 
 ChapterRange = tuple[Chapter, ByteRange]
 Fetch = Callable[[Sequence[ChapterRange]], list[bytes]]
@@ -175,9 +187,22 @@ class RangeCache:
     def forget(self, chapters: Iterable[str]) -> None:
         """Let go of every range of some chapters, of all their versions."""
         names = set(chapters)
+        self._forget(lambda name: name in names)
+
+    def forget_camera(self, camera: str) -> int:
+        """Let go of every range of a camera's chapters.
+
+        Returns:
+            The ranges that were there.
+        """
+        return self._forget(lambda name: name.rpartition("/")[0] == camera)
+
+    def _forget(self, leaves: Callable[[str], bool]) -> int:
         with self._lock:
-            for key in [key for key in self._data if key[0].rpartition("@")[0] in names]:
+            keys = [key for key in self._data if leaves(key[0].rpartition("@")[0])]
+            for key in keys:
                 self.bytes -= len(self._data.pop(key))
+        return len(keys)
 
 
 @dataclass(frozen=True, slots=True)

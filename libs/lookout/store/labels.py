@@ -8,7 +8,7 @@ from lookout.store.errors import TensorCorruptError
 from lookout.store.tensors import Array, checksum, numpy_dtype
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Label", "entry_of", "filled", "labelled"]
+__all__ = ["Label", "camera_entries", "entry_of", "filled", "labelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,17 @@ class Label:
     crc32c: int
 
 
+def camera_entries(camera: str) -> str:
+    """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
+    name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    return f"lookout:{{{name}}}:"
+
+
 def entry_of(ref: TensorRef) -> str:
-    """The directory's key for a tensor: one for each input record and stage, with the camera as hash tag."""
-    camera = ref.camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    """The directory's key for a tensor: one for each input record and stage."""
     source = ref.input
     made_from = f"{source.topic}/{source.partition}/{source.offset}" if ref.HasField("input") else ref.id
-    return f"lookout:{{{camera}}}:{ref.stage}:{made_from}"
+    return f"{camera_entries(ref.camera)}{ref.stage}:{made_from}"
 
 
 def labelled(ref: TensorRef, array: Array, dtype: str | None) -> tuple[Label, Array]:

@@ -102,6 +102,19 @@ class TensorStore:
             self._tiers.forget(ref.id)
         self._announcements.tell()
 
+    def forget_camera(self, camera: str) -> int:
+        """Forget every tensor of a camera, pinned or not: each can be made again, unless its time is erased.
+
+        Returns:
+            The tensors that were here.
+        """
+        with self._lock:
+            keys = self._tiers.keys_of(camera)
+            for key in keys:
+                self._tiers.forget(key)
+        self._announcements.tell()
+        return len(keys)
+
     def __contains__(self, ref: object) -> bool:
         return isinstance(ref, TensorRef) and ref.id in self._tiers
 

@@ -9,7 +9,7 @@ import structlog
 
 from lookout.store.accounting import TierAccounting
 from lookout.store.errors import StoreFullError, TensorCorruptError
-from lookout.store.labels import Label
+from lookout.store.labels import Label, camera_entries
 from lookout.store.settings import StoreSettings
 from lookout.store.spool import Spool
 from lookout.store.tensors import Array
@@ -79,6 +79,11 @@ class Tiers:
     def pinned_bytes(self) -> int:
         """Bytes of pinned tensors."""
         return self.memory.pinned_bytes + self.disk.pinned_bytes
+
+    def keys_of(self, camera: str) -> list[str]:
+        """The tensors of a camera. Under the lock."""
+        prefix = camera_entries(camera)
+        return [key for key, entry in self._held.items() if entry.label.entry.startswith(prefix)]
 
     # -- coming
 

@@ -42,6 +42,7 @@ class Cause(StrEnum):
     REJECTED = "rejected"
     ENGINE = "engine"
     RETENTION = "retention"
+    ERASED = "erased"
 
     @property
     def kind(self) -> NoAnswerKind:
@@ -51,7 +52,7 @@ class Cause(StrEnum):
         return NoAnswerKind.DEGRADED if self in _DEGRADED else NoAnswerKind.GAP
 
 
-_SKIPPED: Final = frozenset({Cause.QUOTA, Cause.OVERLOAD})
+_SKIPPED: Final = frozenset({Cause.QUOTA, Cause.OVERLOAD, Cause.ERASED})
 _DEGRADED: Final = frozenset(
     {
         Cause.OTHER_MODEL,

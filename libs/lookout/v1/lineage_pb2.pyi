@@ -35,6 +35,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAUSE_REJECTED: _ClassVar[Cause]
     CAUSE_ENGINE: _ClassVar[Cause]
     CAUSE_RETENTION: _ClassVar[Cause]
+    CAUSE_ERASED: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
@@ -58,6 +59,7 @@ CAUSE_TOKENS_LOST: Cause
 CAUSE_REJECTED: Cause
 CAUSE_ENGINE: Cause
 CAUSE_RETENTION: Cause
+CAUSE_ERASED: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")

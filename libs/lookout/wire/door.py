@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
@@ -27,6 +28,7 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.ALERTS.name: Alert,
     topics.WATCHES.name: Watch,
     topics.CAMERAS.name: Camera,
+    topics.ERASURES.name: Erasure,
 }
 _BINARY: Final[dict[str, type[Message]]] = {
     topics.FRAMES.name: FramesRecord,

@@ -117,6 +117,11 @@ CAMERAS: Final = Topic(
     "cameras.v1", "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
+#: what is erased, and who has erased it; kept for ever, since a pod may come back with an old disk
+ERASURES: Final = Topic(
+    "erasures.v1", "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
+)
+
 
 def state_topic(service: str) -> Topic:
     """The compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
@@ -184,6 +189,7 @@ def all_topics() -> tuple[Topic, ...]:
         *records,
         WATCHES,
         CAMERAS,
+        ERASURES,
         *(flow.state for flow in flows),
         *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -150,7 +150,7 @@ class Lanes:
     def _pass_time(self, partition: Partition, now: float, catches_up: Callable[[Partition], bool]) -> None:
         interval = self._handler.tick_every
         due = interval is not None and now >= partition.next_tick
-        forgets = self._forget_after_days is not None and now >= partition.next_forget
+        forgets = now >= partition.next_forget
         passed = interval is not None and self._has_passed(partition, now, interval)
         caught_up = (due or forgets) and catches_up(partition)
         if forgets and caught_up:
@@ -187,11 +187,13 @@ class Lanes:
         return self._refusals.may_tick(lane.partition.number, lane.camera)
 
     def _forget(self, partition: Partition) -> None:
-        assert self._forget_after_days is not None
-        oldest = self._wall_ms() - self._forget_after_days * DAY_MS
-        for camera in list(partition.checkpoints):
-            lane = partition.lane(camera)
-            if partition.active_ms.get(camera, oldest) < oldest and lane.idle:
+        days = self._forget_after_days
+        oldest = None if days is None else self._wall_ms() - days * DAY_MS
+        for camera, active_ms in list(partition.active_ms.items()):
+            if camera not in partition.checkpoints:
+                continue
+            silent = oldest is not None and active_ms < oldest
+            if (silent or self._handler.ends(camera, active_ms)) and partition.lane(camera).idle:
                 self.dispatch(partition.add(Slot(camera, forget=True)))
 
     # -- on compute threads

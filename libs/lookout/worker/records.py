@@ -183,8 +183,18 @@ class Handler(ABC, Generic[S]):
         """
         return None
 
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """Whether an idle camera is to be forgotten now, whatever `LOOKOUT_FORGET_AFTER_DAYS` says.
+
+        Args:
+            camera: Its id.
+            active_ms: Time of its newest record, Unix milliseconds.
+        """
+        return False
+
     def forget(self, state: S) -> Result | None:
-        """What to write when the camera sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`; None: nothing.
+        """What to write when the camera sent nothing for `LOOKOUT_FORGET_AFTER_DAYS`, or `ends` says so.
+        None: nothing.
 
         Its checkpoint is deleted in the same transaction.
         """

@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "files", "sandbox", "pruning", "vision", "windows", "families", "presets", "streams", "memory",
         "engines", "models",
     },
-    "chains": {"v1", "wire", "motion", "windows", "engines", "streams", "worker", "store"},
+    "chains": {"v1", "wire", "motion", "windows", "engines", "streams", "worker", "store", "erasures"},
     "verification": {
         "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
         "streams", "families", "chains",
@@ -73,17 +73,18 @@ ALLOWED: dict[str, set[str]] = {
     "worker": {"v1", "wire", "models", "net", "observe"},
     "chapters": {"v1", "memory", "store", "net", "worker"},
     "store": {"v1", "wire", "net", "worker"},
+    "erasures": {"v1", "wire", "observe", "store", "worker"},
     "local": {"v1", "wire", "net", "worker"},
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench", "chains", "backtest",
+        "verification", "watchbench", "chains", "backtest", "erasures",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "recordings", "memory", "families", "presets", "engines", "streams", "chains", "rules", "store",
-        "chapters", "net", "observe", "worker", "models",
+        "chapters", "net", "observe", "worker", "models", "erasures",
     },
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from google.protobuf.any_pb2 import Any as Any_
 from lookout.v1 import (
     alerts_pb2,
     cameras_pb2,
+    erasures_pb2,
     frames_pb2,
     lineage_pb2,
     state_pb2,
@@ -23,6 +24,7 @@ from lookout.wire.ranges import COUNTS, NUMBERS, SIZES
 MODULES = (
     alerts_pb2,
     cameras_pb2,
+    erasures_pb2,
     frames_pb2,
     lineage_pb2,
     state_pb2,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lookout.erasures import Fence
 from lookout.errors import BadRecordError
+from lookout.store import LineageBrokenError
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame
-from lookout.v1.lineage_pb2 import CAUSE_RETENTION, StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
 from lookout.worker.records import Loss
 from tests.unit.services.decode_case import PIECES, START_MS, World, samples
 
@@ -106,3 +109,22 @@ def test_a_loss_before_the_camera_s_newest_segment_is_none_of_it() -> None:
     world.loss = Loss(900, round(world.now * 1000) - 1)
     jump, _ = world.send(PIECES[3])
     assert jump.event.reason == "clock-jump"
+
+
+def test_a_segment_of_an_erased_time_is_not_decoded_and_its_pixels_are_not_made_again() -> None:
+    world = World()
+    first, second = (world.send(piece)[0] for piece in PIECES[:2])
+    begin_us = second.wall_offset_us + second.segment.start_us
+    erasure = Erasure(id="e-1", camera="yard", begin_us=begin_us + 1, end_us=begin_us + 10_000_000)
+    world.handler._fence = Fence([erasure])
+    for piece in PIECES[2:3]:  # it comes late: its time was erased before it was read
+        (event,) = world.send(piece)
+        assert (event.event.kind, event.event.cause) == (StreamEvent.KIND_SKIPPED, CAUSE_ERASED)
+        assert event.event.reason == "erased: e-1"
+    assert world.counts["erased"] == 1
+    assert len(world.handler.materialize(first.segment.pixels, first)) == len(first.segment.frames)
+    with pytest.raises(LineageBrokenError, match=r"erased \(e-1\)"):
+        world.handler.materialize(second.segment.pixels, second)
+    assert world.store.forget_camera("yard") == 2
+    assert world.store.get(first.segment.pixels) is None
+    assert world.store.forget_camera("yard") == 0

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lookout.erasures import Fence
 from lookout.errors import BadRecordError, TransientError
 from lookout.pruning import Anchors
 from lookout.store import (
     LineageBrokenError,
     StoreFullError,
 )
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import (
     CAUSE_LATE,
     CAUSE_QUOTA,
@@ -282,6 +284,11 @@ def test_tokens_are_made_again_to_the_bit() -> None:
     other.block.model_digest = "m1"
     with pytest.raises(LineageBrokenError, match="m1"):
         world.handler.materialize(other.block.embeddings, other)
+    at_us = records[0].wall_offset_us + records[0].block.start_us
+    world.handler._fence = Fence([Erasure(id="e-1", camera="yard", begin_us=at_us, end_us=at_us + 1)])
+    with pytest.raises(LineageBrokenError, match=r"erased \(e-1\)"):
+        world.handler.materialize(records[0].block.embeddings, records[0])
+    world.handler._fence = Fence()
     world.topic.records.clear()
     with pytest.raises(LineageBrokenError, match="no offset"):
         world.handler.materialize(records[0].block.embeddings, records[0])

@@ -66,6 +66,10 @@ class Plain(Handler[None]):
 
     def __init__(self) -> None:
         self.lost: list[Output] = []
+        self.erased: set[str] = set()
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        return camera in self.erased
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> None:
         raise NotImplementedError
@@ -235,6 +239,17 @@ def test_a_camera_that_sent_nothing_for_days_is_forgotten() -> None:
     world.partition.apply(world.partition.finished(10))
     assert set(world.partition.checkpoints) == {"new"}
     assert "old" not in world.partition.lanes
+
+
+def test_an_idle_camera_that_was_erased_is_forgotten_without_a_number_of_days() -> None:
+    world = World()
+    world.know("erased")
+    world.know("other")
+    world.handler.erased = {"erased"}
+    world.wake()
+    world.compute()
+    world.partition.apply(world.partition.finished(10))
+    assert set(world.partition.checkpoints) == {"other"}
 
 
 def test_results_of_a_partition_that_was_given_back_are_dropped() -> None:

@@ -1,0 +1,231 @@
+"""`lookout erase`: a camera, or a time range of it, out of everything that holds it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from lookout.cli.connect import (
+    BootstrapOption,
+    CliError,
+    Position,
+    check_reachable,
+    client_options,
+    find_bootstrap,
+    read_erasures,
+    reading,
+    send_and_confirm,
+)
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.times import parse_span
+from lookout.erasures.records import member_key, new_erasure
+from lookout.outside_text import clean
+from lookout.wire import ERASURES, PIPELINE, all_topics, is_camera_id, to_json
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_ANSWER_S = 10.0
+_KEY_FILE = "receipt-key.pem"
+
+
+def erase(
+    camera: Annotated[
+        str | None, typer.Option("--camera", "-c", help="The camera's id, no pattern.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="How long ago (90m, 2d), or an ISO time.  [default: everything]", show_default=False
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="How long ago, or an ISO time.  [default: now]", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before erasing.")] = False,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="Seconds to wait for everybody's confirmation.")
+    ] = 120.0,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt", metavar="ID", help="Print the signed receipt of an erasure.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ed25519 key (PEM) that signs receipts; made where it is missing.  "
+            "[default: LOOKOUT_RECEIPT_KEY, else one in Lookout's data folder]",
+            show_default=False,
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Check the signature of a receipt.", show_default=False),
+    ] = None,
+    gone: Annotated[
+        str | None,
+        typer.Option(
+            "--gone",
+            metavar="INSTANCE",
+            help="Wait no longer for an instance whose disk exists no more.",
+            show_default=False,
+        ),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Erase a camera, or a time range of it, everywhere: memories, tensors, the durable tier, Redis, caches.
+
+    Services confirm in `erasures.v1`. What Kafka still holds is fenced until its retention ends: it is not
+    decoded, replayed, verified or shown again. It cannot be taken back.
+    """
+    if check is not None:
+        _check(check)
+        return
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, ERASURES.name)
+    if gone is not None:
+        send_and_confirm(address, ERASURES.name, {member_key(gone): None})
+    elif receipt is not None:
+        _print_receipt(address, receipt, _key(key))
+    else:
+        _erase(address, camera, since, until, yes=yes, wait_s=wait)
+
+
+def _erase(
+    address: str, camera: str | None, since: str | None, until: str | None, *, yes: bool, wait_s: float
+) -> None:
+    if camera is None:
+        raise CliError("give the camera to erase with --camera, or an erasure's id with --receipt")
+    if not is_camera_id(camera):
+        raise CliError(f"--camera {clean(camera)!r} is no camera's id; patterns are not erased")
+    begin_ms, end_ms = parse_span(since or "start", until or "now")
+    begin = None if begin_ms is None else begin_ms * 1000
+    end = None if end_ms is None else end_ms * 1000
+    now_us = int(time.time() * 1e6)
+    if min(now_us, end or now_us) <= (begin or 0):
+        raise CliError("the range to erase is empty: --since must be before now")
+    scope = "everything" if begin is None and end is None else "this range"
+    if not yes:
+        typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
+    request = new_erasure(camera, begin, end, now_us, f"{getpass.getuser()}@{socket.gethostname()}"[:200])
+    send_and_confirm(address, ERASURES.name, {request.id: to_json(request)})
+    waiting = _wait(address, request.id, wait_s)
+    echo(request.id)
+    console = TerminalConsole(stderr=True)
+    if waiting:
+        say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(waiting))
+        raise typer.Exit(1)
+    say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+
+
+def _wait(address: str, identity: str, wait_s: float) -> list[str]:
+    """Instances that have not confirmed when the time is over."""
+    deadline = time.monotonic() + wait_s
+    with TerminalConsole(stderr=True).status("waiting for confirmations"):
+        while True:
+            waiting = [member.instance for member in read_erasures(address).open_at(identity)]
+            if not waiting or time.monotonic() > deadline:
+                return waiting
+            time.sleep(0.5)
+
+
+def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
+    from lookout.erasures.receipt import receipt_of, signed
+    from lookout.worker import ServiceSettings, load_settings
+
+    log = read_erasures(address)
+    erasure = log.erasures.get(identity)
+    receipt = receipt_of(
+        log,
+        identity,
+        retention_ms=_retention(address),
+        checkpoints={} if erasure is None else _checkpoints(address, erasure.camera),
+        window_us=round(load_settings(ServiceSettings, instance="cli").window_s * 1e6),
+        now_us=int(time.time() * 1e6),
+    )
+    echo(json.dumps(signed(receipt, key), indent=1, ensure_ascii=False))
+
+
+def _check(path: Path) -> None:
+    from lookout.erasures.receipt import check_receipt
+
+    try:
+        receipt = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path}: this is no receipt: {error}") from None
+    if not isinstance(receipt, dict):
+        raise CliError(f"{path}: this is no receipt")
+    echo(f"the signature is right; signed with the key {check_receipt(receipt)}")
+
+
+def _key(path: Path | None) -> Ed25519PrivateKey:
+    """The key that signs receipts.
+
+    Raises:
+        CliError: The file cannot be read or made, or holds another key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    file = path or _default_key()
+    if not file.exists():
+        fresh = Ed25519PrivateKey.generate()
+        data = fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(data)
+        say(TerminalConsole(stderr=True), "a new key signs receipts: {}; keep it", file)
+        return fresh
+    try:
+        key = load_pem_private_key(file.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise CliError(f"{file}: the key cannot be read: {error}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CliError(f"{file}: receipts are signed with an Ed25519 key")
+    return key
+
+
+def _default_key() -> Path:
+    import platformdirs
+
+    given = os.environ.get("LOOKOUT_RECEIPT_KEY")
+    return Path(given) if given else Path(platformdirs.user_data_dir("lookout")) / _KEY_FILE
+
+
+def _retention(address: str) -> dict[str, int | None]:
+    """How long each topic with records of cameras keeps them; None: for ever."""
+    names = [topic.name for topic in all_topics() if topic.pipeline and not topic.compacted]
+    admin: Any = AdminClient(client_options(address))
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    out: dict[str, int | None] = {}
+    for resource, future in admin.describe_configs(resources, request_timeout=_ANSWER_S).items():
+        kept = int(future.result()["retention.ms"].value)
+        out[resource.name] = None if kept < 0 else kept
+    return out
+
+
+def _checkpoints(address: str, camera: str) -> dict[str, bool]:
+    """Whether a checkpoint of the camera stands in each state topic."""
+    topics = [flow.state.name for flow in PIPELINE.values()]
+    out = dict.fromkeys(topics, False)
+    with reading(address, topics, Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            if message.key() == camera.encode():
+                out[str(message.topic())] = bool(message.value())
+    return out

@@ -1,0 +1,80 @@
+"""Which times of which cameras were erased."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from lookout.v1.erasures_pb2 import Erasure
+
+__all__ = ["Fence", "LiveFence"]
+
+
+class Fence:
+    """Erased times. Never changes once made.
+
+    Args:
+        erasures: What was asked for.
+    """
+
+    def __init__(self, erasures: Iterable[Erasure] = ()) -> None:
+        self._by_camera: dict[str, list[Erasure]] = defaultdict(list)
+        for erasure in erasures:
+            self._by_camera[erasure.camera].append(erasure)
+
+    def hides(self, camera: str, begin_us: int, end_us: int) -> Erasure | None:
+        """The first erasure that a span of a camera's wall time (Unix microseconds) touches; None: none does.
+
+        A span without length is a moment.
+        """
+        for erasure in self._by_camera.get(camera, ()):
+            if begin_us < erasure.end_us and max(end_us, begin_us + 1) > erasure.begin_us:
+                return erasure
+        return None
+
+    def of(self, camera: str) -> Sequence[Erasure]:
+        """The erasures of a camera."""
+        return self._by_camera.get(camera, ())
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """Whether a camera was erased whole and has sent nothing since.
+
+        Args:
+            camera: Its id.
+            active_ms: When it last sent something, Unix milliseconds.
+        """
+        erasures = self._by_camera.get(camera, ())
+        return any(erasure.whole and active_ms * 1000 < erasure.end_us for erasure in erasures)
+
+
+class LiveFence(Fence):
+    """The fence as a table says it now. Thread-safe.
+
+    Args:
+        version: Changes whenever the erasures do; cheap.
+        erasures: The erasures now.
+    """
+
+    def __init__(self, version: Callable[[], object], erasures: Callable[[], Iterable[Erasure]]) -> None:
+        self._read_version, self._read = version, erasures
+        self._current: tuple[object, Fence] = (None, Fence())
+
+    def hides(self, camera: str, begin_us: int, end_us: int) -> Erasure | None:
+        """As `Fence.hides`, now."""
+        return self._now().hides(camera, begin_us, end_us)
+
+    def of(self, camera: str) -> Sequence[Erasure]:
+        """As `Fence.of`, now."""
+        return self._now().of(camera)
+
+    def ends(self, camera: str, active_ms: float) -> bool:
+        """As `Fence.ends`, now."""
+        return self._now().ends(camera, active_ms)
+
+    def _now(self) -> Fence:
+        version = self._read_version()
+        known, fence = self._current
+        if known is not version:
+            fence = Fence(self._read())
+            self._current = version, fence
+        return fence

@@ -1,0 +1,77 @@
+"""Erasures in a service: the table of `erasures.v1`, and a producer for confirmations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Producer
+
+from lookout.erasures.eraser import Eraser, Step
+from lookout.erasures.fence import LiveFence
+from lookout.erasures.records import ErasureLog, erasure_fault, read_log
+from lookout.errors import TransientError
+from lookout.observe import logs
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.wire import ERASURES
+from lookout.worker import Context, ServiceSettings
+from lookout.worker.tables import Table
+
+__all__ = ["join", "live_fence"]
+
+_SEND_S = 30.0
+
+
+def live_fence(context: Context[Any]) -> tuple[LiveFence, Callable[[], ErasureLog]]:
+    """The fence of a service, and what stands in the topic: both follow it."""
+    table = context.table(ERASURES.name, check=erasure_fault)
+
+    def read() -> ErasureLog:
+        return log_of(table)
+
+    def erasures() -> Iterable[Erasure]:
+        return read().erasures.values()
+
+    return LiveFence(table.view, erasures), read
+
+
+def log_of(table: Table) -> ErasureLog:
+    """What a table holds. Of an erasure its first value stands, of the others the newest."""
+    view = table.view()
+    return read_log((key, value) for key, values in view.history.items() for value in values)
+
+
+def join(
+    context: Context[Any],
+    read: Callable[[], ErasureLog],
+    steps: Mapping[str, Step],
+    *,
+    stays: bool,
+) -> Eraser:
+    """Carry out in a service what was asked for, and go on doing so.
+
+    Args:
+        context: The service's.
+        read: What stands in the topic (`live_fence`).
+        steps: What it erases.
+        stays: Whether something outlives the process.
+    """
+    settings: ServiceSettings = context.settings
+    producer = Producer(settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("erasures"))
+
+    def publish(key: str, value: bytes | None) -> None:
+        failures: list[str] = []
+
+        def delivered(error: object, _message: object) -> None:
+            if error is not None:
+                failures.append(str(error))
+
+        producer.produce(ERASURES.name, key=key, value=value, on_delivery=delivered)
+        if producer.flush(_SEND_S) or failures:
+            raise TransientError(f"{ERASURES.name}: {failures[0] if failures else 'Kafka does not answer'}")
+
+    eraser = Eraser(read, publish, settings.instance, context.name, steps, stays=stays)
+    eraser.join()
+    context.on_close(eraser.stop)
+    eraser.start(context.supervisor)
+    return eraser

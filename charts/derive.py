@@ -24,6 +24,7 @@ from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.services.recall.settings import RecallSettings
 from lookout.wire import all_topics, limits
 from lookout.worker import ServiceSettings
 
@@ -45,8 +46,12 @@ FIXED = frozenset(
         "host",
         "instance",
         "kafka_options",
+        "holders",
         "kubeconfig",
         "lease",
+        "memory",
+        "memory_dir",
+        "memory_url",
         "metrics_port",
         "mode",
         "model_digest",
@@ -64,6 +69,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "pruneEncode.settings": PruneEncodeSettings,
     "prefill.settings": PrefillSettings,
     "alerts.settings": ServiceSettings,
+    "recall.settings": RecallSettings,
     "cameraAgent.settings": AgentSettings,
 }
 _TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -127,6 +133,11 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "outside.host": {"type": "string", "pattern": r"^$|^[A-Za-z0-9.\-]+$|^[0-9a-fA-F:]+$"},
     "className": _NAME,
     "claim": _NAME,
+    "memory.secret": _NAME,
+    "memory.keep": {"type": "string", "pattern": r"^$|^[0-9]+(\.[0-9]+)? ?[a-zA-Z]+$"},
+    "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
+    "memory.endpoint": {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"},
+    "recall.callers": _TEXT_MAP,
     "caSecret": _NAME,
     "clientSecret": _NAME,
     "passwordSecret": _NAME,

@@ -169,9 +169,10 @@ def _memory(context: Context[PrefillSettings], engine: Engine, model: str, fence
         fence=fence,
         supervisor=context.supervisor,
     )
-    context.metrics.registry.register(MemoryNumbers(lanes))
     lease, scenes = _announcers(context, folder)
     uploader = _uploader(context, folder)
+    failures = (lambda: 0) if uploader is None else (lambda: uploader.failed)
+    context.metrics.registry.register(MemoryNumbers(lanes, failures))
     context.on_close(lanes.close)  # before what serves and stores them: what is sealed now is stored too
     return _Memory(lanes, scenes, lease, uploader)
 

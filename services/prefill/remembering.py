@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -254,8 +254,8 @@ class ChapterLanes:
 class MemoryNumbers(Collector):
     """What is remembered, and what writing it costs."""
 
-    def __init__(self, lanes: ChapterLanes) -> None:
-        self._lanes = lanes
+    def __init__(self, lanes: ChapterLanes, upload_failures: Callable[[], int] = lambda: 0) -> None:
+        self._lanes, self._upload_failures = lanes, upload_failures
 
     def collect(self) -> Iterator[Metric]:
         """The numbers now."""
@@ -270,6 +270,11 @@ class MemoryNumbers(Collector):
         )
         yield CounterMetricFamily(
             "lookout_memory_write_seconds", "CPU seconds of writing chapters", value=lanes.write_s
+        )
+        yield CounterMetricFamily(
+            "lookout_memory_upload_failures",
+            "rounds in which chapters did not reach the durable tier",
+            value=self._upload_failures(),
         )
         yield GaugeMetricFamily(
             "lookout_memory_waiting_bytes",

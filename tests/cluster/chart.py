@@ -46,6 +46,13 @@ VARIANTS: dict[str, dict[str, str]] = {
         "pruneEncode.image": "prune-encode-gpu",
         "decode.gpus": "1",
         "decode.image": "decode-gpu",
+        "recall.enabled": "true",
+        "recall.callers.app": "console",
+        "prefill.memory.keep": "2h",
+        "prefill.memory.url": "s3://chapters/fleet",
+        "prefill.memory.endpoint": "https://objects.example:9000",
+        "prefill.memory.secret": "objects",
+        "prefill.memory.storage.size": "100Gi",
     },
 }
 #: what needs extensions of the cluster, and the versions of their APIs
@@ -127,6 +134,15 @@ REFUSED = {
     "decode.autoscaling.busyShare=70": "'/decode/autoscaling/busyShare'",
     "cameraAgent.credentialSecrets={A}": "'/cameraAgent/credentialSecrets/0'",
     "image.pullSecrets={my/secret}": "'/image/pullSecrets/0'",
+    "recall.enabled=true": "say in prefill.memory.keep how much of its past a camera keeps",
+    "prefill.memory.url=s3://chapters": "nothing is remembered",
+    "prefill.memory.keep=2h prefill.memory.endpoint=https://objects": "let prefill.memory.url begin with s3://",
+    "prefill.memory.keep=long": "'/prefill/memory/keep'",
+    "prefill.memory.keep=2h prefill.memory.url=s3://user@chapters": "'/prefill/memory/url'",
+    "prefill.settings.memory=2h": "additional properties 'memory' not allowed",
+    "prefill.memory.keep=2h recall.enabled=true recall.callers.app=a networkPolicy.enabled=false": (
+        "recall.callers: nobody is kept out"
+    ),
     "jobs.resources.request.cpu=1": "additional properties 'request' not allowed",
 }
 #: the same in a cluster that has every extension
@@ -142,6 +158,10 @@ OPENED = {
     f"{_OWN} settings.otlp_endpoint=http://collector:4318": {4318},
     f"{_OWN} prefill.settings.otlp_endpoint=https://collector": {4317},
     "decode.settings.uri_hosts=media.example": {443},
+    "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443},
+    "prefill.memory.keep=2h prefill.memory.url=s3://chapters prefill.memory.endpoint=http://objects:9000": {
+        9000
+    },
     "decode.settings.uri_hosts=media.example decode.settings.uri_schemes=http": {443, 80},
 }
 

@@ -109,6 +109,16 @@ class ExternalClient:
         """Read all committed verdicts and alerts of the cameras whose ids begin with ``prefix``."""
         return Outcomes(self._values(VERDICTS.name, prefix), self._values(ALERTS.name, prefix))
 
+    def write(self, topic: str, key: str, value: str) -> None:
+        """Write one record."""
+        self._kcat("-P", "-t", topic, "-k", key, stdin=value)
+
+    def rows(self, topic: str) -> list[tuple[str, bytes | None]]:
+        """Return key and value of every record of a topic, oldest first."""
+        lines = self._kcat("-C", "-e", "-q", "-t", topic, "-f", "%k\t%s\n").splitlines()
+        pairs = [line.partition("\t") for line in lines if line]
+        return [(key, value.encode() or None) for key, _, value in pairs]
+
     def topics(self) -> list[str]:
         """Return the names of the topics."""
         return [each["topic"] for each in json.loads(self._kcat("-L", "-J"))["topics"]]

@@ -274,6 +274,26 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* The durable tier of chapters, for prefill and recall: its address, and how its object store is reached. */}}
+{{- define "lookout.memoryEnv" -}}
+{{- $memory := .Values.prefill.memory }}
+{{- with $memory.url }}
+- {name: LOOKOUT_MEMORY_URL, value: {{ . | quote }}}
+{{- end }}
+{{- with $memory.endpoint }}
+- {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+{{- end }}
+{{- with $memory.region }}
+- {name: AWS_REGION, value: {{ . | quote }}}
+{{- end }}
+{{- with $memory.secret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $memory.accessKey }}}}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $memory.secretKey }}}}
+{{- end }}
+{{- end }}
+
 {{/* Rules of egress that several NetworkPolicies share: name servers; Kafka and Redis; the Kubernetes API. */}}
 {{- define "lookout.dnsEgress" -}}
 {{- $policy := .Values.networkPolicy }}

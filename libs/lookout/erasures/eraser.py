@@ -56,6 +56,8 @@ class Eraser:
         self._stopped = threading.Event()
         self._confirmed: set[str] = set()
         self._thread: threading.Thread | None = None
+        self.open = 0
+        """Erasures that this process has not carried out."""
         self.failed = 0
         """Steps that failed and are run again."""
 
@@ -89,10 +91,14 @@ class Eraser:
             The erasures that were confirmed.
         """
         log, done = self._read(), 0
-        for erasure in list(log.erasures.values()):
-            confirmed = self._instance in log.confirmations.get(erasure.id, {})
-            if confirmed or erasure.id in self._confirmed:
-                continue
+        waiting = [
+            erasure
+            for erasure in log.erasures.values()
+            if erasure.id not in self._confirmed
+            and self._instance not in log.confirmations.get(erasure.id, {})
+        ]
+        self.open = len(waiting)
+        for erasure in waiting:
             parts = self._carry_out(erasure)
             if parts is None:
                 continue
@@ -105,6 +111,7 @@ class Eraser:
             )
             self._publish(confirmation_key(erasure.id, self._instance), to_json(confirmation))
             self._confirmed.add(erasure.id)
+            self.open -= 1
             done += 1
         return done
 

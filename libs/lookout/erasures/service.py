@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Producer
+from prometheus_client import Gauge
 
 from lookout.erasures.eraser import Eraser, Step
 from lookout.erasures.fence import LiveFence
@@ -72,6 +73,11 @@ def join(
 
     eraser = Eraser(read, publish, settings.instance, context.name, steps, stays=stays)
     eraser.join()
+    Gauge(
+        "lookout_erasures_open",
+        "erasures that this process has not carried out",
+        registry=context.metrics.registry,
+    ).set_function(lambda: eraser.open)
     context.on_close(eraser.stop)
     eraser.start(context.supervisor)
     return eraser

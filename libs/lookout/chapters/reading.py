@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -28,6 +28,8 @@ from lookout.v1.memory_pb2 import (
     ChapterInfo,
     ListChaptersRequest,
     ReadSlabsRequest,
+    SlabBatch,
+    SlabHeader,
     SlabRange,
 )
 
@@ -114,25 +116,29 @@ class Holders:
             self._stubs.clear()
 
     def _call(self, address: str, requests: Sequence[ChapterRange]) -> list[bytes]:
-        message = ReadSlabsRequest()
+        message = ReadSlabsRequest(batches=True)
         for chapter, place in requests:
             last = message.chapters[-1] if message.chapters else None
             if last is None or (last.name, last.version) != (chapter.name, chapter.head.version):
                 last = message.chapters.add(name=chapter.name, version=chapter.head.version)
             last.ranges.append(SlabRange(file=place.file, offset=place.offset, length=place.length))
-        out: list[bytearray] = []
-        sums: list[int] = []
-        lengths: list[int] = []
+        headers: list[SlabHeader] = []
+        data: list[bytes] = []
         for part in self._parts(address, "ReadSlabs", message, self._read_s):
-            if part.WhichOneof("part") == "header":
-                out.append(bytearray())
-                lengths.append(part.header.length)
-                sums.append(part.header.crc32c)
-            elif out:
-                out[-1].extend(part.chunk)
-        data = [bytes(part) for part in out]
-        right = [google_crc32c.value(part) == own for part, own in zip(data, sums, strict=True)]
-        if len(data) != len(requests) or not all(right) or [len(part) for part in data] != lengths:
+            match part.WhichOneof("part"):
+                case "batch":
+                    headers += part.batch.slabs
+                    data += _slabs(part.batch)
+                case "header":
+                    headers.append(part.header)
+                    data.append(b"")
+                case "chunk" if data:
+                    data[-1] += part.chunk
+        whole = all(
+            len(slab) == header.length and google_crc32c.value(slab) == header.crc32c
+            for slab, header in zip(data, headers, strict=True)
+        )
+        if len(data) != len(requests) or not whole:
             raise HistoryError(f"{address}: other bytes came than were asked for")
         return data
 
@@ -184,6 +190,14 @@ class Holders:
                 stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
                 self._stubs[address] = channel, stub
             return self._stubs[address][1]
+
+
+def _slabs(batch: SlabBatch) -> Iterator[bytes]:
+    """The ranges of a batch; one that it has no bytes for is cut short."""
+    view, begin = memoryview(batch.data), 0
+    for header in batch.slabs:
+        yield bytes(view[begin : begin + header.length])
+        begin += header.length
 
 
 def _connects(channel: grpc.Channel) -> bool:

@@ -19,16 +19,20 @@ from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import (
     DESCRIPTOR,
     ChapterInfo,
+    ChapterRanges,
     ListChaptersRequest,
     ListChaptersResponse,
     ReadSlabsRequest,
     ReadSlabsResponse,
+    SlabBatch,
     SlabHeader,
 )
 
 __all__ = ["CHUNK_BYTES", "MemoryLimits", "MemoryService", "is_meant"]
 
 CHUNK_BYTES = 1 << 20
+BATCH_RANGES = 1024
+"""Ranges of one message at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +120,46 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
         try:
             with self._sending.share(sum(lengths), context):
                 self.calls += 1
-                for part in request.chapters:
-                    yield from self._ranges(part, context)
+                if request.batches:
+                    yield from self._batches(request, context)
+                else:  # a reader of an earlier release
+                    for part in request.chapters:
+                        yield from self._ranges(part, context)
         finally:
             self._readers.release()
 
-    def _ranges(self, part: Any, context: grpc.ServicerContext) -> Iterator[ReadSlabsResponse]:
+    def _batches(
+        self, request: ReadSlabsRequest, context: grpc.ServicerContext
+    ) -> Iterator[ReadSlabsResponse]:
+        """Ranges, as many in a message as fit: most are small, and a message costs more than its bytes."""
+        for part in request.chapters:
+            lengths = [place.length for place in part.ranges]
+            for own in split_calls(lengths, MemoryLimits(ranges=BATCH_RANGES, call_bytes=CHUNK_BYTES)):
+                if sum(lengths[own]) > CHUNK_BYTES:  # one range alone
+                    alone = ChapterRanges(name=part.name, version=part.version, ranges=part.ranges[own])
+                    yield from self._ranges(alone, context)
+                    continue
+                data = self._read(part, part.ranges[own], context)
+                if not context.is_active():
+                    return
+                self.sent_bytes += sum(map(len, data))
+                headers = [SlabHeader(length=len(slab), crc32c=google_crc32c.value(slab)) for slab in data]
+                yield ReadSlabsResponse(batch=SlabBatch(slabs=headers, data=b"".join(data)))
+
+    def _read(self, part: ChapterRanges, places: Any, context: grpc.ServicerContext) -> list[bytes]:
         try:
             files = self._folder.files(part.name, part.version)
         except HistoryError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            return
+        try:
+            return list(files.read([ByteRange(place.file, place.offset, place.length) for place in places]))
+        except HistoryError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return []
+
+    def _ranges(self, part: ChapterRanges, context: grpc.ServicerContext) -> Iterator[ReadSlabsResponse]:
         for place in part.ranges:
-            try:
-                (data,) = files.read([ByteRange(place.file, place.offset, place.length)])
-            except HistoryError as error:
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-                return
+            (data,) = self._read(part, [place], context)
             if not context.is_active():
                 return
             self.sent_bytes += len(data)

@@ -51,10 +51,12 @@ class ChapterInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., camera: _Optional[str] = ..., epoch: _Optional[int] = ..., first_block: _Optional[int] = ..., version: _Optional[int] = ..., sealed: _Optional[bool] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., bytes: _Optional[int] = ..., head_bytes: _Optional[int] = ..., model_digest: _Optional[str] = ...) -> None: ...
 
 class ReadSlabsRequest(_message.Message):
-    __slots__ = ("chapters",)
+    __slots__ = ("chapters", "batches")
     CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     chapters: _containers.RepeatedCompositeFieldContainer[ChapterRanges]
-    def __init__(self, chapters: _Optional[_Iterable[_Union[ChapterRanges, _Mapping]]] = ...) -> None: ...
+    batches: bool
+    def __init__(self, chapters: _Optional[_Iterable[_Union[ChapterRanges, _Mapping]]] = ..., batches: _Optional[bool] = ...) -> None: ...
 
 class ChapterRanges(_message.Message):
     __slots__ = ("name", "version", "ranges")
@@ -77,12 +79,22 @@ class SlabRange(_message.Message):
     def __init__(self, file: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class ReadSlabsResponse(_message.Message):
-    __slots__ = ("header", "chunk")
+    __slots__ = ("header", "chunk", "batch")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     header: SlabHeader
     chunk: bytes
-    def __init__(self, header: _Optional[_Union[SlabHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+    batch: SlabBatch
+    def __init__(self, header: _Optional[_Union[SlabHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ..., batch: _Optional[_Union[SlabBatch, _Mapping]] = ...) -> None: ...
+
+class SlabBatch(_message.Message):
+    __slots__ = ("slabs", "data")
+    SLABS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    slabs: _containers.RepeatedCompositeFieldContainer[SlabHeader]
+    data: bytes
+    def __init__(self, slabs: _Optional[_Iterable[_Union[SlabHeader, _Mapping]]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SlabHeader(_message.Message):
     __slots__ = ("length", "crc32c")

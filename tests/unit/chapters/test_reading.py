@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 
-from lookout.chapters import MemoryLimits
+from lookout.chapters import MemoryLimits, service
 from lookout.chapters.announcing import chapters_key, scenes_key
 from lookout.chapters.reading import Holders
 from lookout.chapters.service import is_meant, split_calls
@@ -20,6 +21,8 @@ from lookout.memory.catalogue import ByteRange
 from lookout.memory.chapters import ChapterFolder
 from lookout.memory.past import ChapterRange, fetch_from
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import ReadSlabsRequest
 from tests.chapters_world import Holder, PartOfFolder, World, engine, fill, folder, played
 
 LITTLE = RetrievalSettings(frames=5, span=4)
@@ -109,6 +112,32 @@ def test_a_holder_that_came_back_is_asked_at_once(world: World, three: ChapterFo
             reader.listing(holder.address, "gate", None, None)
     world.hold(three, address=holder.address)
     assert len(reader.listing(holder.address, "gate", None, None)) == 3
+
+
+def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one_by_one(
+    world: World, three: ChapterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = three.chapters("gate")[0]
+    chapter, files = three.read(facts.name)
+    small = ByteRange(chapter.head.catalogue, 0, 16)
+    places = [part for place, _ in chapter.head.scenes for part in (small, small, place)]
+    expected = files.read(places)
+    monkeypatch.setattr(service, "CHUNK_BYTES", max(map(len, expected)) - 1)  # some are longer than a message
+    holder = world.hold(three)
+    request = ReadSlabsRequest(batches=True)
+    part = request.chapters.add(name=facts.name, version=facts.version)
+    for place in places:
+        part.ranges.add(file=place.file, offset=place.offset, length=place.length)
+    with grpc.insecure_channel(holder.address) as channel:
+        stub = memory_pb2_grpc.MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
+        kinds = {message.WhichOneof("part") for message in stub.ReadSlabs(request)}
+        assert kinds == {"batch", "header", "chunk"}
+        request.batches = False
+        single = b"".join(message.chunk for message in stub.ReadSlabs(request))
+    assert single == b"".join(expected)
+    reader = Holders()
+    world.stack.callback(reader.close)
+    assert reader.read(holder.address, [(chapter, place) for place in places]) == expected
 
 
 @pytest.mark.parametrize("state", ["whole", "wiped", "down", "lying", "none"])

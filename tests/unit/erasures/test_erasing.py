@@ -23,7 +23,7 @@ from lookout.store import StoreSettings, TensorStore
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, TensorRef
 from lookout.wire import to_json
-from tests.chapters_world import World, engine, fill, folder, has, played, rows_of
+from tests.chapters_world import World, engine, fill, folder, holding, played, rows_of
 
 QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
 
@@ -128,8 +128,8 @@ def test_killed_at_any_step_it_continues_and_no_byte_is_left(
     begin, end = first.begin_us + 4_000_000, second.begin_us + 1  # the end of one, the beginning of the other
     lost = rows_of(holder.chapters, begin, end)
     stays = rows_of(holder.chapters, end + 8_000_000, second.end_us + 1)
-    assert has(tmp_path, lost[0])
-    assert has(tmp_path, pixels.tobytes())
+    assert holding(tmp_path, lost[:1])
+    assert holding(tmp_path, [pixels.tobytes()])
     assert in_redis(world)
 
     topic = Topic()
@@ -152,9 +152,9 @@ def test_killed_at_any_step_it_continues_and_no_byte_is_left(
     eraser = erasing(topic, again.steps())
     eraser.join()
     assert (eraser.failed, topic.read().open_at(request.id)) == (0, [])
-    assert sum(len(has(tmp_path, needle)) for needle in lost) == 0
-    assert has(tmp_path, pixels.tobytes()) == []
-    assert all(has(tmp_path / "memory", needle) and has(tmp_path / "tier", needle) for needle in stays)
+    assert holding(tmp_path, lost) == []
+    assert holding(tmp_path, [pixels.tobytes()]) == []
+    assert all(holding(tmp_path / place, [row]) for place in ("memory", "tier") for row in stays)
     assert eraser.round() == 0  # once
     # Redis has scenes of the new versions only.
     client = world.client()
@@ -192,7 +192,7 @@ def test_a_chapter_that_only_the_tier_has_is_written_again_and_answers_as_its_ho
     frames = whole.erase("gate", begin, end)
     assert frames == tier.erase("gate", begin, end) > 0
     assert tier.erase("gate", begin, end) == 0
-    assert sum(len(has(tmp_path, needle)) for needle in lost) == 0
+    assert holding(tmp_path, lost) == []
     by_name = {facts.path.name: facts.path for facts in whole.chapters("gate")}
     for name, path in by_name.items():
         stored = tmp_path / "tier" / "gate" / name

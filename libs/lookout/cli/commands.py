@@ -62,7 +62,7 @@ COMMANDS = {
     "erase": CommandPlace(
         "erase",
         "erase",
-        "Erase a camera, or a time range of it, everywhere; a signed receipt says what was erased and what "
+        "Erase a camera, or a time range of it, everywhere; a signed receipt says what is gone and what "
         "remains.",
     ),
     "inspect": CommandPlace(

@@ -33,6 +33,34 @@ from lookout.wire import ERASURES, PIPELINE, all_topics, is_camera_id, to_json
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+ReceiptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--receipt", metavar="ID", help="Print the signed receipt of an erasure.", show_default=False
+    ),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Ed25519 key (PEM) that signs receipts; made where it is missing.  "
+        "[default: LOOKOUT_RECEIPT_KEY, else one in Lookout's data folder]",
+        show_default=False,
+    ),
+]
+CheckOption = Annotated[
+    Path | None,
+    typer.Option("--check", metavar="FILE", help="Check the signature of a receipt.", show_default=False),
+]
+GoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gone",
+        metavar="INSTANCE",
+        help="Wait no longer for an instance whose disk exists no more.",
+        show_default=False,
+    ),
+]
+
 _ANSWER_S = 10.0
 _KEY_FILE = "receipt-key.pem"
 
@@ -55,36 +83,15 @@ def erase(
     wait: Annotated[
         float, typer.Option(min=0.0, help="Seconds to wait for everybody's confirmation.")
     ] = 120.0,
-    receipt: Annotated[
-        str | None,
-        typer.Option(
-            "--receipt", metavar="ID", help="Print the signed receipt of an erasure.", show_default=False
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            help="Ed25519 key (PEM) that signs receipts; made where it is missing.  "
-            "[default: LOOKOUT_RECEIPT_KEY, else one in Lookout's data folder]",
-            show_default=False,
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Check the signature of a receipt.", show_default=False),
-    ] = None,
-    gone: Annotated[
-        str | None,
-        typer.Option(
-            "--gone",
-            metavar="INSTANCE",
-            help="Wait no longer for an instance whose disk exists no more.",
-            show_default=False,
-        ),
-    ] = None,
+    receipt: ReceiptOption = None,
+    key: KeyOption = None,
+    check: CheckOption = None,
+    gone: GoneOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Erase a camera, or a time range of it, everywhere: memories, tensors, the durable tier, Redis, caches.
+    """Erase a camera, or a time range of it, everywhere; a signed receipt says what is gone and what remains.
+
+    Memories, tensors, the durable tier, Redis and caches lose it.
 
     Services confirm in `erasures.v1`. What Kafka still holds is fenced until its retention ends: it is not
     decoded, replayed, verified or shown again. It cannot be taken back.

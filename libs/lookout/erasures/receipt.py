@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lookout.erasures.records import ErasureLog
 from lookout.errors import LookoutError
+from lookout.v1.erasures_pb2 import Erasure
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -78,15 +79,20 @@ def receipt_of(
         ],
         "remains": [entry for entry in remains if entry is not None],
         "checkpoints": {topic: "stands" if there else "none" for topic, there in sorted(checkpoints.items())},
-        "cannot_be_undone": [
-            f"frames from {_text(erasure.end_us)} to {_text(erasure.end_us + window_us)} may have been "
-            "computed while the erased ones were in their window: their KV depends on them",
-            "answers and incidents that were sent to others before the erasure",
-            "that there were frames at these times",
-            "blocks of deleted files on disks, snapshots of volumes, backups, and versions that an object "
-            "store keeps",
-        ],
+        "cannot_be_undone": _lasting(erasure, window_us),
     }
+
+
+def _lasting(erasure: Erasure, window_us: int) -> list[str]:
+    """What no erasure undoes, in words."""
+    return [
+        f"frames from {_text(erasure.end_us)} to {_text(erasure.end_us + window_us)} may have been computed "
+        "while the erased ones were in their window: their KV depends on them",
+        "answers and incidents that were sent to others before the erasure",
+        "that there were frames at these times",
+        "blocks of deleted files on disks, snapshots of volumes, backups, and versions that an object store "
+        "keeps",
+    ]
 
 
 def signed(receipt: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 import redis
 
 from tests import mutations
+from tests.acceptor import Acceptor
 from tests.fleet.strangers.tally import Door, Tally
 
 _MANY, _FEW = 40, 4
@@ -26,32 +26,15 @@ class Listener:
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+        self._acceptor = Acceptor(self._read, silence_s=5.0)
+        self.address = self._acceptor.address
+        self.close = self._acceptor.close
 
     def _read(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                connection.settimeout(5.0)
-                # A server of HTTP/2 speaks first: without its settings a caller sends no metadata.
-                connection.sendall(b"\0\0\0\x04\0\0\0\0\0")
-                while data := connection.recv(65536):
-                    self.received.append(data)
-        except OSError:
-            pass
+        # A server of HTTP/2 speaks first: without its settings a caller sends no metadata.
+        connection.sendall(b"\0\0\0\x04\0\0\0\0\0")
+        while data := connection.recv(65536):
+            self.received.append(data)
 
 
 def door(url: str, pods: list[str], listener: Listener, chance: Chance, tally: Tally) -> Door:

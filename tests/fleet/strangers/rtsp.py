@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from lookout.local import Child
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import CAMERAS, to_json
 from tests import mutations
+from tests.acceptor import Acceptor
 from tests.fleet.strangers.tally import Tally
 
 USER: Final = "canary-camera-user"
@@ -156,35 +156,17 @@ class StrangeCamera:
         self.received: list[bytes] = []
         self.foreign = way in _FOREIGN
         host = "127.0.0.2" if self.foreign else "127.0.0.1"
-        self._server = socket.create_server((host, 0))
-        self.place = f"{host}:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Take no connections any more."""
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        self._acceptor = Acceptor(self._serve, host)
+        self.place, self.close = self._acceptor.address, self._acceptor.close
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                connection.settimeout(20.0)
-                self._tally.inputs[self.kind] += 1  # a connection is one input, however much is said on it
-                while request := connection.recv(65536):
-                    self.received.append(request)
-                    for part in self._answer(request, self._chance):
-                        connection.sendall(part.replace(b"{here}", self.place.encode()))
-                        if not part:
-                            return
-        except OSError:
-            pass
+        self._tally.inputs[self.kind] += 1  # a connection is one input, however much is said on it
+        while request := connection.recv(65536):
+            self.received.append(request)
+            for part in self._answer(request, self._chance):
+                connection.sendall(part.replace(b"{here}", self.place.encode()))
+                if not part:
+                    return
 
 
 class Agent:

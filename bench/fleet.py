@@ -142,6 +142,7 @@ def fleet(
         stage_settings={Stage.DECODE: {"silence_s": "86400"}},
         modules=modules,
         python_path=ROOT,
+        open_servers=True,
     ) as running:
         _watch(running.bootstrap)
         yield running

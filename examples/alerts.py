@@ -1,14 +1,24 @@
-"""Read alerts: python examples/alerts.py 127.0.0.1:9092 [how many]"""
+"""Read alerts: python examples/alerts.py 127.0.0.1:9092 [how many]
+
+In place of the address: the file of client properties that `lookout up` names, which holds a password too."""
 
 import json
 import sys
+from pathlib import Path
 
 from confluent_kafka import Consumer
 
 
-def main(bootstrap: str, count: int | None = None) -> None:
-    settings = {"bootstrap.servers": bootstrap, "group.id": "example", "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+def connection(place: str) -> dict[str, str]:
+    file = Path(place)
+    if not file.is_file():
+        return {"bootstrap.servers": place}
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
+
+
+def main(kafka: str, count: int | None = None) -> None:
+    settings = {"group.id": "example", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({**connection(kafka), **settings})
     consumer.subscribe(["alerts.v1"])
     seen = 0
     while count is None or seen < count:

@@ -1,16 +1,26 @@
-"""Publish a video file as a camera's segments: python examples/publish.py 127.0.0.1:9092 gate-3 clip.mp4"""
+"""Publish a video file as a camera's segments: python examples/publish.py 127.0.0.1:9092 gate-3 clip.mp4
+
+In place of the address: the file of client properties that `lookout up` names, which holds a password too."""
 
 import sys
+from pathlib import Path
 
 from confluent_kafka import Producer
 
 from lookout.segments import cut
 
 
-def main(bootstrap: str, camera: str, path: str) -> None:
+def connection(place: str) -> dict[str, str]:
+    file = Path(place)
+    if not file.is_file():
+        return {"bootstrap.servers": place}
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
+
+
+def main(kafka: str, camera: str, path: str) -> None:
     # Idempotence keeps the order of a camera's segments when Kafka has to be asked twice.
-    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.max.bytes": 17 << 20}
-    producer = Producer(settings)
+    settings = {"enable.idempotence": True, "message.max.bytes": 17 << 20}
+    producer = Producer({**connection(kafka), **settings})
     count = 0
     for segment in cut(path, target_s=4.0):  # at keyframes, without encoding again
         producer.produce("camera.segments.v1", key=camera, value=segment.data)

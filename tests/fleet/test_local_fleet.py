@@ -14,7 +14,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from lookout.cli.connect import grpc_security
+from lookout.cli.connect import client_options, grpc_security
 from lookout.local import Fleet, LocalError, running_fleets
 from lookout.local.server import HOST
 from lookout.net import Channels, GrpcSecurity, without_security
@@ -51,7 +51,7 @@ def test_a_fleet_heals_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert service.ready()
         (found,) = running_fleets()
         assert (found.bootstrap, found.pid) == (fleet.bootstrap, os.getpid())
-        topics = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(timeout=60).topics
+        topics = AdminClient(client_options(fleet.bootstrap)).list_topics(timeout=60).topics
         assert {topic.name for topic in all_topics()} <= set(topics)
 
         assert Path(str(found.grpc_token_file)).stat().st_mode & 0o777 == 0o600
@@ -97,7 +97,8 @@ def test_a_server_that_cannot_start_now_is_tried_again(tmp_path: Path, kafka: st
             assert not server.alive
         (said,) = fleet.supervise()
         assert "started again at the same address" in said
-        assert redis.Redis.from_url(fleet.redis_url).ping()
+        password = Path(fleet.address.security["redis_password_file"]).read_text()
+        assert redis.Redis.from_url(fleet.redis_url, password=password).ping()
         server.kill()
         with socket.create_server((HOST, server.port)):
             for _ in range(3):

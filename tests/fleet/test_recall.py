@@ -131,7 +131,7 @@ def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
     path.write_bytes(b"".join(part.data for part in parts))
     windows = -(-(parts[-1].start_us + parts[-1].duration_us) // BLOCK_US)
     rule = Rule(threshold=0.5, k=2, n=3)
-    with Fleet(settings={"model_dir": str(TINY)}, memory="2h") as fleet:
+    with Fleet(settings={"model_dir": str(TINY)}, memory="2h", open_servers=True) as fleet:
         write_watches(fleet.bootstrap, [Watch(id="fall", version=1, question=QUESTION, rule=rule)])
         example("publish.py", fleet.bootstrap, "room", str(path))
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride

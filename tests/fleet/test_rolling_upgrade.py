@@ -54,7 +54,9 @@ def fleet(tmp_path: Path, models: tuple[Path, Path]) -> Iterator[Fleet]:
     }
     own: dict[str, dict[str, str]] = {Stage.DECODE: {"silence_s": "86400"}}
     stages = (Stage.DECODE, *UPGRADED)
-    with Fleet(tmp_path / "fleet", settings=settings, stage_settings=own, stages=stages) as running:
+    with Fleet(
+        tmp_path / "fleet", settings=settings, stage_settings=own, stages=stages, open_servers=True
+    ) as running:
         run.watch(running.bootstrap)
         yield running
 

@@ -55,13 +55,14 @@ def test_the_fleet_says_what_the_pipeline_says(tmp_path: Path) -> None:
     path.write_bytes(b"".join(each.data for each in cut(film) if each.start_us < SECONDS * 1e6))
     questions = [DEMO_QUESTIONS["person"], DEMO_QUESTIONS["lying"]]
     rule = Rule(threshold=0.5, k=2, n=3)
-    with Fleet(settings={"model_dir": str(TINY)}) as fleet:
+    with Fleet(settings={"model_dir": str(TINY)}, announced=True) as fleet:
+        clients = str(fleet.client_properties)
         write_watches(
             fleet.bootstrap,
             [Watch(id=f"watch-{i}", version=1, question=each, rule=rule) for i, each in enumerate(questions)],
         )
-        example("publish.py", fleet.bootstrap, "room", str(path))
-        alerts = example("alerts.py", fleet.bootstrap, "1")
+        example("publish.py", clients, "room", str(path))
+        alerts = example("alerts.py", clients, "1")
         windows = SECONDS // 2 - 1  # the last stride is open until the next segment
         found = committed(fleet, windows, len(questions))
     assert " opened room " in alerts

@@ -108,10 +108,15 @@ def client_options(bootstrap: str, complaints: LibraryErrors | None = None) -> d
 
 
 def _security(bootstrap: str) -> dict[str, str]:
-    from lookout.local import running_fleets
+    from lookout.local.addresses import kafka_login, running_fleets
 
-    if any(fleet.bootstrap == bootstrap and fleet.own_kafka for fleet in running_fleets()):
-        return {}  # the broker that `lookout up` started on this machine
+    # A broker that `lookout up` started has settings of its own, whatever the environment says.
+    for fleet in running_fleets():
+        if fleet.bootstrap == bootstrap and fleet.own_kafka:
+            try:
+                return kafka_login(fleet.security)
+            except OSError as error:
+                raise CliError(f"the password of Kafka at {bootstrap} cannot be read: {error}") from None
     from lookout.errors import StartupError
     from lookout.net import KafkaSecurity, load_connections
 

@@ -246,11 +246,14 @@ def _lags(admin: AdminClient) -> Iterator[CheckResult]:
 def _redis(given: str | None) -> Iterator[CheckResult]:
     fleets = running_fleets()
     url = given or (fleets[0].redis_url if len(fleets) == 1 else None)
+    environ = next(
+        (fleet.environment() for fleet in fleets if fleet.redis_url == url and fleet.own_redis), None
+    )
     if url is None:
         yield CheckResult("Redis", State.NOTE, "no address", "give --redis URL or LOOKOUT_REDIS to check one")
         return
     try:
-        security = load_connections(RedisSecurity)
+        security = load_connections(RedisSecurity, environ)
         with security.redis_client(url, socket_timeout=_ANSWER_S, socket_connect_timeout=_ANSWER_S) as client:
             version = client.info("server")["redis_version"]
         yield CheckResult("Redis", State.GOOD, f"{public_url(url)}, version {version}")

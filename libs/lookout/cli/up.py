@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,13 @@ SettingOption = Annotated[
         show_default=False,
     ),
 ]
+OpenOption = Annotated[
+    bool,
+    typer.Option(
+        "--open",
+        help="Kafka and Redis ask for no password: every process of this machine may read and write them.",
+    ),
+]
 Preset = Literal["default", "codecsight"]
 PresetOption = Annotated[
     Preset,
@@ -74,6 +82,7 @@ def up(
             show_default=False,
         ),
     ] = None,
+    open_servers: OpenOption = False,
     setting: SettingOption = None,
 ) -> None:
     """Run a whole fleet here: Kafka, Redis and the four services. Ctrl-C ends it and leaves nothing behind.
@@ -91,6 +100,7 @@ def up(
         stage_settings=own,
         announced=True,
         memory=kept(memory),
+        open_servers=open_servers,
     )
     if ignored := unread_settings(os.environ):
         console.print(
@@ -185,6 +195,13 @@ def _others(fleet: Fleet) -> list[str]:
     return [f"[yellow]![/] another fleet runs here: give commands --bootstrap {fleet.bootstrap}", ""]
 
 
+def _passwords(fleet: Fleet) -> list[str]:
+    """Where producers and consumers of one's own find the password of Kafka."""
+    if fleet.client_properties is None:
+        return []
+    return [f"  clients {fleet.client_properties}  (address, user and password for your own producers)"]
+
+
 def _past(fleet: Fleet) -> list[str]:
     """How to ask about the past, where it is kept."""
     if not any(service.stage == RECALL for service in fleet.services):
@@ -198,6 +215,9 @@ def _past(fleet: Fleet) -> list[str]:
 
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
+    # The file holds the address too. Its path may have blanks: a line to copy is one for a shell.
+    properties = fleet.client_properties
+    kafka = f"-F {shlex.quote(str(properties))}" if properties else f"-b {fleet.bootstrap}"
     # Lines to copy: neither framed nor broken.
     lines = [
         "[bold green]✓ the fleet is up[/]",
@@ -205,6 +225,7 @@ def _welcome(fleet: Fleet) -> None:
         f"  Kafka   [bold]{fleet.bootstrap}[/]",
         f"  Redis   {public_url(fleet.redis_url)}",
         f"  logs    {fleet.logs}",
+        *_passwords(fleet),
         "",
         "[bold]ask[/]",
         '  lookout watch add "Is anyone lying on the ground?"',
@@ -213,12 +234,12 @@ def _welcome(fleet: Fleet) -> None:
         "  lookout publish clip.mp4 --camera gate",
         "[dim]  or with plain tools:[/]",
         "  ffmpeg -i clip.mp4 -c copy -f segment -segment_time 2 -segment_format mpegts seg%05d.ts",
-        f"  kcat -P -b {fleet.bootstrap} -t {SEGMENTS.name} -k gate -X message.max.bytes={limit} seg*.ts",
+        f"  kcat -P {kafka} -t {SEGMENTS.name} -k gate -X message.max.bytes={limit} seg*.ts",
         "",
         "[bold]and listen[/]",
         "  lookout alerts --since 15m",
         "[dim]  or with plain tools:[/]",
-        f"  kcat -C -b {fleet.bootstrap} -t {ALERTS.name}",
+        f"  kcat -C {kafka} -t {ALERTS.name}",
         "",
         *_past(fleet),
         *_others(fleet),

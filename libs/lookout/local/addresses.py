@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -24,7 +25,11 @@ RECALL = "recall"
 
 @dataclass(frozen=True, slots=True)
 class FleetAddress:
-    """Where a running local fleet can be reached; written to the cache folder for other commands to find."""
+    """Where a running local fleet can be reached; written to the cache folder for other commands to find.
+
+    `security` are settings with which its own Kafka and Redis are reached (without the LOOKOUT_ prefix): they
+    name files with passwords and hold none.
+    """
 
     bootstrap: str
     redis_url: str
@@ -33,7 +38,31 @@ class FleetAddress:
     metrics: dict[str, int]
     grpc: dict[str, int]
     own_kafka: bool = True
+    own_redis: bool = True
     grpc_token_file: str | None = None
+    security: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """`security` as environment variables."""
+        return {f"LOOKOUT_{name.upper()}": value for name, value in self.security.items()}
+
+
+def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka options for settings of a local Kafka; nothing where it asks for no password.
+
+    As `KafkaSecurity.kafka_security`, without the imports that validate what a person wrote.
+
+    Raises:
+        OSError: The file with the password cannot be read.
+    """
+    if "kafka_password_file" not in security:
+        return {}
+    return {
+        "security.protocol": security["kafka_protocol"],
+        "sasl.mechanism": security["kafka_mechanism"],
+        "sasl.username": security["kafka_username"],
+        "sasl.password": Path(security["kafka_password_file"]).read_text(),
+    }
 
 
 def running_fleets() -> list[FleetAddress]:
@@ -60,4 +89,11 @@ def announcement() -> Path:
     return announcements() / f"{os.getpid()}.json"
 
 
-__all__ = ["FleetAddress", "announcement", "announcements", "cache_folder", "running_fleets"]
+__all__ = [
+    "FleetAddress",
+    "announcement",
+    "announcements",
+    "cache_folder",
+    "kafka_login",
+    "running_fleets",
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from lookout.disk import private_folder
 from lookout.errors import StartupError
 from lookout.local.addresses import RECALL, FleetAddress, announcement, announcements
 from lookout.local.kafka import KafkaServer
+from lookout.local.passwords import new_password
 from lookout.local.processes import (
     Child,
     LocalError,
@@ -179,6 +179,7 @@ class Fleet(Startable):
         python_path: a folder that these modules are imported from.
         announced: whether other commands on this machine find the fleet without an address.
         memory: how much of its past a camera keeps ("2h"); recall runs beside the stages then.
+        open_servers: whether the Kafka and the Redis that are started ask for no password.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Fleet(Startable):
         python_path: Path | None = None,
         announced: bool = False,
         memory: str | None = None,
+        open_servers: bool = False,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
             raise LocalError(
@@ -207,8 +209,11 @@ class Fleet(Startable):
         self.folder = folder.resolve() if folder else scratch_folder("fleet")
         private_folder(self.folder)
         self._given_kafka, self._given_redis = kafka, redis_url
-        self._kafka = None if kafka else KafkaServer(self.folder / "kafka", port=kafka_port)
-        self._redis = None if redis_url else RedisServer(self.folder / "redis")
+        passwords = not open_servers
+        self._kafka = (
+            None if kafka else KafkaServer(self.folder / "kafka", port=kafka_port, passwords=passwords)
+        )
+        self._redis = None if redis_url else RedisServer(self.folder / "redis", passwords=passwords)
         self._partitions = partitions
         self._common = dict(settings or {})
         self._own = {str(stage): dict(values) for stage, values in (stage_settings or {}).items()}
@@ -249,8 +254,16 @@ class Fleet(Startable):
             metrics={service.name: service.metrics_port for service in self.services},
             grpc={service.name: service.grpc_port for service in self.services},
             own_kafka=self._kafka is not None,
+            own_redis=self._redis is not None,
             grpc_token_file=str(self._token_file) if self._token_file else None,
+            security=self._own_security(),
         )
+
+    @property
+    def client_properties(self) -> Path | None:
+        """A file with which librdkafka clients reach this fleet's Kafka (kcat -F); None if it is open."""
+        accounts = self._kafka.accounts if self._kafka else None
+        return None if accounts is None else accounts.properties_file
 
     def pids(self) -> dict[str, int]:
         """The process of every server and service that runs now, by name."""
@@ -258,6 +271,19 @@ class Fleet(Startable):
         pids = {name: server.pid for name, server in servers.items() if server is not None}
         pids |= {service.name: service.pid for service in self.services}
         return {name: pid for name, pid in pids.items() if pid is not None}
+
+    def kafka_security(self) -> Mapping[str, str]:
+        """librdkafka options of this fleet's clients, without the address.
+
+        Raises:
+            LocalError: A setting of Kafka's security is wrong.
+        """
+        if self._kafka is not None:
+            return self._kafka.accounts.login() if self._kafka.accounts else {}
+        try:
+            return load_connections(KafkaSecurity).kafka_security()
+        except StartupError as error:
+            raise LocalError(str(error)) from None
 
     def on_progress(self, tell: Progress) -> None:
         """Call `tell` during the start with one sentence about what the fleet waits for."""
@@ -286,11 +312,12 @@ class Fleet(Startable):
         if self._kafka:
             self._progress("Kafka is starting (the first time, its jars are fetched)")
             self._kafka.start()
-        created = create_topics(self.bootstrap, self._partitions, security=self._kafka_security())
+        created = create_topics(self.bootstrap, self._partitions, security=self.kafka_security())
         if self._token_file is not None:
-            _write_secret(self._token_file, secrets.token_urlsafe(32))
+            new_password(self._token_file)
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
-            reconcile_topics(self.bootstrap, [topic for topic in all_topics() if topic.name not in created])
+            existing = [topic for topic in all_topics() if topic.name not in created]
+            reconcile_topics(self.bootstrap, existing, security=self.kafka_security())
         private_folder(self.folder / "tmp")
         self.services = [
             Service(stage, self.folder, self._environment(stage), module=self._modules.get(stage, ()))
@@ -349,6 +376,7 @@ class Fleet(Startable):
             "host": "127.0.0.1",
             "bootstrap": self.bootstrap,
             "redis_url": self.redis_url,
+            **self._own_security(),
             **({"grpc_token_file": str(self._token_file)} if self._token_file else {}),
             **self._common,
             **self._own.get(stage, {}),
@@ -368,19 +396,16 @@ class Fleet(Startable):
         inherited["TMPDIR"] = str(self.folder / "tmp")
         return {**inherited, **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()}}
 
+    def _own_security(self) -> dict[str, str]:
+        """Settings with which the servers of this fleet are reached."""
+        kafka = self._kafka.accounts.settings() if self._kafka and self._kafka.accounts else {}
+        return {**kafka, **(self._redis.settings() if self._redis else {})}
+
     def _connection_settings(self) -> set[str]:
         """Environment variables with the security settings of servers that this fleet did not start."""
         kafka = KafkaSecurity.model_fields if self._kafka is None else ()
         redis = RedisSecurity.model_fields if self._redis is None else ()
         return {f"LOOKOUT_{name.upper()}" for name in (*kafka, *redis)}
-
-    def _kafka_security(self) -> Mapping[str, str]:
-        if self._kafka is not None:
-            return {}
-        try:
-            return load_connections(KafkaSecurity).kafka_security()
-        except StartupError as error:
-            raise LocalError(str(error)) from None
 
     def _replicas(self, stage: str) -> dict[str, str]:
         """Where a stage finds its input's tensors while the directory is away."""
@@ -419,10 +444,3 @@ def _refuse_links(folder: Path) -> None:
             path = Path(parent, name)
             if path.is_symlink():
                 raise LocalError(f"{path} is a link: remove it, or give another folder")
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """Write a file that only this user can read."""
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from lookout.disk import private_folder, replace_file
 from lookout.local.jars import kafka_class_path
 from lookout.local.java import Java, find_java
+from lookout.local.passwords import CLIENTS, INTERNAL, KafkaAccounts
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports
 from lookout.local.server import HOST, LocalServer
 from lookout.local.startup_cache import startup_cache, write_startup_cache
@@ -73,6 +74,8 @@ class KafkaServer(LocalServer):
         heap_mb: the Java heap; 256 MB serves 16 MB messages.
         java_options: options for Java beside those it always gets.
         outside: addresses for clients on other machines; without encryption.
+        passwords: whether every client must know the password in the folder (`accounts`); not together with
+            more listeners.
     """
 
     name = "Kafka"
@@ -87,13 +90,18 @@ class KafkaServer(LocalServer):
         outside: Sequence[KafkaListener] = (),
         heap_mb: int = 256,
         java_options: Sequence[str] = (),
+        passwords: bool = False,
     ) -> None:
         super().__init__(folder, port=port)
+        if passwords and (listeners or outside):
+            raise ValueError("passwords are for the listeners of this machine: give no others")
+        self.accounts = KafkaAccounts(self.folder) if passwords else None
         self._java_options = tuple(java_options)
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
         self._outside = tuple(outside)
         self._heap_mb = heap_mb
+        self._internal_port = 0
 
     @property
     def bootstrap(self) -> str:
@@ -109,6 +117,9 @@ class KafkaServer(LocalServer):
         return self._data / "meta.properties"
 
     def _launch(self) -> Child:
+        if self.accounts is not None:
+            self.accounts.renew()
+            (self._internal_port,) = free_ports(1, HOST)
         config = self._write_config()
         if not self._meta.is_file():
             self._format(self._jvm, config)
@@ -183,12 +194,13 @@ class KafkaServer(LocalServer):
             **_PROPERTIES,
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self._data),
+            **(self.accounts.broker_properties() if self.accounts else {}),
             **self._properties,
             **(more or {}),
         }
         clients: dict[str, int] = {}
         if "broker" in properties["process.roles"]:
-            clients = {"PLAINTEXT": self.port, **self._listeners}
+            clients = self._client_listeners()
             properties["advertised.listeners"] = _listed(clients)
         properties["listeners"] = _listed({"CONTROLLER": controller, **clients})
         if clients and self._outside:
@@ -197,22 +209,48 @@ class KafkaServer(LocalServer):
         replace_file(path, "".join(f"{name}={value}\n" for name, value in properties.items()).encode())
         return path
 
+    def _client_listeners(self) -> dict[str, int]:
+        if self.accounts is not None:
+            return {CLIENTS: self.port, INTERNAL: self._internal_port}
+        return {"PLAINTEXT": self.port, **self._listeners}
+
     def _await_ready(self, child: Child) -> None:
-        facts = dict(line.split("=", 1) for line in self._meta.read_text().splitlines() if "=" in line)
         deadline = time.monotonic() + _START_S
+        if self.accounts is None:
+            self._await_answer(child, self.port, {}, deadline)
+            return
+        admin = self._await_answer(child, self._internal_port, self.accounts.internal_login(), deadline)
+        try:
+            self.accounts.open_to_clients(admin)
+        except KafkaException as error:
+            raise LocalError(f"Kafka did not take its clients' password: {error.args[0].str()}") from error
+        # The broker applies a password a moment after it has agreed.
+        self._await_answer(child, self.port, self.accounts.login(), deadline)
+        self.accounts.write_properties(self.bootstrap)
+
+    def _await_answer(
+        self, child: Child, port: int, login: Mapping[str, str], deadline: float
+    ) -> AdminClient:
+        facts = dict(line.split("=", 1) for line in self._meta.read_text().splitlines() if "=" in line)
+        options = {
+            "bootstrap.servers": f"{HOST}:{port}",
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+            **login,
+        }
         admin: AdminClient | None = None
         while time.monotonic() < deadline:
             if not child.alive:
                 raise _why_it_died(child)
-            if not _accepts(self.port):
+            if not _accepts(port):
                 time.sleep(0.05)
                 continue
-            admin = admin or AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}, logger=_QUIET)
+            admin = admin or AdminClient(options, logger=_QUIET)
             # The cluster id proves that this broker answers, and not another one on a port it just lost.
             with contextlib.suppress(KafkaException):
                 if admin.list_topics(timeout=2.0).cluster_id == facts["cluster.id"]:
-                    return
-        raise LocalError(f"Kafka did not answer on {self.bootstrap} within {_START_S:.0f} s:\n{child.tail()}")
+                    return admin
+        raise LocalError(f"Kafka did not answer on {HOST}:{port} within {_START_S:.0f} s:\n{child.tail()}")
 
 
 def _why_it_died(child: Child) -> LocalError:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import time
 from pathlib import Path
 
 import redis
 
+from lookout.disk import replace_file
+from lookout.local.passwords import new_password
 from lookout.local.processes import Child, LocalError, PortTakenError
 from lookout.local.server import HOST, LocalServer
 
@@ -40,14 +43,22 @@ class RedisServer(LocalServer):
         folder: where its log lives; a temporary folder, removed by `close`, if not given.
         port: the client port; a free one if not given.
         max_memory_mb: its memory limit; entries with an expiry go first.
+        passwords: whether clients must know the password in `password_file`; every launch has a new one.
     """
 
     name = "Redis"
 
     def __init__(
-        self, folder: Path | None = None, *, port: int | None = None, max_memory_mb: int = 256
+        self,
+        folder: Path | None = None,
+        *,
+        port: int | None = None,
+        max_memory_mb: int = 256,
+        passwords: bool = False,
     ) -> None:
         super().__init__(folder, port=port)
+        self._passwords = passwords
+        self._password: str | None = None
         self._max_memory_mb = max_memory_mb
 
     @property
@@ -55,8 +66,17 @@ class RedisServer(LocalServer):
         """The address for clients; fixed from the first start on."""
         return f"redis://{HOST}:{self.port}/0"
 
+    @property
+    def password_file(self) -> Path:
+        """The password of the server that was launched last."""
+        return self.folder / "password"
+
+    def settings(self) -> dict[str, str]:
+        """Settings of services and commands, without the LOOKOUT_ prefix."""
+        return {"redis_password_file": str(self.password_file)} if self._passwords else {}
+
     def _launch(self) -> Child:
-        options = {
+        options: dict[str, object] = {
             "port": self.port,
             "bind": HOST,
             "dir": self.folder,
@@ -65,12 +85,17 @@ class RedisServer(LocalServer):
             "maxmemory": f"{self._max_memory_mb}mb",
             "maxmemory-policy": "volatile-lru",
         }
-        arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        return Child([find_redis_server(), *arguments], self.log)
+        if self._passwords:
+            # Clients send it as it is: whoever took the port since the last launch may have seen that one.
+            self._password = options["requirepass"] = new_password(self.password_file)
+        config = self.folder / "redis.conf"  # not the command line, which all users of the machine can read
+        lines = "".join(f"{name} {json.dumps(str(value))}\n" for name, value in options.items())
+        replace_file(config, lines.encode())
+        return Child([find_redis_server(), config], self.log)
 
     def _await_ready(self, child: Child) -> None:
         deadline = time.monotonic() + _START_S
-        with redis.Redis(host=HOST, port=self.port, socket_timeout=2.0) as client:
+        with redis.Redis(host=HOST, port=self.port, password=self._password, socket_timeout=2.0) as client:
             while time.monotonic() < deadline:
                 if not child.alive:
                     raise _why_it_died(child)

@@ -88,7 +88,9 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
     return admin
 
 
-def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
+def reconcile_topics(
+    bootstrap: str, topics: Iterable[Topic], *, security: Mapping[str, str] | None = None
+) -> list[str]:
     """Change topics that an older release created to match the table; returns one phrase for each difference.
 
     Retention is not changed: it is the operator's choice.
@@ -96,11 +98,12 @@ def reconcile_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     Args:
         bootstrap: the broker's address.
         topics: which; they must exist.
+        security: librdkafka options that the broker asks for.
 
     Raises:
         LocalError: the broker refused; its reason is in the message.
     """
-    admin = _reached(bootstrap, {})
+    admin = _reached(bootstrap, security or {})
     by_name = {topic.name: topic for topic in topics}
     if not by_name:
         return []

@@ -176,6 +176,7 @@ def fleet(
         },
         modules=modules if scarce else {},
         python_path=ROOT,
+        open_servers=True,
     )
 
 

@@ -37,17 +37,16 @@ class Listener:
             self.received.append(data)
 
 
-def door(url: str, pods: list[str], listener: Listener, chance: Chance, tally: Tally) -> Door:
+def door(client: Any, pods: list[str], listener: Listener, chance: Chance, tally: Tally) -> Door:
     """The directory.
 
     Args:
-        url: Redis, with credentials if it asks for some.
+        client: Of Redis; closed with the door.
         pods: Instances of the fleet.
         listener: The stranger's server that entries name.
         chance: Of every choice.
         tally: Of inputs.
     """
-    client: Any = redis.Redis.from_url(url, socket_timeout=10.0)
 
     def pod_key(what: str) -> str:
         return f"lookout:{{pods:{chance.choice(_STAGES)}}}:{what}"

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from lookout.cli.connect import Position, client_options, reading
 from lookout.local import Child, FleetAddress, running_fleets
+from lookout.net import RedisSecurity, load_connections
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
@@ -186,6 +188,7 @@ class UpFleet:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")}
         return {
             **inherited,
+            **self.address.environment(),
             "LOOKOUT_MODE": "local",
             "LOOKOUT_HOST": "127.0.0.1",
             "LOOKOUT_INSTANCE": "strangers-agent",
@@ -196,7 +199,16 @@ class UpFleet:
 
     def secrets(self) -> dict[str, str]:
         """Its secrets, by name."""
-        return {"the fleet's token": Path(self.address.grpc_token_file or "").read_text()}
+        files = {"the fleet's token": self.address.grpc_token_file or ""}
+        files |= {
+            name: path for name, path in self.address.security.items() if name.endswith("password_file")
+        }
+        return {name: Path(path).read_text() for name, path in files.items()}
+
+    def directory(self) -> redis.Redis:
+        """A client of its Redis."""
+        security = load_connections(RedisSecurity, self.address.environment())
+        return security.redis_client(self.address.redis_url, socket_timeout=10.0)
 
     def close(self) -> None:
         """Ctrl-C."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import redis
 from google.protobuf.message import Message
 
 from lookout.cli.connect import Position, client_options, reading
@@ -159,7 +160,7 @@ def kinds(folder: Path) -> list[str]:
     listener = directory.Listener()
     doors: list[Door] = [
         *_calls({"decode": 1, "prune-encode": 2}, {"decode": 1}, "token", chance, tally),
-        directory.door("redis://127.0.0.1:1/0", ["decode-0"], listener, chance, tally),
+        directory.door(redis.Redis.from_url("redis://127.0.0.1:1/0"), ["decode-0"], listener, chance, tally),
         *_readers(folder, chance, tally),
     ]
     names += [kind for door in doors for kind in door.kinds]
@@ -184,7 +185,7 @@ def _doors(
     return [
         *topics.doors(fleet.bootstrap, options, makers, tally),
         *_calls(address.grpc, address.metrics, token, chance, tally),
-        directory.door(address.redis_url, list(address.grpc), listener, chance, tally),
+        directory.door(fleet.directory(), list(address.grpc), listener, chance, tally),
         *_readers(folder, chance, tally),
     ]
 

@@ -10,12 +10,13 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lookout.outside_text import clean
 
-__all__ = ["AccessError", "allowed_hosts", "check_scheme", "is_for", "placed"]
+__all__ = ["AccessError", "Place", "allowed_hosts", "check_scheme", "is_for", "placed"]
 
 _PORTS = {"rtsp": 554, "rtsps": 322}
 _REPLY_BYTES = 16_384
@@ -57,8 +58,42 @@ def is_for(host: str, hosts: Sequence[str]) -> bool:
     return False
 
 
-def placed(url: str, networks: Sequence[str]) -> str:
-    """The URL with its host's address in place of the name, so that what was checked is what is asked.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a camera is.
+
+    Attributes:
+        addresses: Of its host, checked.
+        port: Of its server.
+        url: Without credentials.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    url: str
+
+    def connect(self, patience_s: float) -> tuple[socket.socket, str]:
+        """A connection to the first address that takes one, and the URL with that address for its host: who
+        reads the connection can look up no names.
+
+        Raises:
+            OSError: None does; the message names the host.
+        """
+        parts = urlsplit(self.url)
+        failure: OSError | None = None
+        for address in self.addresses:
+            try:
+                connection = socket.create_connection((address, self.port), patience_s)
+            except OSError as error:
+                failure = error
+                continue
+            return connection, _at(parts, address, self.port)
+        why = getattr(failure, "strerror", None) or failure
+        raise OSError(f"cannot reach {clean(parts.netloc.rpartition('@')[2], 100)}: {why}")
+
+
+def placed(url: str, networks: Sequence[str]) -> Place:
+    """Where a camera is, with all addresses of its host, so that what was checked is what is asked.
 
     Args:
         url: An RTSP address.
@@ -66,26 +101,29 @@ def placed(url: str, networks: Sequence[str]) -> str:
 
     Raises:
         AccessError: The host, or one of its addresses, is outside the networks.
-        OSError: The host is not known.
+        OSError: The host is not known, or the URL is none; the message names it.
     """
-    if not networks:
-        return url
-    parts = urlsplit(url)
-    port = parts.port or _PORTS.get(parts.scheme, 554)
-    found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 554)
+        found = socket.getaddrinfo(parts.hostname or "", port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise OSError(f"cannot reach {clean(_public(url), 100)}: {why}") from None
+    addresses = tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
     inside = [ipaddress.ip_network(network, strict=False) for network in networks]
-    for address in addresses:
+    for address in addresses if networks else ():
         if not any(ipaddress.ip_address(address) in network for network in inside):
             raise AccessError(f"{clean(parts.hostname, 100)} is {address}, outside LOOKOUT_CAMERA_NETWORKS")
-    # A certificate is checked against the name, so TLS keeps it.
-    return url if parts.scheme == "rtsps" else _at(parts, addresses[0], port)
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return Place(addresses, port, bare)
 
 
-def check_scheme(url: str, patience_s: float, *, basic: bool) -> None:
+def check_scheme(connection: socket.socket, url: str, patience_s: float, *, basic: bool) -> None:
     """Ask a camera without credentials how it wants them, before any are sent.
 
     Args:
+        connection: To the camera; not used any more afterwards.
         url: An RTSP address without credentials.
         patience_s: Seconds for the whole exchange.
         basic: Whether a password may be sent in the clear.
@@ -97,7 +135,7 @@ def check_scheme(url: str, patience_s: float, *, basic: bool) -> None:
     parts = urlsplit(url)
     if parts.scheme == "rtsps":
         return
-    reply = _describe(parts, patience_s)
+    reply = _describe(connection, url, patience_s)
     status = re.match(r"RTSP/1\.\d (\d{3})", reply)
     if status is not None and status[1].startswith("3"):
         raise AccessError("the camera redirects to another address: credentials are not taken there")
@@ -109,24 +147,26 @@ def check_scheme(url: str, patience_s: float, *, basic: bool) -> None:
         )
 
 
-def _describe(parts: SplitResult, patience_s: float) -> str:
+def _describe(connection: socket.socket, url: str, patience_s: float) -> str:
     """The head of the answer to DESCRIBE; bounded in bytes and in time, however slowly it comes."""
     deadline = time.monotonic() + patience_s
-    place = (parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 554))
-    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    with socket.create_connection(place, patience_s) as connection:
-        connection.sendall(f"DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode())
-        reply = b""
-        while b"\r\n\r\n" not in reply and len(reply) < _REPLY_BYTES:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("the camera does not answer in time")
-            connection.settimeout(left)
-            piece = connection.recv(4096)
-            if not piece:
-                break
-            reply += piece
+    connection.sendall(f"DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode())
+    reply = b""
+    while b"\r\n\r\n" not in reply and len(reply) < _REPLY_BYTES:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the camera does not answer in time")
+        connection.settimeout(left)
+        piece = connection.recv(4096)
+        if not piece:
+            break
+        reply += piece
     return reply[:_REPLY_BYTES].decode("latin-1")
+
+
+def _public(url: str) -> str:
+    """The host of a URL that may be none, without what may be a password."""
+    return url.rpartition("@")[2].rpartition("://")[2].partition("/")[0]
 
 
 def _at(parts: SplitResult, address: str, port: int) -> str:

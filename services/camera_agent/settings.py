@@ -47,6 +47,11 @@ class AgentSettings(ServiceSettings):
         ge=1 << 16,
         description="bytes of the largest segment; larger ones are dropped",
     )
+    stream_memory_bytes: int = Field(
+        256 << 20,
+        ge=128 << 20,
+        description="memory of the process that reads one camera, in bytes, beside the libraries",
+    )
     buffer_bytes: int = Field(
         256 << 20, ge=1 << 20, description="limit of the bytes that wait for Kafka, all cameras together"
     )

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-import av
-import av.error
-
 from lookout.observe import logs
+from lookout.sandbox import sandbox_pb2 as pb
 from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
-from lookout.services.camera_agent.cutter import CutSegment, Cutter
+from lookout.services.camera_agent.cutter import CutSegment
+from lookout.services.camera_agent.pull import Pull, PullError
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.v1.cameras_pb2 import Camera
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
-_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
 class CredentialsError(RuntimeError):
@@ -58,6 +56,7 @@ class Stream:
         self._settings = settings
         self._publish = publish
         self._stopped = threading.Event()
+        self._current: Pull | None = None
         self._log = logs.get("stream").bind(camera=camera.id)
         self._thread = threading.Thread(target=self._run, name=f"camera-{camera.id}", daemon=True)
 
@@ -66,8 +65,10 @@ class Stream:
         self._thread.start()
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """Stop pulling; the thread ends with its next packet or time-out."""
+        """Stop pulling: the process that reads the camera ends now, the thread with it."""
         self._stopped.set()
+        if (pull := self._current) is not None:
+            pull.end()
         if patience_s:
             self._thread.join(patience_s)
 
@@ -77,11 +78,7 @@ class Stream:
             before = self.report.segments
             try:
                 self._pull()
-                self._fail("the camera ended the stream")
-            except av.error.FFmpegError as error:
-                away = unreachable(self.camera.url, self._settings.connect_s)
-                self._fail(away or _without_secrets(str(error), self.camera.url))
-            except (AccessError, CredentialsError, OSError, ValueError) as error:
+            except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
                 self._fail(_without_secrets(str(error), self.camera.url))
             except Exception:
                 self._log.exception("the stream failed for no known reason")
@@ -97,39 +94,49 @@ class Stream:
 
     def _pull(self) -> None:
         """One connection, from opening to its end."""
-        settings, camera = self._settings, self.camera
-        url = self._address()
-        options = {
-            "rtsp_transport": "udp" if camera.transport == Camera.TRANSPORT_UDP else "tcp",
-            "protocol_whitelist": "rtsp,rtsps,rtp,tcp,udp,tls,crypto",
-            "timeout": str(round(settings.connect_s * 1e6)),
-        }
-        with av.open(url, format="rtsp", options=options, timeout=settings.connect_s) as source:
-            stream = next(iter(source.streams.video), None)
-            if stream is None:
-                raise ValueError("the camera sends no video")
-            seconds = camera.segment_s or _SEGMENT_S
-            cutter = Cutter(stream, seconds, settings.segment_bytes, settings.jump_s)
-            for segment in cutter.cut(self._packets(source, stream)):
+        connection, url = self._connect()
+        with connection:
+            pull = Pull(connection, self._job(url))
+        try:
+            self._current = pull
+            if self._stopped.is_set():  # `stop` may have come before there was a process to end
+                return
+            for segment in pull.segments():
                 captured_ms = int((time.time() - segment.seconds) * 1000)
                 if self._publish(segment, captured_ms):
                     self.report.segments += 1
                     self.report.last_ms = int(time.time() * 1000)
                 self.report.streaming, self.report.error = True, ""
-                self.report.dropped_packets = cutter.dropped_packets
+                self.report.dropped_packets = pull.dropped_packets
+        finally:
+            self._current = None
+            pull.close()
 
-    def _address(self) -> str:
-        """The camera's URL, with its credentials once it is known that they may go there.
+    def _job(self, url: str) -> pb.PullJob:
+        settings, camera = self._settings, self.camera
+        return pb.PullJob(
+            url=url,
+            datagrams=camera.transport == Camera.TRANSPORT_UDP,
+            connect_s=settings.connect_s,
+            segment_s=camera.segment_s or _SEGMENT_S,
+            segment_bytes=settings.segment_bytes,
+            jump_s=settings.jump_s,
+            memory_bytes=settings.stream_memory_bytes,
+        )
+
+    def _connect(self) -> tuple[socket.socket, str]:
+        """A connection to the camera, and its URL with credentials once it is known that they may go there.
 
         Raises:
             AccessError: They may not, or the address is outside the networks of cameras.
             CredentialsError: The secret is not there.
+            OSError: The camera cannot be reached.
         """
         settings, camera = self._settings, self.camera
-        url = placed(camera.url, settings.camera_networks)
+        place = placed(camera.url, settings.camera_networks)
         if not camera.credentials:
-            return url
-        with_secret = with_credentials(url, camera.credentials, settings.credentials)
+            return place.connect(settings.connect_s)
+        secret = credentials(camera.credentials, settings.credentials)
         assert settings.credentials is not None
         if not settings.credentials_any_host:
             host = urlsplit(camera.url).hostname or ""
@@ -137,40 +144,19 @@ class Stream:
                 raise AccessError(
                     f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts"
                 )
-        check_scheme(url, settings.connect_s, basic=settings.basic_auth)
-        return with_secret
-
-    def _packets(self, source: av.container.InputContainer, stream: av.VideoStream):  # type: ignore[no-untyped-def]
-        for packet in source.demux(stream):
-            if self._stopped.is_set():
-                return
-            yield packet
+        connection, url = place.connect(settings.connect_s)
+        with connection:
+            check_scheme(connection, url, settings.connect_s, basic=settings.basic_auth)
+        connection, url = place.connect(settings.connect_s)
+        return connection, with_credentials(url, secret)
 
 
-def unreachable(url: str, patience_s: float) -> str:
-    """Return why a camera's address cannot be reached, or nothing if a connection opens.
-
-    FFmpeg has one error, "Input/output error", for unknown names, silent hosts and more.
-    """
-    place = url
-    try:
-        parts = urlsplit(url)
-        place = parts.netloc.rpartition("@")[2]
-        address = (parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 554))
-        socket.create_connection(address, patience_s).close()
-    except (OSError, ValueError) as error:
-        return f"cannot reach {place}: {getattr(error, 'strerror', None) or error}"
-    return ""
-
-
-def with_credentials(url: str, secret: str, folder: Path | None) -> str:
-    """Return an RTSP address with user name and password from a mounted secret.
+def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
+    """User name and password of a mounted secret.
 
     Raises:
         CredentialsError: The secret is not mounted, or has no such keys.
     """
-    if not secret:
-        return url
     if folder is None or "/" in secret or secret.startswith("."):
         raise CredentialsError(f"secret {secret!r} is not mounted: list it in cameraAgent.credentialSecrets")
     try:
@@ -182,9 +168,14 @@ def with_credentials(url: str, secret: str, folder: Path | None) -> str:
             f"secret {secret!r} cannot be read ({error.strerror}): list it in cameraAgent.credentialSecrets, "
             "with keys username and password"
         ) from None
+    return user, password
+
+
+def with_credentials(url: str, secret: tuple[str, str]) -> str:
+    """An RTSP address with user name and password."""
     parts = urlsplit(url)
-    place = f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
-    return urlunsplit(parts._replace(netloc=place))
+    login = ":".join(quote(part, safe="") for part in secret)
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
 
 
 def _without_secrets(text: str, public: str) -> str:

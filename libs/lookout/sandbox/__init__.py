@@ -1,6 +1,6 @@
 """Decoding in processes that can do nothing else: segments, and recordings from unknown sources.
 
-Whatever needs FFmpeg is imported when it is first named.
+Everything is imported when it is first named: a process that is to be confined imports little before it is.
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lookout.sandbox.pool import SandboxError, SandboxPool, SandboxSettings
-from lookout.sandbox.survey import inspect, inspect_all
-
 if TYPE_CHECKING:
     from lookout.sandbox.confined_reader import SandboxedReader
     from lookout.sandbox.opening import downloaded, open_recording
+    from lookout.sandbox.pool import SandboxError, SandboxPool, SandboxSettings
+    from lookout.sandbox.survey import inspect, inspect_all
 
-_NEEDS_FFMPEG = {
+_LAZY = {
+    "SandboxError": "pool",
+    "SandboxPool": "pool",
+    "SandboxSettings": "pool",
     "SandboxedReader": "confined_reader",
     "downloaded": "opening",
+    "inspect": "survey",
+    "inspect_all": "survey",
     "open_recording": "opening",
 }
 
@@ -34,6 +38,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_FFMPEG:
+    if name not in _LAZY:
         raise AttributeError(f"lookout.sandbox has no {name!r}")
-    return getattr(import_module(f"lookout.sandbox.{_NEEDS_FFMPEG[name]}"), name)
+    return getattr(import_module(f"lookout.sandbox.{_LAZY[name]}"), name)

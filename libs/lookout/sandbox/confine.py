@@ -19,7 +19,7 @@ from typing import Final
 
 from lookout.sandbox.confinement import ConfinementError
 from lookout.sandbox.landlock import allow_reading, landlock_version
-from lookout.sandbox.seccomp import filter_calls
+from lookout.sandbox.seccomp import Network, filter_calls
 
 _PR_SET_DUMPABLE: Final = 4
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
@@ -27,7 +27,7 @@ _CAPABILITY_VERSION: Final = 0x20080522
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 
-def confine(*, strict: bool = True, landlock: bool = True) -> str:
+def confine(*, strict: bool = True, landlock: bool = True, network: Network = Network.NONE) -> str:
     """Confine this process permanently; says how.
 
     With Landlock, installed code can still be read, so that modules may be imported late. Without it the
@@ -36,20 +36,21 @@ def confine(*, strict: bool = True, landlock: bool = True) -> str:
     Args:
         strict: fail where the kernel cannot do it; otherwise an audit hook stops Python code, but not FFmpeg.
         landlock: use Landlock where the kernel has it.
+        network: what the process can reach.
 
     Raises:
         ConfinementError: strict, and it cannot be done.
     """
     try:
-        return _confine(landlock and landlock_version() > 0)
+        return _confine(landlock and landlock_version() > 0, network)
     except ConfinementError:
         if strict:
             raise
-        _audit()
+        _audit(network)
         return "audit hook"
 
 
-def _confine(landlock: bool) -> str:
+def _confine(landlock: bool, network: Network) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
         raise ConfinementError(f"{threads} threads are running already; they would not be confined")
     folders = _code_folders()
@@ -57,7 +58,7 @@ def _confine(landlock: bool) -> str:
     _drop_capabilities()
     if landlock:
         allow_reading(folders)
-    filter_calls(may_open=landlock)
+    filter_calls(may_open=landlock, network=network)
     _check()
     return "seccomp and Landlock" if landlock else "seccomp; no file can be opened (no Landlock here)"
 
@@ -93,7 +94,7 @@ def _drop_capabilities() -> None:
 
 def _check() -> None:
     try:
-        socket.socket().close()
+        socket.socket(socket.AF_UNIX).close()  # of the families that no process may open
     except PermissionError:
         pass
     else:
@@ -105,25 +106,33 @@ def _check() -> None:
     raise ConfinementError("the process is confined, yet a file outside its folders could be opened")
 
 
-def _audit() -> None:
+def _audit(network: Network) -> None:
+    refused: tuple[str, ...] = ("subprocess.", "os.exec", "os.fork", "os.posix_spawn")
+    if network is Network.NONE:
+        refused = (*refused, "socket.")
+
     def hook(event: str, _arguments: tuple[object, ...]) -> None:
-        if event.startswith(("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn")):
+        if event.startswith(refused):
             raise PermissionError(f"{event} is not allowed in a decoder process")
 
     sys.addaudithook(hook)
 
 
-def limit_resources(memory: int, result: int, cpu_s: float) -> None:
+def limit_resources(memory: int, result: int, cpu_s: float | None, *, own_memory: int | None = None) -> None:
     """Bound permanently what this process may use: confined, it cannot change a limit any more.
 
     Args:
         memory: Address space, bytes.
         result: What it may write to a file, bytes.
-        cpu_s: CPU seconds from now to its end; then the kernel ends it (SIGKILL).
+        cpu_s: CPU seconds from now to its end; then the kernel ends it (SIGKILL). None: no limit.
+        own_memory: Memory that is its own (libraries do not count), bytes. None: no limit.
     """
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1)
+    if cpu_s is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1)
     _lower(resource.RLIMIT_AS, memory)
+    if own_memory is not None:
+        _lower(resource.RLIMIT_DATA, own_memory)
     _lower(resource.RLIMIT_FSIZE, result)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, 64)

@@ -12,16 +12,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from lookout.errors import LookoutError
 from lookout.sandbox import sandbox_pb2 as pb
+from lookout.sandbox.child import bare_environment, cpu_seconds
 from lookout.sandbox.exchange import receive_message, send_message, shared_file, write_all
 from lookout.sandbox.jobs import InspectRequest, Request, SampleRequest, TableRequest, job_message
 from lookout.sandbox.reply_reader import (
@@ -115,7 +115,7 @@ class _Worker:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lookout.sandbox.worker", *map(str, child), options],
                 cwd=directory,
-                env=_environment(),
+                env=bare_environment(),
                 pass_fds=child,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -142,7 +142,7 @@ class _Worker:
     @property
     def spent(self) -> bool:
         """Whether the next job might not get its whole CPU time."""
-        used = _cpu_seconds(self.pid)
+        used = cpu_seconds(self.pid)
         return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
 
     def run(self, job: _Job, wall_s: float | None) -> Result:
@@ -157,14 +157,14 @@ class _Worker:
             self._job_cpu_s = self._settings.start_s
             ready = self._expect(self._settings.start_s, "did not start", 0)
             raise_failure(ready)
-            self._begun_cpu_s = _cpu_seconds(self.pid) or 0.0
+            self._begun_cpu_s = cpu_seconds(self.pid) or 0.0
             self.means = clean_text(ready.ready.confinement, 200)
             if "no Landlock" in self.means:
                 _log.warning("decoders are confined by %s", self.means)
             self._ready = True
         number = self.done + 1
         message = job_message(number, job.request, size=len(job.data), with_file=job.file is not None)
-        used = _cpu_seconds(self.pid)
+        used = cpu_seconds(self.pid)
         self._job_cpu_s = (used or 0.0) + self._settings.cpu_s
         try:
             write_all(self._in, job.data)
@@ -202,7 +202,7 @@ class _Worker:
 
     def _check_cpu(self) -> None:
         """The process could ignore a signal of its own limit; this one it cannot."""
-        used = _cpu_seconds(self.pid)
+        used = cpu_seconds(self.pid)
         if used is not None and used > self._job_cpu_s:
             self._process.kill()
             raise _WorkerLostError(f"used more than {self._settings.cpu_s:g} s of CPU")
@@ -449,26 +449,3 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
         raise CodecError(Reason.UNREADABLE, f"cannot be read ({error.strerror or error})") from None
     with file:
         yield file.fileno()
-
-
-def _cpu_seconds(pid: int) -> float | None:
-    """CPU time of another process; None where the system does not tell.
-
-    The clock's id is the kernel's (CPUCLOCK_SCHED of a process), as clock_getcpuclockid(3) gives it.
-    """
-    if sys.platform != "linux":
-        return None
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # it has ended
-        return None
-
-
-def _environment() -> dict[str, str]:
-    """Only what Python needs to find the same modules; no credentials, no proxies."""
-    environment: dict[str, Any] = {
-        k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "TZ", "SYSTEMROOT")
-    }
-    path = os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**environment, **threads, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}

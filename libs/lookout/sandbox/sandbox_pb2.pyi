@@ -484,3 +484,57 @@ class Samples(_message.Message):
     repaired: int
     missing: int
     def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., packets: _Optional[int] = ..., fed: _Optional[int] = ..., skipped: _Optional[int] = ..., frames: _Optional[int] = ..., painted: _Optional[int] = ..., runs: _Optional[int] = ..., seeks: _Optional[int] = ..., repaired: _Optional[int] = ..., missing: _Optional[int] = ...) -> None: ...
+
+class PullJob(_message.Message):
+    __slots__ = ("url", "datagrams", "connect_s", "segment_s", "segment_bytes", "jump_s", "memory_bytes")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    DATAGRAMS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_S_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_S_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JUMP_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    datagrams: bool
+    connect_s: float
+    segment_s: float
+    segment_bytes: int
+    jump_s: float
+    memory_bytes: int
+    def __init__(self, url: _Optional[str] = ..., datagrams: _Optional[bool] = ..., connect_s: _Optional[float] = ..., segment_s: _Optional[float] = ..., segment_bytes: _Optional[int] = ..., jump_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class PullReply(_message.Message):
+    __slots__ = ("ready", "segment", "failure", "progress")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ready: Ready
+    segment: PulledSegment
+    failure: PullFailure
+    progress: PullProgress
+    def __init__(self, ready: _Optional[_Union[Ready, _Mapping]] = ..., segment: _Optional[_Union[PulledSegment, _Mapping]] = ..., failure: _Optional[_Union[PullFailure, _Mapping]] = ..., progress: _Optional[_Union[PullProgress, _Mapping]] = ...) -> None: ...
+
+class PulledSegment(_message.Message):
+    __slots__ = ("data", "seconds", "dropped_packets")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_PACKETS_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    seconds: float
+    dropped_packets: int
+    def __init__(self, data: _Optional[bytes] = ..., seconds: _Optional[float] = ..., dropped_packets: _Optional[int] = ...) -> None: ...
+
+class PullProgress(_message.Message):
+    __slots__ = ("dropped_packets",)
+    DROPPED_PACKETS_FIELD_NUMBER: _ClassVar[int]
+    dropped_packets: int
+    def __init__(self, dropped_packets: _Optional[int] = ...) -> None: ...
+
+class PullFailure(_message.Message):
+    __slots__ = ("error", "unconfined")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    UNCONFINED_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    unconfined: bool
+    def __init__(self, error: _Optional[str] = ..., unconfined: _Optional[bool] = ...) -> None: ...

@@ -1,4 +1,9 @@
-"""The system calls that decoding needs, as a filter of the Linux kernel; every other call is refused."""
+"""The system calls that decoding needs, as a filter of the Linux kernel; every other call is refused.
+
+A process that reads a camera is given one connection, as its standard input. For it `socket` answers 0, which
+is that connection, and `connect` answers success, and the kernel does neither: FFmpeg's RTSP client takes the
+connection that is there for its own, and there is no other. After a redirect it has closed it, and gets none.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,11 @@ import ctypes
 import errno
 import os
 import platform
+import socket
 import struct
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from lookout.sandbox.confinement import ConfinementError
@@ -24,6 +31,7 @@ LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 AT_LEAST: Final = 0x35  # BPF_JMP | BPF_JGE | BPF_K
 ANY_BIT: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+MASK: Final = 0x54  # BPF_ALU | BPF_AND | BPF_K
 RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -134,12 +142,36 @@ _ALLOWED: Final[dict[str, tuple[int | None, int | None]]] = {
     "uname": (63, 160),
 }
 _OPEN: Final[dict[str, tuple[int | None, int | None]]] = {"open": (2, None), "openat": (257, 56)}
+#: of a process that was given a connection: use it
+_CONNECTED: Final[dict[str, tuple[int | None, int | None]]] = {
+    "recvfrom": (45, 207),
+    "sendto": (44, 206),
+    "shutdown": (48, 210),
+    "setsockopt": (54, 208),
+    "getsockopt": (55, 209),
+    "getsockname": (51, 204),
+    "getpeername": (52, 205),
+}
+_BIND: Final[dict[str, tuple[int | None, int | None]]] = {"bind": (49, 200)}
+_SOCKET: Final = (41, 198)
+_CONNECT: Final = (42, 203)
+_SOCKET_TYPE: Final = 0xF  # without SOCK_NONBLOCK and SOCK_CLOEXEC
 _CLONE: Final = (56, 220)
 _CLONE3: Final = 435
 
 _F_COMMANDS: Final = (0, 1, 2, 3, 4, 1030, 1034)  # duplicate, flags, F_DUPFD_CLOEXEC, F_GET_SEALS
 _IOCTLS: Final = (0x5401, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _PRCTLS: Final = (15, 16, 0x53564D41)  # names of threads and of memory
+
+
+class Network(StrEnum):
+    """What a confined process can reach."""
+
+    NONE = "none"
+    CONNECTION = "connection"
+    """The connection that is its standard input."""
+    DATAGRAMS = "datagrams"
+    """That connection, and UDP of any address, for RTP that does not come through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +193,14 @@ def _limited(pid: int) -> tuple[_Only, ...]:
     )
 
 
-def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
+def seccomp_program(machine: str, *, pid: int, may_open: bool, network: Network = Network.NONE) -> bytes:
     """The BPF filter for one architecture, as `struct sock_filter` entries.
 
     Args:
         machine: x86_64 or aarch64.
         pid: the process that will live under it.
         may_open: whether opening files is left to Landlock; otherwise no file can be opened.
+        network: what it can reach.
     """
     which = _MACHINES.index(machine)
 
@@ -176,6 +209,10 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
 
     program = [step(LOAD, 4), step(EQUAL, AUDIT[machine], 1, 0), step(RETURN, KILL), step(LOAD, 0)]
     allowed = {**_ALLOWED, **(_OPEN if may_open else {})}
+    if network is not Network.NONE:
+        allowed |= _CONNECTED
+    if network is Network.DATAGRAMS:
+        allowed |= _BIND
     for call in allowed.values():
         if (number := call[which]) is not None:
             program += [step(EQUAL, number, 0, 1), step(RETURN, ALLOW)]
@@ -186,6 +223,14 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
         program += [step(EQUAL, number, 0, count + 3), step(LOAD, 16 + 8 * condition.argument)]
         program += [step(EQUAL, value & 0xFFFFFFFF, count - i, 0) for i, value in enumerate(condition.values)]
         program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, ALLOW)]
+    if network is not Network.NONE:
+        datagrams = ALLOW if network is Network.DATAGRAMS else _refuse(errno.EPERM)
+        program += [step(EQUAL, _SOCKET[which], 0, 10), step(LOAD, 16)]
+        program += [step(EQUAL, socket.AF_INET, 1, 0), step(EQUAL, socket.AF_INET6, 0, 4)]
+        program += [step(LOAD, 24), step(MASK, _SOCKET_TYPE)]
+        program += [step(EQUAL, socket.SOCK_STREAM, 3, 0), step(EQUAL, socket.SOCK_DGRAM, 1, 0)]
+        program += [step(RETURN, _refuse(errno.EPERM)), step(RETURN, datagrams), step(RETURN, _ANSWER_0)]
+        program += [step(EQUAL, _CONNECT[which], 0, 1), step(RETURN, _ANSWER_0)]
     # Threads are needed, processes are not. clone3 hides its flags, so libc is sent back to clone.
     program += [step(EQUAL, _CLONE3, 0, 1), step(RETURN, _refuse(errno.ENOSYS))]
     program += [step(EQUAL, _CLONE[which], 0, 3), step(LOAD, 16), step(ANY_BIT, CLONE_THREAD, 0, 1)]
@@ -197,7 +242,7 @@ def seccomp_program(machine: str, *, pid: int, may_open: bool) -> bytes:
     return b"".join(program)
 
 
-def filter_calls(*, may_open: bool) -> None:
+def filter_calls(*, may_open: bool, network: Network = Network.NONE) -> None:
     """Put the calling thread, and those it will start, under the filter permanently.
 
     Raises:
@@ -210,7 +255,7 @@ def filter_calls(*, may_open: bool) -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
-    code = seccomp_program(machine, pid=os.getpid(), may_open=may_open)
+    code = seccomp_program(machine, pid=os.getpid(), may_open=may_open, network=network)
     program = Program(len(code) // 8, code)
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)
@@ -223,3 +268,6 @@ def filter_calls(*, may_open: bool) -> None:
 
 def _refuse(code: int) -> int:
     return 0x00050000 | code  # SECCOMP_RET_ERRNO
+
+
+_ANSWER_0: Final = _refuse(0)  # no error: the kernel does nothing, and the caller gets 0

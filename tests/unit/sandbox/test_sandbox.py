@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from lookout.sandbox import SandboxError, SandboxPool, SandboxSettings
-from lookout.sandbox.seccomp import AUDIT, seccomp_program
+from lookout.sandbox.seccomp import AUDIT, Network, seccomp_program
 from lookout.segments import CodecError, DecodeRequest, Limits, Reason, SoftwareDecoder
 from tests.eventually import eventually
 from tests.unit.segments.clips import FakeMalice, Recorder, encode
@@ -233,9 +233,10 @@ def test_workers_are_replaced_after_their_share_of_jobs() -> None:
         assert len(seen) <= 2
 
 
+@pytest.mark.parametrize("network", Network)
 @pytest.mark.parametrize("machine", AUDIT)
-def test_the_filter_jumps_within_itself(machine: str) -> None:
-    code = seccomp_program(machine, pid=1234, may_open=True)
+def test_the_filter_jumps_within_itself(machine: str, network: Network) -> None:
+    code = seccomp_program(machine, pid=1234, may_open=True, network=network)
     steps = [struct.unpack("=HBBI", code[i : i + 8]) for i in range(0, len(code), 8)]
     for i, (operation, yes, no, _) in enumerate(steps):
         if operation & 0x07 == 0x05:

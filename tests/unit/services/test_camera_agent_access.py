@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import socket
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
+from tests.acceptor import Acceptor
 
 
-def answering(reply: bytes) -> str:
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
     """The URL of a server that gives one answer to whoever connects."""
-    server = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        with server, server.accept()[0] as connection:
-            connection.recv(4096)
-            connection.sendall(reply)
+    def serve(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(reply)
 
-    threading.Thread(target=serve, daemon=True).start()
-    return f"rtsp://127.0.0.1:{server.getsockname()[1]}/live"
+    server = Acceptor(serve)
+    yield f"rtsp://{server.address}/live"
+    server.close()
+
+
+def check(reply: bytes, *, basic: bool = False) -> None:
+    """`check_scheme` of a camera that answers so."""
+    with answering(reply) as url:
+        connection, numeric = placed(url, []).connect(10.0)
+        with connection:
+            check_scheme(connection, numeric, 10.0, basic=basic)
 
 
 def test_a_secret_says_which_hosts_it_is_for(tmp_path: Path) -> None:
@@ -40,11 +50,45 @@ def test_a_secret_says_which_hosts_it_is_for(tmp_path: Path) -> None:
 
 
 def test_addresses_outside_the_networks_of_cameras_are_refused() -> None:
-    assert placed("rtsp://localhost:8554/a?b=c", ["127.0.0.0/8", "::1/128"]).endswith(":8554/a?b=c")
-    assert "localhost" not in placed("rtsp://localhost:8554/a", ["127.0.0.0/8", "::1/128"])
-    assert placed("rtsp://anything/x", []) == "rtsp://anything/x"
+    place = placed("rtsp://viewer@localhost:8554/a?b=c", ["127.0.0.0/8", "::1/128"])
+    assert (place.port, place.url) == (8554, "rtsp://localhost:8554/a?b=c")
+    assert set(place.addresses) <= {"127.0.0.1", "::1"}
     with pytest.raises(AccessError, match="outside LOOKOUT_CAMERA_NETWORKS"):
         placed("rtsp://169.254.169.254/latest", ["10.20.0.0/16"])
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "rtsps"])
+def test_what_was_checked_is_what_is_asked(scheme: str) -> None:
+    with answering(b"") as url:
+        port = url.rsplit(":", 1)[1].split("/")[0]
+        connection, numeric = placed(f"{scheme}://localhost:{port}/live", ["127.0.0.0/8", "::1"]).connect(
+            10.0
+        )
+        with connection:
+            assert connection.getpeername() == ("127.0.0.1", int(port))
+        assert numeric == f"{scheme}://127.0.0.1:{port}/live"
+
+
+def test_a_closed_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(OSError, match=rf"^cannot reach 127\.0\.0\.1:{port}: Connection refused$"):
+        placed(f"rtsp://viewer:secret@127.0.0.1:{port}/stream", []).connect(5.0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "rtsp://u:secret@camera.invalid/stream",
+        "rtsp://camera:99999/stream",
+        "rtsp://u:secret@[::/x",
+        "rtsp://",
+    ],
+)
+def test_a_name_nobody_knows_and_an_address_that_is_none_are_said(url: str) -> None:
+    with pytest.raises(OSError, match=r"^cannot reach ") as caught:
+        placed(url, []).connect(5.0)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +100,7 @@ def test_addresses_outside_the_networks_of_cameras_are_refused() -> None:
 )
 def test_what_would_take_the_password_along_is_refused(reply: bytes, words: str) -> None:
     with pytest.raises(AccessError, match=words):
-        check_scheme(answering(reply), 10.0, basic=False)
+        check(reply)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +113,9 @@ def test_what_would_take_the_password_along_is_refused(reply: bytes, words: str)
     ],
 )
 def test_digest_and_nonsense_pass_within_bounds(reply: bytes) -> None:
-    check_scheme(answering(reply), 10.0, basic=False)
+    check(reply)
 
 
 def test_basic_may_be_allowed() -> None:
     reply = b'RTSP/1.0 401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"\r\n\r\n'
-    check_scheme(answering(reply), 10.0, basic=True)
+    check(reply, basic=True)

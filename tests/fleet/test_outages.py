@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer
+from structlog.testing import capture_logs
 
 from lookout.errors import TransientError
 from lookout.local import KafkaServer, RedisServer, free_ports
@@ -251,7 +252,11 @@ def test_ten_thousand_watches_are_followed_and_what_is_beyond_is_named(kafka: st
         producer.poll(0)
     assert producer.flush(60.0) == 0
     table = Table(bench.settings(), f"{prefix}state", check=watch_fault, limit=ALL_WATCHES)
-    table.start()
+    with capture_logs() as lines:
+        table.start()
+    # The same rows at every start: one line for all of them.
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert (line["rows"], len(line["first"])) == (5, 5)
     try:
         assert len(table.view().history) == ALL_WATCHES
         assert sorted(table.left_out().reasons) == [f"w{ALL_WATCHES + n:05d}" for n in range(5)]

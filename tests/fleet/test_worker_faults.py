@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from lookout.errors import FencedError, StartupError
 from lookout.local import KafkaServer
+from lookout.v1.state_pb2 import Checkpoint
 from lookout.worker import RecordReader, Table
 from lookout.worker.transactions import Transaction
 from tests.eventually import eventually
@@ -288,6 +289,29 @@ def test_a_changed_configuration_is_refused_or_starts_anew(bench: Bench) -> None
         eventually(lambda: again.count("records_total") == 1)
     finally:
         again.stop()
+
+
+def test_a_forged_checkpoint_costs_its_camera_alone(bench: Bench) -> None:
+    """It is the only one of the stage, and names another configuration: the stage ended at every start."""
+    bench.send("cam", 1, partition=0)
+    bench.flush()
+    with running(bench.settings()) as worker:
+        eventually(lambda: worker.count("records_total") == 1)
+    forged = Checkpoint(config_digest=f"{'0' * 16}.x").SerializeToString()
+    producer = Producer({"bootstrap.servers": bench.bootstrap})
+    producer.produce(f"{bench.prefix}state", forged, key="cam", partition=0)
+    assert producer.flush(60.0) == 0
+    bench.send("cam", 2, partition=0)
+    bench.flush()
+    for _ in range(2):  # at the second start it is gone
+        with running(bench.settings()) as worker:
+            eventually(lambda worker=worker: worker.health.ready())  # type: ignore[misc]
+            eventually(lambda: len(bench.outputs()["cam"]) == 2)
+            eventually(lambda: len(bench.read("dlq")) == 1)
+            assert worker.error is None
+    (letter,) = bench.read("dlq")
+    assert (letter.key(), letter.value()) == (b"cam", forged)
+    assert ("lookout-reason", b"bad-checkpoint") in (letter.headers() or [])
 
 
 def test_records_are_read_again_by_offset(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING
@@ -15,9 +16,13 @@ from lookout.observe.metrics import Metrics
 from lookout.outside_text import clean
 from lookout.worker.committing import discard
 from lookout.worker.partitions import Partition
-from lookout.worker.records import Handler, Record, Slot
+from lookout.worker.records import Handler, Output, Record, Result, Slot
 from lookout.worker.refusals import Refusals
+from lookout.worker.tables import NAMED
 from lookout.worker.takeover import Takeover
+
+Letter = Callable[[int, int, str, bytes, str], Output | None]
+_FOREIGN = "another configuration"
 
 
 class RequestsTakeovers(Protocol):
@@ -36,6 +41,8 @@ class Ownership:
         metrics: gauges of partitions, cameras and lag.
         health: not ready while a partition waits; the message names it.
         foreign: the cameras of a takeover whose checkpoints were written under another configuration.
+        own: whether the mark beside a committed offset is this configuration's.
+        letter: a dead letter for a checkpoint: its partition, offset and camera, its bytes, and why.
         refusal: what ends the process where every checkpoint is of another configuration.
         limit_s: a takeover that has to wait for longer ends the process.
         clock: monotonic seconds.
@@ -50,6 +57,8 @@ class Ownership:
         metrics: Metrics,
         health: Health,
         foreign: Callable[[Takeover], frozenset[str]] = lambda takeover: frozenset(),
+        own: Callable[[str], bool] = lambda mark: False,
+        letter: Letter | None = None,
         refusal: Callable[[Takeover], Exception] = lambda takeover: StartupError("another configuration"),
         limit_s: float = float("inf"),
         clock: Callable[[], float] = time.monotonic,
@@ -60,7 +69,10 @@ class Ownership:
         self._metrics = metrics
         self._health = health
         self._foreign = foreign
+        self._own, self._letter = own, letter
         self._refusal = refusal
+        self._unusable: dict[int, dict[str, str]] = {}  # cameras without their checkpoint, by partition
+        health.note("unusable checkpoints", self._named_unusable)
         self._agreed = False  # a checkpoint of this configuration was read
         self._doubtful: dict[int, tuple[Partition, Takeover]] = {}  # every checkpoint is of another one
         self._limit_s = limit_s
@@ -81,18 +93,22 @@ class Ownership:
     def loaded(self, partition: Partition, takeover: Takeover) -> None:
         """The state of `partition` was read.
 
-        A changed configuration changes every checkpoint's mark. Some checkpoints with another mark beside
-        those with ours are no such change: others may write the topic, and one record of theirs would end
-        this stage for all cameras. Their cameras start without a checkpoint.
+        A changed configuration changes the mark of every checkpoint and of the committed offset. Checkpoints
+        with another mark are no such change where the offset has ours, where no offset was ever committed, or
+        where other checkpoints have ours: others may write the topic, and one record of theirs would end this
+        stage for all cameras. Their cameras start without a checkpoint.
 
         Raises:
-            StartupError: No checkpoint of any partition fits.
+            StartupError: The offsets are of another configuration, or of an earlier release that did not mark
+                them, and no checkpoint of any partition fits.
         """
         if partition.dead:
             return
         foreign = self._foreign(takeover)
-        if len(foreign) < len(takeover.checkpoints):
+        if len(foreign) < len(takeover.checkpoints) or (takeover.mark and self._own(takeover.mark)):
             self._agreed = True
+        elif takeover.offset is None:
+            pass  # checkpoints are committed together with offsets: these were not
         elif foreign and not self._agreed:
             self._doubtful[partition.number] = partition, takeover
             partition.waits_for = "its checkpoints are of another configuration"
@@ -131,14 +147,7 @@ class Ownership:
         partition.active_ms = {
             name: checkpoint.record_ms for name, checkpoint in checkpoints.items() if checkpoint.record_ms
         }
-        for camera in sorted(takeover.unreadable | foreign):
-            self._metrics.unreadable.labels(self._metrics.stage).inc()
-            self._log.error(
-                "a checkpoint cannot be used: its camera starts without one",
-                camera=clean(camera),
-                partition=partition.number,
-                why="another configuration" if camera in foreign else "no message",
-            )
+        self._set_aside(partition, takeover, foreign)
         self._metrics.takeovers.labels(self._metrics.stage).inc()
         self._log.info(
             "partition taken over",
@@ -146,6 +155,37 @@ class Ownership:
             offset=partition.committed,
             cameras=len(partition.checkpoints),
         )
+
+    def _set_aside(self, partition: Partition, takeover: Takeover, foreign: frozenset[str]) -> None:
+        """Say which checkpoints cannot be used; each becomes a dead letter and is deleted."""
+        unusable = dict.fromkeys(takeover.unreadable, "no message") | dict.fromkeys(foreign, _FOREIGN)
+        self._unusable[partition.number] = unusable
+        for camera, why in sorted(unusable.items()):
+            self._metrics.unreadable.labels(self._metrics.stage).inc()
+            self._log.error(
+                "a checkpoint cannot be used: its camera starts without one",
+                camera=clean(camera),
+                partition=partition.number,
+                why=why,
+            )
+            # Without a committed offset nothing shows that this partition is still ours when the letter is
+            # written: another owner may have put a good checkpoint in its place.
+            if self._letter is None or takeover.offset is None:
+                continue
+            value = takeover.unreadable.get(camera)
+            if value is None:
+                value = takeover.checkpoints[camera].SerializeToString()
+            output = self._letter(partition.number, takeover.places.get(camera, 0), camera, value, why)
+            slot = Slot(camera, result=Result([output] if output else [], forget=True))
+            partition.insert(slot, partition.lane(camera))
+
+    def _named_unusable(self) -> dict[str, object] | None:
+        """Cameras of this worker's partitions that started without their checkpoint, for /readyz."""
+        reasons = {camera: why for part in list(self._unusable.values()) for camera, why in part.items()}
+        if not reasons:
+            return None
+        named = {clean(camera, 200): why for camera, why in islice(reasons.items(), NAMED)}
+        return {"cameras": len(reasons), "reasons": named}
 
     def waits(self, partition: Partition, why: str) -> None:
         """`partition` cannot be taken over yet.
@@ -193,6 +233,7 @@ class Ownership:
             partition = self.current.pop(number, None)
             if partition is not None:
                 self._drop(partition)
+                self._unusable.pop(number, None)
                 self._refusals.forget(number)
                 self._metrics.partition_gone(number)
                 self._handler.revoked(number)

@@ -28,6 +28,7 @@ KEPT = 16
 PAST_KEYS = 10_000
 #: rows that were left out and are known by name; of more there is only the number
 NAMED = 100
+_FIRST = 5
 #: seconds after which a record that needs an offset of a table becomes a dead letter
 REACH_S = 60.0
 
@@ -93,6 +94,7 @@ class Table:
         self._check = check
         self._limit = limit
         self._left_out: dict[str, str] = {}
+        self._read_once = False  # what stood in the topic at the start
         self._past: dict[str, tuple[PastRow, ...]] = {}  # deleted rows stay
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
@@ -118,6 +120,8 @@ class Table:
             while any(self._next[partition] < end for partition, end in ends.items()):
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise StartupError(f"{self.topic} could not be read within {timeout_s:g} s: check Kafka")
+            self._read_once = True
+            self._tell_left_out()
 
     def view(self) -> View:
         """The table now; never changes once given. Copied only when it is asked for after a change."""
@@ -219,7 +223,7 @@ class Table:
             return
         if (why := self._fault(key, value)) is not None:
             self._left_out[key] = why
-            if len(self._left_out) <= NAMED:
+            if self._read_once and len(self._left_out) <= NAMED:
                 self._log.error("a row cannot be used and is left out", key=clean(key), reason=clean(why))
             return
         self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
@@ -227,6 +231,12 @@ class Table:
         self._past[key] = (*self._past.get(key, ()), row)[-KEPT:]
         if len(self._past) > len(self._history) + PAST_KEYS:
             del self._past[next(key for key in self._past if key not in self._history)]
+
+    def _tell_left_out(self) -> None:
+        """One line for all rows that were left out at the start: they are the same at every start."""
+        if self._left_out:
+            first = {clean(key, 100): clean(why, 200) for key, why in islice(self._left_out.items(), _FIRST)}
+            self._log.error("rows cannot be used and are left out", rows=len(self._left_out), first=first)
 
     def _fault(self, key: str, value: bytes) -> str | None:
         if self._limit is not None and key not in self._history and len(self._history) >= self._limit:

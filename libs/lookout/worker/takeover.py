@@ -33,15 +33,23 @@ IDLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A partition as its last owner left it. `offset` None: nothing was ever committed.
+    """A partition as its last owner left it.
 
-    `unreadable`: cameras whose checkpoint is no message; they start again.
+    Attributes:
+        partition: Its number.
+        offset: What the group committed; None: nothing was ever committed.
+        checkpoints: By camera.
+        unreadable: Checkpoints that are no message, by camera; these cameras start again.
+        places: Offsets of checkpoints in the state topic, by camera.
+        mark: The configuration of whoever committed `offset`; empty where an earlier release did.
     """
 
     partition: int
     offset: int | None
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
-    unreadable: frozenset[str] = frozenset()
+    unreadable: dict[str, bytes] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    mark: str = ""
 
 
 class NotYetError(Exception):
@@ -85,26 +93,26 @@ class StateReader:
             KafkaException: Kafka does not answer, or refuses.
         """
         try:
-            offsets = self._reader.committed(self._source, [partition], PATIENCE_S)
+            commits = self._reader.commits(self._source, [partition], PATIENCE_S)
         except KafkaException as error:
             code = error.args[0].code()
             if code in (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT):
                 raise NotYetError("its last owner's transaction is open, or Kafka does not answer") from error
             raise
         end = self._reader.ends(self._state, [partition], CALL_S)[partition]
-        checkpoints, unreadable = self._read(partition, end)
-        return Takeover(partition, offsets.get(partition), checkpoints, frozenset(unreadable))
+        commit = commits.get(partition)
+        takeover = Takeover(partition, commit.offset if commit else None, mark=commit.mark if commit else "")
+        self._read(takeover, end)
+        return takeover
 
     def close(self) -> None:
         """Drop the clients."""
         self._reader.close()
 
-    def _read(self, partition: int, end: int) -> tuple[dict[str, Checkpoint], set[str]]:
-        checkpoints: dict[str, Checkpoint] = {}
-        unreadable: set[str] = set()
+    def _read(self, takeover: Takeover, end: int) -> None:
         if end == 0:
-            return checkpoints, unreadable
-        self._reader.read_from(self._state, {partition: BEGINNING})
+            return
+        self._reader.read_from(self._state, {takeover.partition: BEGINNING})
         try:
             waited_since = time.monotonic()
             while True:
@@ -116,27 +124,27 @@ class StateReader:
                 waited_since = time.monotonic()
                 if isinstance(message, End):
                     break
-                _keep(checkpoints, unreadable, message.key(), message.value())
+                _keep(takeover, message.key(), message.value(), message.offset() or 0)
                 if (message.offset() or 0) >= end - 1:
                     break
         finally:
             self._reader.stop_reading()
-        return checkpoints, unreadable
 
 
-def _keep(found: dict[str, Checkpoint], unreadable: set[str], key: bytes | None, value: bytes | None) -> None:
+def _keep(takeover: Takeover, key: bytes | None, value: bytes | None, offset: int) -> None:
     """Put one state record in its place."""
     camera = (key or b"").decode("utf-8", "replace")
     if camera.startswith("\x00"):
         return  # an earlier release wrote its owner here
-    found.pop(camera, None)
-    unreadable.discard(camera)
+    for part in (takeover.checkpoints, takeover.unreadable, takeover.places):
+        part.pop(camera, None)
     if value is None:
         return
+    takeover.places[camera] = offset
     try:
-        found[camera] = from_bytes(value, Checkpoint)
+        takeover.checkpoints[camera] = from_bytes(value, Checkpoint)
     except WireError:
-        unreadable.add(camera)
+        takeover.unreadable[camera] = value
 
 
 class Takeovers:

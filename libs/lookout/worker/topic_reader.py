@@ -33,6 +33,14 @@ class End:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a group committed of a partition. mark: what its worker wrote beside the offset."""
+
+    offset: int
+    mark: str = ""
+
+
 class TopicReader:
     """Reads committed records. Clients are made on first use; not safe for several threads at a time.
 
@@ -79,12 +87,25 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
+        commits = self.commits(topic, partitions, timeout_s)
+        return {partition: commit.offset for partition, commit in commits.items()}
+
+    def commits(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, Commit]:
+        """As `committed`, with what was committed beside each offset.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
         places = [TopicPartition(topic, answer) for answer in partitions]
         answers = self._open().committed(places, timeout=timeout_s)
         for answer in answers:
             if answer.error:
                 raise KafkaException(answer.error)
-        return {place.partition: int(place.offset) for place in answers if place.offset >= 0}
+        return {
+            place.partition: Commit(int(place.offset), place.metadata or "")
+            for place in answers
+            if place.offset >= 0
+        }
 
     def ends(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         """High watermarks, open transactions included.

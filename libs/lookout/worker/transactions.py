@@ -61,8 +61,11 @@ class Transaction:
         """Abort it unless it is committing already; the next owner of its partitions waits for its end."""
         self.abandoned = why
 
-    def offsets(self, topic: str) -> list[TopicPartition]:
-        """Next unread offsets.
+    def offsets(self, topic: str, mark: str = "") -> list[TopicPartition]:
+        """Next unread offsets, with this configuration's mark beside them.
+
+        Only members of the group commit offsets: the mark tells a changed configuration from a record that
+        somebody else wrote into the state topic.
 
         A partition in which only time passed commits its offset again: Kafka then checks that this worker
         still owns it.
@@ -72,7 +75,7 @@ class Transaction:
             records = [slot.record for slot in slots if slot.record is not None]
             offset = records[-1].offset + 1 if records else partition.committed
             if offset is not None:
-                reads.append(TopicPartition(topic, partition.number, offset))
+                reads.append(TopicPartition(topic, partition.number, offset, mark))
         return reads
 
 
@@ -289,7 +292,7 @@ class Committer:
                 self._write_checkpoints(transaction, partition, slots)
             transaction.step = Step.OFFSETS
         if transaction.step is Step.OFFSETS and not transaction.abandoned:
-            offsets = transaction.offsets(self._topics.source)
+            offsets = transaction.offsets(self._topics.source, self._digest())
             if offsets:
                 self._producer.send_offsets_to_transaction(offsets, transaction.metadata, STEP_S)
             if not transaction.abandoned:

@@ -36,8 +36,8 @@ from lookout.worker.ownership import Ownership
 from lookout.worker.partitions import Partition
 from lookout.worker.polling import Source
 from lookout.worker.processing import Finished, Processor, overdue_result
-from lookout.worker.records import DeadLetter, Handler, Record, Result, Slot
-from lookout.worker.refusals import Refusals
+from lookout.worker.records import DeadLetter, Handler, Output, Record, Result, Slot
+from lookout.worker.refusals import Refusals, dead_letter
 from lookout.worker.settings import ServiceSettings
 from lookout.worker.supervision import Supervisor
 from lookout.worker.takeover import StateReader, Takeover, Takeovers
@@ -156,6 +156,8 @@ class Worker:
             metrics=metrics,
             health=self._health,
             foreign=self._foreign,
+            own=lambda committed: is_compatible(committed, handler.shared_settings),
+            letter=self._checkpoint_letter,
             refusal=self._refusal,
             limit_s=settings.takeover_limit_s,
         )
@@ -296,6 +298,20 @@ class Worker:
             for camera, checkpoint in takeover.checkpoints.items()
             if not is_compatible(checkpoint.config_digest, shared)
         )
+
+    def _checkpoint_letter(
+        self, partition: int, offset: int, camera: str, value: bytes, why: str
+    ) -> Output | None:
+        """The dead letter of a checkpoint that cannot be used."""
+        record = Record(self._topics.state, partition, offset, camera, value)
+        output, _ = dead_letter(
+            record,
+            DeadLetter("bad-checkpoint", why),
+            stage=self._stage,
+            topic=self._topics.dead_letters,
+            limit=self._topics.dead_letter_bytes,
+        )
+        return output
 
     def _refusal(self, takeover: Takeover) -> StartupError:
         shared = ", ".join(f"{name}={value}" for name, value in self._handler.shared_settings.items())

@@ -63,6 +63,10 @@ class World:
             metrics=self.metrics,
             health=self.health,
             foreign=self._foreign,
+            own=lambda mark: mark == "ours",
+            letter=lambda partition, offset, camera, value, why: Output(
+                "dead", camera, value, (("why", why.encode()), ("offset", str(offset).encode()))
+            ),
             refusal=lambda takeover: StartupError("another grid"),
             limit_s=60.0,
             clock=lambda: self.now,
@@ -224,11 +228,45 @@ def test_a_configuration_that_fits_nowhere_is_told_once_every_partition_is_read(
         world.ownership.loaded(five, Takeover(5, 5, {"gate": OTHER}))
 
 
+def test_offsets_of_this_configuration_tell_a_forged_checkpoint_from_a_change_of_settings() -> None:
+    """With a forged record as the only checkpoint, the stage ended at every start."""
+    world = World()
+    world.ownership.assigned([3, 5, 7])
+    three, five, seven = world.takeovers.asked
+    world.ownership.loaded(three, Takeover(3, 5, {"strange": OTHER}, places={"strange": 9}, mark="ours"))
+    world.ownership.loaded(five, Takeover(5, None, {"stranger": OTHER}))
+    world.ownership.loaded(seven, Takeover(7, 2, {"strangest": OTHER}, mark="theirs"))
+    assert all(partition.loaded for partition in (three, five, seven))
+    (note,) = world.health.notes().values()
+    assert note == {
+        "cameras": 3,
+        "reasons": dict.fromkeys(("strange", "stranger", "strangest"), "another configuration"),
+    }
+    # Each is a dead letter once: the same transaction deletes the record. Not where nothing was committed.
+    (slot,) = three.finished(10)
+    assert slot.result is not None
+    assert slot.result.forget
+    (letter,) = slot.result.outputs
+    assert (letter.key, letter.value) == ("strange", OTHER.SerializeToString())
+    assert ("offset", b"9") in letter.headers
+    assert not five.slots
+    world.ownership.gone([3, 5, 7], "given back")
+    assert world.health.notes() == {}
+
+
+def test_changed_settings_are_told_by_the_offsets_too() -> None:
+    world = World()
+    world.ownership.assigned([3])
+    (three,) = world.takeovers.asked
+    with pytest.raises(StartupError, match="another grid"):
+        world.ownership.loaded(three, Takeover(3, 5, {"cam": OTHER}, mark="theirs"))
+
+
 def test_an_unreadable_checkpoint_costs_one_camera_its_state() -> None:
     world = World()
     world.ownership.assigned([3])
     partition = world.takeovers.asked[-1]
-    takeover = Takeover(3, 5, {"well": Checkpoint(record_ms=7)}, frozenset({"broken"}))
+    takeover = Takeover(3, 5, {"well": Checkpoint(record_ms=7)}, {"broken": b"x"}, {"broken": 4})
     world.ownership.loaded(partition, takeover)
     assert partition.stored("well") is not None
     assert partition.stored("broken") is None

@@ -93,13 +93,13 @@ def test_closing_ends_every_thread() -> None:
 
 
 def test_the_newest_checkpoint_of_a_camera_stands() -> None:
-    found: dict[str, Checkpoint] = {}
-    unreadable: set[str] = set()
+    takeover = Takeover(3, 5)
     good = Checkpoint(config_digest="x").SerializeToString()
-    for key, value in (
+    for offset, (key, value) in enumerate((
         (b"a", good), (b"b", b"\xff\xff"), (b"c", b"\xff"), (b"c", good), (b"d", good), (b"d", None),
         (b"\x00owner", b"\xff"),
-    ):  # fmt: skip
-        _keep(found, unreadable, key, value)
-    assert set(found) == {"a", "c"}
-    assert unreadable == {"b"}
+    )):  # fmt: skip
+        _keep(takeover, key, value, offset)
+    assert set(takeover.checkpoints) == {"a", "c"}
+    assert takeover.unreadable == {"b": b"\xff\xff"}
+    assert takeover.places == {"a": 0, "b": 1, "c": 3}

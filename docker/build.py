@@ -1,12 +1,13 @@
-"""Build the images: ``python docker/build.py [TARGET...]``, with docker, podman or buildah.
+"""Build the images: ``python docker/build.py [--release] [TARGET...]``, with docker, podman or buildah.
+
+``--release`` refuses a base image that is not pinned by its digest.
 
 Environment:
     LOOKOUT_BUILDER: the program to use; the first that works if not given.
     LOOKOUT_BUILD_OPTIONS: more options for its ``build`` command.
     LOOKOUT_IMAGE_PREFIX: put before every image's name; ``localhost/`` if not given.
     LOOKOUT_IMAGE_TAG: the tag; the project's version if not given.
-    LOOKOUT_PYTHON_IMAGE: the base image, pinned by digest where it counts
-        (``docker.io/library/python:3.11-slim-bookworm@sha256:...``); the Dockerfile's if not given.
+    LOOKOUT_PYTHON_IMAGE: the base image; the one of ``docker/base.lock`` if not given.
     LOOKOUT_BUILD_LOGS: a folder for what the program prints, one file a target.
 """
 
@@ -42,6 +43,28 @@ def builder() -> str:
     raise SystemExit("docker/build.py: none of docker, podman and buildah works here; install one of them")
 
 
+def base_image(*, release: bool = False) -> str:
+    """Return the image that all others are built on.
+
+    Args:
+        release: refuse one that is named by a tag alone, which may be another image tomorrow.
+
+    Raises:
+        SystemExit: There is none, or a release asks for its digest.
+    """
+    lines = (ROOT / "docker" / "base.lock").read_text().splitlines()
+    locked = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    name = os.environ.get("LOOKOUT_PYTHON_IMAGE") or locked.get("PYTHON_IMAGE", "").strip()
+    if not name:
+        raise SystemExit("docker/build.py: docker/base.lock names no PYTHON_IMAGE")
+    if release and not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", name):
+        raise SystemExit(
+            f"docker/build.py: a release needs the digest of its base image, {name} has none: write it into "
+            "docker/base.lock as NAME:TAG@sha256:..., or give it in LOOKOUT_PYTHON_IMAGE"
+        )
+    return name
+
+
 def image_name(target: str) -> str:
     """Return the full name of a target's image."""
     prefix = os.environ.get("LOOKOUT_IMAGE_PREFIX", "localhost/")
@@ -54,16 +77,15 @@ def version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
-def build(target: str, program: str) -> None:
-    """Build one image."""
+def build(target: str, program: str, base: str) -> None:
+    """Build one image on a base image."""
     dockerfile = "gpu.Dockerfile" if target in GPU else "Dockerfile"
     command = [program, "build", *os.environ.get("LOOKOUT_BUILD_OPTIONS", "").split()]
     if program == "buildah":
         command += ["--layers", "--format", "docker"]
     command += ["--target", target, "--tag", image_name(target)]
-    if base := os.environ.get("LOOKOUT_PYTHON_IMAGE"):
-        command += ["--build-arg", f"PYTHON_IMAGE={base}"]
-    facts = {"version": version(), "revision": _revision()}
+    command += ["--build-arg", f"PYTHON_IMAGE={base}"]
+    facts = {"version": version(), "revision": _revision(), "base.name": base}
     for name, value in facts.items():
         command += ["--label", f"org.opencontainers.image.{name}={value}"]
     command += ["--file", str(ROOT / "docker" / dockerfile), str(ROOT)]
@@ -133,16 +155,18 @@ def _revision() -> str:
 
 def main() -> None:
     """Build what is asked for and print the size of each image and its largest parts."""
-    targets = sys.argv[1:] or list(CPU)
+    release = "--release" in sys.argv[1:]
+    targets = [word for word in sys.argv[1:] if word != "--release"] or list(CPU)
     if unknown := sorted(set(targets) - {*CPU, *GPU}):
         raise SystemExit(
             f"docker/build.py: no image {', '.join(unknown)}; there are {', '.join((*CPU, *GPU))}"
         )
+    base = base_image(release=release)
     program = builder()
     for target in targets:
         started = time.monotonic()
         print(f"building {image_name(target)} with {program} ...", flush=True)
-        build(target, program)
+        build(target, program, base)
         parts = layers(target, program)
         largest = ", ".join(f"{name} {size:.0f}" for name, size in parts[:6])
         print(f"built {image_name(target)} in {time.monotonic() - started:.0f} s; MB: {largest}", flush=True)

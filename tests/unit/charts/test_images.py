@@ -74,6 +74,38 @@ def test_every_stage_is_made_from_what_exists(file: str) -> None:
         seen.add(name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "python:3.11",
+        "python:3.11@sha256:",
+        f"python@sha256:{'0' * 63}",
+        f"python@sha256:{'g' * 64}",
+        f"python@md5:{'0' * 64}",
+        f"python@sha256:{'0' * 64} other",
+    ],
+)
+def test_a_release_is_built_on_a_digest_alone(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LOOKOUT_PYTHON_IMAGE", name)
+    assert build.base_image() == name
+    with pytest.raises(SystemExit, match=r"needs the digest of its base image.*docker/base\.lock"):
+        build.base_image(release=True)
+    pinned = f"docker.io/library/python:3.11-slim-bookworm@sha256:{'0' * 64}"
+    monkeypatch.setenv("LOOKOUT_PYTHON_IMAGE", pinned)
+    assert build.base_image(release=True) == pinned
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_base_image_is_named_in_one_place(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.delenv("LOOKOUT_PYTHON_IMAGE", raising=False)
+    (default,) = re.findall(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "docker" / file).read_text())
+    assert build.base_image().partition("@")[0] == default
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_what_ships_is_not_root_and_checks_its_health(build: ModuleType, file: str) -> None:
     found = stages((ROOT / "docker" / file).read_text())

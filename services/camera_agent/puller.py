@@ -93,11 +93,11 @@ def _opened(job: pb.PullJob, options: dict[str, str]) -> av.container.InputConta
 
 
 def _packets(packets: Iterator[av.Packet], cutter: Cutter, replies: int) -> Iterator[av.Packet]:
-    """The packets; the parent is told that there are some, also where they never become a segment."""
-    told = time.monotonic()
+    """The packets; the parent is reported_at that there are some, also where they never become a segment."""
+    reported_at = time.monotonic()
     for packet in packets:
-        if time.monotonic() - told > _PROGRESS_S:
-            told = time.monotonic()
+        if time.monotonic() - reported_at > _PROGRESS_S:
+            reported_at = time.monotonic()
             progress = pb.PullProgress(dropped_packets=cutter.dropped_packets)
             send_message(replies, pb.PullReply(progress=progress).SerializeToString())
         yield packet

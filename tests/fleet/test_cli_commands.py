@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
-from lookout.cli.connect import CliError, CommittedReader, Position, reading, send_and_confirm
+from lookout.cli.connect import CommittedReader, reading, send_and_confirm
+from lookout.cli.options import CliError, Position
 from lookout.local import KafkaServer, create_topics
 from lookout.outside_text import clean
 from lookout.v1.alerts_pb2 import Alert

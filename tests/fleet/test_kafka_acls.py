@@ -25,7 +25,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lookout.cli.connect import Position, reading
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.local import Fleet, KafkaServer, free_ports
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.segments import cut

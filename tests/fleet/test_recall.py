@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from lookout.cli.connect import Position, reading
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet
 from lookout.memory import Keep

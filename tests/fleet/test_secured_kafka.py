@@ -13,7 +13,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lookout.cli.connect import CliError, CommittedReader, Position, check_reachable, send_and_confirm
+from lookout.cli.connect import CommittedReader, check_reachable, send_and_confirm
+from lookout.cli.options import CliError, Position
 from lookout.errors import StartupError
 from lookout.local import KafkaServer, create_topics, free_ports
 from lookout.services.controller import topics

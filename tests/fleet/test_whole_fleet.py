@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import lookout
-from lookout.cli.connect import Position, reading
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS, TINY

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
+from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
 from lookout.v1.alerts_pb2 import Alert

@@ -22,9 +22,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from lookout.cli.connect import CliError, asked
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
+from lookout.cli.options import CliError, asked
 from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly

@@ -12,8 +12,9 @@ import typer
 from rich.table import Table
 
 from lookout import models
-from lookout.cli.connect import BootstrapOption, CliError, asked
+from lookout.cli.commands import log_plainly
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.recording_text import clock
 from lookout.cli.times import parse_offset
@@ -290,7 +291,7 @@ def list_memories(folder: FolderArgument, as_json: Annotated[bool, typer.Option(
 
 def _listed(entry: Entry) -> dict[str, Any]:
     """One memory as a row; a damaged one says so and hides no other."""
-    from lookout.memory import HistoryError, MemoryFolder
+    from lookout.memory.listing import Extent, extent_of
 
     row: dict[str, Any] = {
         "camera": entry.camera,
@@ -302,23 +303,31 @@ def _listed(entry: Entry) -> dict[str, Any]:
         "source": entry.about.get("source", ""),
         "damage": entry.damage,
     }
-    try:
-        memory = MemoryFolder.open(entry.path, owner=False, verify=False).memory
-    except HistoryError as error:
-        return {**row, "damage": str(error)}
+    extent = extent_of(entry.path)
+    if extent is None:  # torch is imported here only: it takes longer than the list
+        log_plainly()
+        from lookout.memory import HistoryError, MemoryFolder
+
+        try:
+            memory = MemoryFolder.open(entry.path, owner=False, verify=False).memory
+        except HistoryError as error:
+            return {**row, "damage": str(error)}
+        times = memory.table.times_us.all
+        last = int(times[-1]) if len(times) else None
+        extent = Extent(len(times), memory.covered_from_us, last)
     began = float(entry.about.get("began_us", 0)) / 1e6
-    times, first = memory.table.times_us.all, memory.covered_from_us
     return {
         **row,
-        "from": None if first is None else began + first / 1e6,
-        "to": began + float(times[-1]) / 1e6 if len(times) else None,
-        "frames": len(times),
+        "from": None if extent.first_us is None else began + extent.first_us / 1e6,
+        "to": None if extent.last_us is None else began + extent.last_us / 1e6,
+        "frames": extent.frames,
     }
 
 
 @app.command("check")
 def check(folder: FolderArgument) -> None:
     """Check every file of every memory against its checksums; ends with 1 where one is damaged."""
+    log_plainly()
     from lookout.memory import HistoryError, MemoryFolder
     from lookout.memory.shelf import entries
 
@@ -343,6 +352,7 @@ def repair(
     """Go on without what is damaged, and print what is lost. Nothing else of a memory changes."""
     from lookout.memory import shelf
 
+    log_plainly()
     for entry, damage in shelf.repair(folder, camera):
         for loss in damage or ["no damage"]:
             echo(f"{entry.camera} {entry.epoch}: {loss}")
@@ -358,6 +368,7 @@ def remove(
     """Erase a camera, or a time range of it, wholly: no file holds anything of it afterwards."""
     from lookout.memory import shelf
 
+    log_plainly()
     removed, erased = shelf.remove(
         folder, camera, parse_offset(since, "--since"), parse_offset(until, "--until")
     )
@@ -380,6 +391,7 @@ def trim(
         raise CliError(f"--size {size} is not a size: write, for example, 2GB")
     if limits[1] is not None and limits[1].seconds is None:
         raise CliError(f"--age {age} is not a duration: write, for example, 7d")
+    log_plainly()
     freed = shelf.trim(
         folder,
         None if limits[0] is None else limits[0].bytes,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from lookout.cli.connect import CliError, find_bootstrap, grpc_security
+from lookout.cli.connect import find_bootstrap, grpc_security
+from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 

@@ -10,8 +10,9 @@ import typer
 from rich.progress import Progress
 
 from lookout import models
-from lookout.cli.connect import BootstrapOption, CliError, asked, check_reachable, find_bootstrap
+from lookout.cli.connect import check_reachable, find_bootstrap
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_span
 from lookout.cli.up import PresetOption, SettingOption, parse_settings

@@ -19,8 +19,8 @@ class CommandPlace:
         module: In `lookout.cli`.
         name: A function, or with `group` an app.
         text: The first line of its help.
-        logs: Whether what it imports writes log lines. Without, structlog is not imported, which takes longer
-            than all else that a small command does.
+        logs: Whether log lines are made plain before it runs. Without, structlog is not imported, which takes
+            longer than all else that a small command does; one that opens more calls `log_plainly` itself.
     """
 
     module: str
@@ -86,7 +86,11 @@ COMMANDS = {
     ),
     "watch": CommandPlace("watches", "app", "Standing questions: add, list, remove.", group=True, logs=False),
     "memory": CommandPlace(
-        "ask", "app", "Memories kept in a folder: list, check, repair, remove, trim.", group=True
+        "ask",
+        "app",
+        "Memories kept in a folder: list, check, repair, remove, trim.",
+        group=True,
+        logs=False,
     ),
     "model": CommandPlace(
         "model_command", "app", "Checkpoints: does one run here as it should, and how well?", group=True
@@ -99,7 +103,7 @@ def load_command(name: str) -> Any:
     place = COMMANDS[name]
     found = getattr(import_module(f"lookout.cli.{place.module}"), place.name)
     if place.logs:
-        _log_plainly()
+        log_plainly()
     if place.group:
         command = typer.main.get_group(found)
         command.name = name
@@ -113,7 +117,7 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(app)
 
 
-def _log_plainly() -> None:
+def log_plainly() -> None:
     """Log lines of commands are people's: on stderr, without colours, texts from outside shown as escapes."""
     import structlog
 
@@ -163,4 +167,4 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, place.text) for name, place in COMMANDS.items()])
 
 
-__all__ = ["COMMANDS", "CommandGroup", "CommandPlace", "load_command"]
+__all__ = ["COMMANDS", "CommandGroup", "CommandPlace", "load_command", "log_plainly"]

@@ -7,20 +7,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 
-from lookout.errors import LookoutError
+from lookout.cli.options import CliError, Position
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import (
     ALERTS,
     ERASURES,
     MAX_MESSAGE_BYTES,
-    MAX_QUESTION,
     VERDICTS,
     WireError,
     from_json,
@@ -31,21 +28,7 @@ if TYPE_CHECKING:
     from lookout.erasures.records import ErasureLog
     from lookout.net import GrpcSecurity
 
-BootstrapOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        help="Kafka's address (host:port). Without it: LOOKOUT_KAFKA, else the fleet that runs here.",
-        show_default=False,
-    ),
-]
-
 _ANSWER_S = 10.0
-
-
-class CliError(LookoutError):
-    """An error for people: one line that says what is wrong and what to do."""
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -65,20 +48,6 @@ def find_bootstrap(given: str | None) -> str:
         raise CliError("no Kafka is known: start a fleet with `lookout up`, or give --bootstrap host:port")
     addresses = ", ".join(fleet.bootstrap for fleet in fleets)
     raise CliError(f"several fleets run on this machine: choose one with --bootstrap ({addresses})")
-
-
-def asked(question: str) -> str:
-    """A question without the blanks around it.
-
-    Raises:
-        CliError: It is empty, or longer than any question may be.
-    """
-    text = question.strip()
-    if not text:
-        raise CliError("the question is empty")
-    if len(text) > MAX_QUESTION:
-        raise CliError(f"the question has {len(text)} characters; {MAX_QUESTION} is the limit")
-    return text
 
 
 class LibraryErrors:
@@ -176,14 +145,6 @@ def make_producer(bootstrap: str) -> Producer:
             "delivery.timeout.ms": 60_000,
         }
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where to begin reading: at the oldest record, at the next one, or at a moment (Unix milliseconds)."""
-
-    at_ms: int | None = None
-    oldest: bool = False
 
 
 _SHOWN: Mapping[str, type[Alert | Verdict]] = {VERDICTS.name: Verdict, ALERTS.name: Alert}

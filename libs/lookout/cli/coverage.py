@@ -15,7 +15,8 @@ from rich.table import Table
 
 from lookout import rules
 from lookout.cli.alerts import CameraPattern, WatchPattern
-from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap, reading
+from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.cli.times import parse_since
 from lookout.rules import CoverageInterval, Outcome

@@ -17,9 +17,10 @@ from rich.status import Status
 from rich.table import Table
 
 from lookout.cli.alerts import LinePrinter
-from lookout.cli.connect import CliError, CommittedReader, Position, reading
+from lookout.cli.connect import CommittedReader, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import CliError, Position
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page

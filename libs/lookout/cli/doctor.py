@@ -22,8 +22,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from lookout.cli import cluster_doctor
-from lookout.cli.connect import BootstrapOption, CliError, LibraryErrors, client_options, find_bootstrap
+from lookout.cli.connect import LibraryErrors, client_options, find_bootstrap
 from lookout.cli.findings import CheckResult, State
+from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, echo
 from lookout.errors import StartupError
 from lookout.local import LocalError, running_fleets

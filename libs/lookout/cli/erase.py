@@ -14,9 +14,6 @@ import typer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from lookout.cli.connect import (
-    BootstrapOption,
-    CliError,
-    Position,
     check_reachable,
     client_options,
     find_bootstrap,
@@ -24,6 +21,7 @@ from lookout.cli.connect import (
     reading,
     send_and_confirm,
 )
+from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 from lookout.erasures.records import member_key, new_erasure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lookout.cli.connect import CliError
+from lookout.cli.options import CliError
 
 SUFFIXES = frozenset(
     [

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lookout import models
-from lookout.cli.connect import CliError
+from lookout.cli.options import CliError
 
 ModelOption = Annotated[
     Path | None,

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from lookout.cli.connect import CliError
 from lookout.cli.model import find_model
+from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.up import Preset
 

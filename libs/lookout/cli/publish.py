@@ -17,14 +17,9 @@ import typer
 from confluent_kafka import Message, Producer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lookout.cli.connect import (
-    BootstrapOption,
-    CliError,
-    check_reachable,
-    find_bootstrap,
-    make_producer,
-)
+from lookout.cli.connect import check_reachable, find_bootstrap, make_producer
 from lookout.cli.footage import footage_files
+from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.watches import read_watches
 from lookout.sandbox import SandboxPool, SandboxSettings

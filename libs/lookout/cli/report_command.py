@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from lookout.cli.connect import BootstrapOption, CliError, check_reachable, find_bootstrap, reading
+from lookout.cli.connect import check_reachable, find_bootstrap, reading
+from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
 from lookout.cli.times import parse_since

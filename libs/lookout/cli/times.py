@@ -6,7 +6,7 @@ import re
 import time
 from datetime import datetime
 
-from lookout.cli.connect import CliError, Position
+from lookout.cli.options import CliError, Position
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.status import Status
 
 from lookout.cli.advice import CameraAdvice
-from lookout.cli.connect import CliError, client_options
+from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import RECALL, Fleet, running_fleets

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from lookout.cli.connect import BootstrapOption, check_reachable, find_bootstrap
+from lookout.cli.connect import check_reachable, find_bootstrap
 from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
 from lookout.cli.up import PresetOption, SettingOption, parse_settings

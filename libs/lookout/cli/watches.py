@@ -11,16 +11,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from lookout.cli.connect import (
-    BootstrapOption,
-    CliError,
-    Position,
-    asked,
-    check_reachable,
-    find_bootstrap,
-    reading,
-    send_and_confirm,
-)
+from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.options import BootstrapOption, CliError, Position, asked
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.outside_text import clean
 from lookout.rules import RuleError, check_watch, next_version, read_watch

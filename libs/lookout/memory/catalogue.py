@@ -29,11 +29,12 @@ import numpy as np
 import torch
 
 from lookout.disk import replace_file, write_file
+from lookout.memory.errors import DamagedMemoryError, HistoryError
 from lookout.memory.folder import MemoryFolder
 from lookout.memory.history import LayerIndex, Snapshot
 from lookout.memory.index import Place
 from lookout.memory.packing import checksum, ints, pack, unpack_file
-from lookout.memory.types import DamagedMemoryError, HistoryError, Ints, KVShape, Prefix, raw
+from lookout.memory.types import Ints, KVShape, Prefix, raw
 
 CATALOGUE, SLABS, WINDOW = "catalogue", "slabs", "window"
 """Names of the files of a memory that still grows."""

@@ -30,10 +30,12 @@ from lookout.memory.catalogue import (
     head_path,
     write_catalogue,
 )
-from lookout.memory.folder import META, MemoryFolder
+from lookout.memory.errors import HistoryError
+from lookout.memory.files import META, version_of
+from lookout.memory.folder import MemoryFolder
 from lookout.memory.past import Chapter
 from lookout.memory.shelf import folder_name
-from lookout.memory.types import BornBlock, HistoryError, Keep, KVShape, MemorySettings, Prefix
+from lookout.memory.types import BornBlock, Keep, KVShape, MemorySettings, Prefix
 
 log = structlog.get_logger(__name__)
 
@@ -494,7 +496,7 @@ def facts_of(path: Path) -> ChapterFacts:
     """
     chapter, _ = read_sealed(path)
     head = chapter.head
-    version = MemoryFolder.version_of(path)
+    version = version_of(path)
     if not head_path(path, version).is_file():
         raise HistoryError(f"{path}: its head is not of version {version}")
     times = head.times_us + chapter.origin_us

@@ -11,7 +11,6 @@ Every file has checksums. What is damaged is named when the folder is opened; `s
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import threading
 import time
@@ -24,8 +23,23 @@ from typing import IO, Any, Self
 import structlog
 import torch
 
-from lookout.disk import private_folder, private_opener, read_file, replace_file, sync_folder, write_file
+from lookout.disk import private_folder, read_file, replace_file, sync_folder, write_file
 from lookout.memory.clusters import Cluster
+from lookout.memory.errors import DamagedMemoryError, HistoryError
+from lookout.memory.files import (
+    FORMAT,
+    MANIFEST,
+    META,
+    META_COPY,
+    bytes_of,
+    facts_checksum,
+    fed_at,
+    lock,
+    lock_of,
+    needed,
+    read_manifest,
+    read_meta,
+)
 from lookout.memory.history import CameraMemory
 from lookout.memory.index import (
     Place,
@@ -41,12 +55,9 @@ from lookout.memory.log import RecordLog
 from lookout.memory.packing import DamagedBytes, PackedRecord, checksum, ints, pack, records, unpack_file
 from lookout.memory.types import (
     BornBlock,
-    DamagedMemoryError,
-    HistoryError,
     Keep,
     KVShape,
     MemorySettings,
-    OwnedMemoryError,
     Prefix,
     SplitMode,
     ThresholdRule,
@@ -54,9 +65,6 @@ from lookout.memory.types import (
 )
 
 log = structlog.get_logger(__name__)
-
-FORMAT = 2
-MANIFEST, META, META_COPY, LOCK = "manifest.json", "meta.bin", "meta.copy.bin", "owner.lock"
 
 
 class MemoryFolder:
@@ -155,18 +163,18 @@ class MemoryFolder:
         if owner:
             return cls._open(path, every=every, verify=verify, salvage=salvage, owner=lock_of(path))
         while True:
-            manifest = _bytes_of(path / MANIFEST)
+            manifest = bytes_of(path / MANIFEST)
             try:
                 return cls._open(path, every=every, verify=verify, salvage=salvage, owner=None)
             except DamagedMemoryError:
                 # The owner may have written a checkpoint meanwhile, and removed what the last one named.
-                if _bytes_of(path / MANIFEST) == manifest:
+                if bytes_of(path / MANIFEST) == manifest:
                     raise
 
     @classmethod
     def _open(cls, path: Path, *, every: int, verify: bool, salvage: bool, owner: IO[str] | None) -> Self:
         try:
-            meta = _read_meta(path)
+            meta = PackedRecord.of(read_meta(path))
             opened = cls(path, _memory_of(meta), meta.header["about"], every=every)
             opened._owner = owner
             opened._read(verify)
@@ -182,38 +190,6 @@ class MemoryFolder:
                 owner.close()
             raise
         return opened
-
-    @classmethod
-    def about_of(cls, folder: Path | str) -> dict[str, Any]:
-        """What a folder's memory is of, without reading it.
-
-        Raises:
-            DamagedMemoryError: The file that says so is damaged, and its copy too.
-            HistoryError: There is no memory in it.
-        """
-        about: dict[str, Any] = _read_meta(Path(folder)).header["about"]
-        return about
-
-    @classmethod
-    def version_of(cls, folder: Path | str) -> int:
-        """The number of a folder's last checkpoint, as its manifest says it.
-
-        Raises:
-            DamagedMemoryError: the manifest is missing or damaged.
-        """
-        return int(_read_manifest(Path(folder) / MANIFEST)["version"])
-
-    @classmethod
-    def fed_at(cls, folder: Path | str) -> float:
-        """When a folder's memory last took in a block, in seconds since 1970. To open it, to ask and to erase
-        does not count. Records since the last checkpoint do, whatever they are."""
-        path = Path(folder)
-        manifest = path / MANIFEST
-        fed = (manifest if manifest.is_file() else path / META).stat().st_mtime
-        with contextlib.suppress(OSError, DamagedMemoryError):
-            fed = float(_read_manifest(manifest)["fed_s"])
-        logs = [entry.stat() for entry in path.glob("records-*.log")]
-        return max([fed, *(entry.st_mtime for entry in logs if entry.st_size)])
 
     def __enter__(self) -> Self:
         return self
@@ -449,7 +425,7 @@ class MemoryFolder:
         index = self.folder / f"index-{self.version:08d}.bin"
         if self.version:
             try:
-                record = unpack_file(_needed(index), str(index))
+                record = unpack_file(needed(index), str(index))
             except DamagedMemoryError as error:
                 self.damage.append(f"{error}; everything before the records of this checkpoint is lost")
             else:
@@ -457,7 +433,7 @@ class MemoryFolder:
                     self._places = read_index(self.memory, record, self.folder, verify, self.damage.append)
                 except (KeyError, TypeError) as error:
                     raise DamagedMemoryError(f"{index}: damaged: it is no index of a memory") from error
-                self.fed_s = self.fed_at(self.folder)
+                self.fed_s = fed_at(self.folder)
         self._replay()
 
     def _newest_version(self) -> int:
@@ -467,7 +443,7 @@ class MemoryFolder:
         if not path.is_file() and self._log_path(0).is_file():
             return 0
         try:
-            return int(_read_manifest(path)["version"])
+            return int(read_manifest(path)["version"])
         except DamagedMemoryError as error:
             for index in sorted(self.folder.glob("index-*.bin"), reverse=True):
                 with contextlib.suppress(DamagedMemoryError):
@@ -482,7 +458,7 @@ class MemoryFolder:
         """Do the records since the checkpoint again; one that was cut short at the end did not happen."""
         path = self._log_path(self.version)
         newest = "the checkpoint"
-        for record in records(memoryview(_bytes_of(path)), str(path)):
+        for record in records(memoryview(bytes_of(path)), str(path)):
             if isinstance(record, DamagedBytes):
                 self.damage.append(
                     f"{path}: bytes {record.begin} to {record.end}, behind {newest}, are damaged: their "
@@ -517,7 +493,7 @@ class MemoryFolder:
         try:
             _heal_meta(self.folder)
             self._log = RecordLog(self._log_path(self.version))
-            end = max((r.end for r in records(memoryview(_bytes_of(self._log.path)), "")), default=0)
+            end = max((r.end for r in records(memoryview(bytes_of(self._log.path)), "")), default=0)
             self._log.cut_at(end)
         except OSError as error:
             raise HistoryError(f"{self.folder}: cannot be written ({error.strerror})") from error
@@ -527,67 +503,9 @@ class MemoryFolder:
             self._sweep()
 
 
-def lock_of(folder: Path) -> IO[str]:
-    """`lock` of a folder that holds a memory.
-
-    Raises:
-        OwnedMemoryError: another process owns it.
-        HistoryError: it holds none.
-    """
-    if not (folder / META).is_file():
-        raise HistoryError(f"{folder} holds no memory: {META} is missing")
-    return lock(folder)
-
-
-def lock(folder: Path) -> IO[str]:
-    """Own a folder: one process at a time writes it. Closing the file, or the process's death, ends it.
-
-    Raises:
-        OwnedMemoryError: another process owns it.
-    """
-    owner = open(folder / LOCK, "w", opener=private_opener)  # noqa: SIM115 (the caller's while it owns)
-    try:
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        owner.close()
-        raise OwnedMemoryError(f"{folder}: another process is writing this memory") from error
-    return owner
-
-
-def _bytes_of(path: Path) -> bytes:
-    """The bytes of a file; none where there is none."""
-    try:
-        return read_file(path)
-    except FileNotFoundError:
-        return b""
-
-
-def _needed(path: Path) -> bytes:
-    if not path.is_file():
-        raise DamagedMemoryError(f"{path} is missing")
-    return read_file(path)
-
-
-def _read_meta(folder: Path) -> PackedRecord:
-    """What a folder's memory is, from its file or the copy of that."""
-    path = folder / META
-    if not path.is_file():
-        raise HistoryError(f"{folder} holds no memory: {META} is missing")
-    try:
-        record = unpack_file(read_file(path), str(path))
-    except DamagedMemoryError:
-        copy = _bytes_of(folder / META_COPY)
-        if not copy:
-            raise
-        record = unpack_file(copy, f"{path}, and its copy {folder / META_COPY}")
-    if (written := record.header.get("format")) != FORMAT:
-        raise HistoryError(f"{folder}: written in format {written}; this version reads {FORMAT}")
-    return record
-
-
 def _heal_meta(folder: Path) -> None:
     """Write the file and its copy again, where one of them is damaged."""
-    contents = {name: _bytes_of(folder / name) for name in (META, META_COPY)}
+    contents = {name: bytes_of(folder / name) for name in (META, META_COPY)}
     if contents[META] != contents[META_COPY]:
         intact = next(name for name in contents if _is_record(contents[name]))
         replace_file(folder / (META_COPY if intact == META else META), contents[intact])
@@ -618,26 +536,12 @@ def _memory_of(meta: PackedRecord) -> CameraMemory:
 def _manifest(version: int, fed_s: float, index: bytes) -> bytes:
     """The manifest of a checkpoint as JSON, with a checksum of its own."""
     facts = {"format": FORMAT, "version": version, "fed_s": fed_s, "index": checksum(index).hex()}
-    return json.dumps({**facts, "checksum": _facts_checksum(facts)}, indent=1).encode()
-
-
-def _facts_checksum(facts: Mapping[str, Any]) -> str:
-    return checksum(json.dumps(facts, sort_keys=True).encode()).hex()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        facts: dict[str, Any] = json.loads(_needed(path))
-        if facts.pop("checksum") == _facts_checksum(facts):
-            return facts
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise DamagedMemoryError(f"{path}: damaged: its checksum does not match")
+    return json.dumps({**facts, "checksum": facts_checksum(facts)}, indent=1).encode()
 
 
 def _is_intact(manifest: Path) -> bool:
     try:
-        _read_manifest(manifest)
+        read_manifest(manifest)
     except DamagedMemoryError:
         return False
     return True

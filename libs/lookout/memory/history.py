@@ -20,22 +20,14 @@ from lookout.memory.clusters import (
     settle,
     without,
 )
+from lookout.memory.errors import HistoryError
 from lookout.memory.frames import FrameNumbers, TableMark
 from lookout.memory.runs import RunSums
 from lookout.memory.slabs import Residency
 from lookout.memory.spans import Span
 from lookout.memory.statistics import unit, unit_variance
 from lookout.memory.table import ClusterTable
-from lookout.memory.types import (
-    BornBlock,
-    HistoryError,
-    Ints,
-    Keep,
-    KVShape,
-    MaintenanceCount,
-    MemorySettings,
-    Prefix,
-)
+from lookout.memory.types import BornBlock, Ints, Keep, KVShape, MaintenanceCount, MemorySettings, Prefix
 from lookout.memory.visual import VisualLevel
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from lookout.disk import FILE_MODE, sync_folder, write_all
-from lookout.memory.types import HistoryError
+from lookout.memory.errors import HistoryError
 
 
 class RecordLog:

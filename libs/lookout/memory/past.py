@@ -25,6 +25,7 @@ from lookout.memory.catalogue import (
     LayerScenes,
     WindowBlock,
 )
+from lookout.memory.errors import HistoryError
 from lookout.memory.retrieval import (
     Candidates,
     RetrievalSettings,
@@ -33,7 +34,7 @@ from lookout.memory.retrieval import (
     visual_stage,
 )
 from lookout.memory.spans import FrameChoice, FrameMask
-from lookout.memory.types import HistoryError, Ints, Prefix
+from lookout.memory.types import Ints, Prefix
 
 
 class LostChapterError(HistoryError):

@@ -15,7 +15,7 @@ from types import TracebackType
 import torch
 
 from lookout.memory.clusters import Cluster
-from lookout.memory.types import HistoryError
+from lookout.memory.errors import HistoryError
 
 Move = Callable[[Cluster], torch.Tensor]
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from lookout.memory.clusters import Cluster
+from lookout.memory.errors import HistoryError
 from lookout.memory.history import LayerIndex, Snapshot
 from lookout.memory.spans import EVERYTHING, FrameChoice, Span
-from lookout.memory.types import HistoryError, Ints
+from lookout.memory.types import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lookout.memory.folder import MANIFEST, META, MemoryFolder, lock
-from lookout.memory.types import DamagedMemoryError, HistoryError
+from lookout.memory.errors import DamagedMemoryError, HistoryError
+from lookout.memory.files import MANIFEST, META, about_of, fed_at, lock
+
+if TYPE_CHECKING:
+    from lookout.memory.folder import MemoryFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def _found(path: Path) -> Iterator[Entry]:
         about: dict[str, Any] = {}
         damage = ""
         try:
-            about = MemoryFolder.about_of(meta.parent)
+            about = about_of(meta.parent)
         except HistoryError as error:
             damage = str(error)
         named = meta.parent.name
@@ -73,7 +76,7 @@ def _found(path: Path) -> Iterator[Entry]:
             path=meta.parent,
             about=about,
             bytes=sum(file.stat().st_size for file in files),
-            fed_s=MemoryFolder.fed_at(meta.parent),
+            fed_s=fed_at(meta.parent),
             damage=damage,
         )
 
@@ -98,7 +101,7 @@ def remove(
         began = int(entry.about.get("began_us", 0))
         begin = -(1 << 62) if since_s is None else int(since_s * 1e6) - began
         end = 1 << 62 if until_s is None else int(until_s * 1e6) - began
-        with MemoryFolder.open(entry.path) as folder:
+        with _opened(entry.path) as folder:
             erased += folder.forget(begin, end)
     return removed, erased
 
@@ -113,12 +116,19 @@ def repair(root: Path | str, camera: str | None = None) -> Iterator[tuple[Entry,
     refused: list[str] = []
     for entry in entries(root, camera):
         try:
-            with MemoryFolder.open(entry.path, salvage=True) as folder:
+            with _opened(entry.path, salvage=True) as folder:
                 yield entry, folder.damage
         except HistoryError as error:
             refused.append(str(error))
     if refused:
         raise HistoryError("; ".join(refused))
+
+
+def _opened(path: Path, *, salvage: bool = False) -> MemoryFolder:
+    """A memory to change. The import takes seconds, and a list of memories does without."""
+    from lookout.memory.folder import MemoryFolder
+
+    return MemoryFolder.open(path, salvage=salvage)
 
 
 def _delete(root: Path, path: Path) -> None:
@@ -157,7 +167,7 @@ def trim(
             _delete(Path(root), entry.path)
             continue
         try:
-            with MemoryFolder.open(entry.path) as folder:
+            with _opened(entry.path) as folder:
                 _forget_older(folder, left_s)
         except DamagedMemoryError as error:
             damaged.append(str(error))

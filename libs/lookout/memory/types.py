@@ -11,21 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lookout.errors import LookoutError
+from lookout.memory.errors import HistoryError
 
 Ints = NDArray[np.int64]
-
-
-class HistoryError(LookoutError, RuntimeError):
-    """A memory cannot do what it was asked to; the message names what, where and why."""
-
-
-class DamagedMemoryError(HistoryError):
-    """A memory's file does not hold what was written to it; the message names the file and what is lost."""
-
-
-class OwnedMemoryError(HistoryError):
-    """Another process is writing the memory."""
 
 
 class ThresholdRule(StrEnum):

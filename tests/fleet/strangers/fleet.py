@@ -16,7 +16,8 @@ import psutil
 import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from lookout.cli.connect import Position, client_options, reading
+from lookout.cli.connect import client_options, reading
+from lookout.cli.options import Position
 from lookout.local import Child, FleetAddress, running_fleets
 from lookout.net import RedisSecurity, load_connections
 from lookout.v1.alerts_pb2 import Alert

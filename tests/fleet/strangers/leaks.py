@@ -10,7 +10,8 @@ from pathlib import Path
 
 from confluent_kafka import Message
 
-from lookout.cli.connect import Position, reading
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
 from lookout.wire import all_topics
 
 Place = tuple[str, bytes]

@@ -15,7 +15,8 @@ from typing import Final
 import redis
 from google.protobuf.message import Message
 
-from lookout.cli.connect import Position, client_options, reading
+from lookout.cli.connect import client_options, reading
+from lookout.cli.options import Position
 from lookout.wire import (
     PIPELINE,
     Stage,

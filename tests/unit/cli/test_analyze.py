@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from lookout import models
 from lookout.cli.analyze import recordings
 from lookout.cli.app import app
-from lookout.cli.connect import CliError
+from lookout.cli.options import CliError
 from lookout.errors import LookoutError
 from tests.eventually import eventually
 from tests.unit.segments.clips import encode

@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 import lookout.cli
 from lookout.cli.alerts import LinePrinter
 from lookout.cli.app import app, main
-from lookout.cli.connect import CliError, find_bootstrap
+from lookout.cli.connect import find_bootstrap
 from lookout.cli.coverage import coverage_table
 from lookout.cli.demo import DemoResult, footage_sources, product_watches
 from lookout.cli.footage import footage_files
 from lookout.cli.model import find_model
+from lookout.cli.options import CliError
 from lookout.cli.publish import camera_of
 from lookout.cli.report import FleetRecord
 from lookout.cli.report.run import Point

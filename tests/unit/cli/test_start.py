@@ -84,12 +84,32 @@ def test_the_list_of_watches_imports_no_model_and_no_server(
     assert loaded(["watch", "list"], modules) == "[]"
 
 
+def test_a_list_of_memories_imports_no_model(tmp_path: Path) -> None:
+    from tests.unit.memory.test_folder import create, steps
+
+    with create(tmp_path / "gate" / "000000") as memory:
+        for step in steps(6):
+            step(memory, memory.memory)
+    modules = (
+        "torch",
+        "numpy",
+        "transformers",
+        "av",
+        "grpc",
+        "redis",
+        "pydantic",
+        "lookout.worker",
+        "lookout.net",
+    )
+    assert loaded(["memory", "list", str(tmp_path)], modules) == "[]"
+
+
 def test_settings_of_a_foreign_kafka_import_no_other_client() -> None:
     """Where the broker is not of this machine's fleet, its security settings are read, with pydantic."""
     script = (
         "import sys\n"
-        "from lookout.cli.connect import Quiet, client_options\n"
-        "client_options('192.0.2.1:9092', Quiet())\n"
+        "from lookout.cli.connect import LibraryErrors, client_options\n"
+        "client_options('192.0.2.1:9092', LibraryErrors())\n"
         "print([name for name in ('grpc', 'redis', 'structlog', 'numpy') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

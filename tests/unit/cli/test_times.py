@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookout.cli.connect import CliError, Position
+from lookout.cli.options import CliError, Position
 from lookout.cli.recording_text import clock
 from lookout.cli.times import parse_offset, parse_since, parse_span
 

@@ -4,10 +4,14 @@ A real Kafka, Redis and the four services with their default settings and the ti
 camera. Cameras are played as fast as the fleet takes them, and again at the pace of live cameras, where
 batches are smaller and more transactions are committed. The film is a real camera's (768x432, 10 frames a
 second) where there is footage, else one of the demo's (448x448, 12.5 a second). CPU time of all processes
-counts, the broker's too. The same run decodes the clip alone, every frame, with FFmpeg on one thread:
-`multiple` is the fleet's CPU time over that, `by_process` what each process has of it. `latency_s` is from a
-segment's arrival in Kafka to the verdict at a consumer: median and 95th percentile. Cameras that are more
-than the machine carries live are only played as fast as it goes. Ends with one line of JSON.
+counts, the broker's too. Each pace is played in several rounds. Before and after each round the same process
+decodes the clip alone, every frame, with FFmpeg on one thread, because the speed of a machine changes while
+others use it: `multiple` is the fleet's CPU time over the mean of the two, the median of the rounds, with the
+least and the largest; `by_process` what each process has of it. `decoding_spread` is the largest of these
+baselines over the least: a figure with more than 1.1 was not taken on a quiet machine. `idle` is what the
+processes use while no camera sends, in camera-seconds of decoding a second. `latency_s` is from a segment's
+arrival in Kafka to the verdict at a consumer: median and 95th percentile. Cameras that are more than the
+machine carries live are only played as fast as it goes. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +25,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
 
-from bench.fleet import STRIDE_S, Run, fleet, measure
+from bench.fleet import STRIDE_S, Run, cpu_seconds, fleet, measure
+from lookout.local import Fleet
 from lookout.segments import cut
 from tests.conftest import find_footage
 from tests.fleet.faults.footage import Piece
@@ -36,6 +42,9 @@ REAL = "fixed/intel_one_by_one_person.mp4"
 TARGET = {"fast": 5.0, "live": 7.0}  # times plain decoding
 PARTITIONS = 64
 ROUNDS = 3
+BASELINES = 3  # times that the clip is decoded for one baseline
+WARM_ROUNDS = 2  # a Java virtual machine compiles while it works
+IDLE_S = 10.0
 SHORTEST_S = 6.0
 
 
@@ -51,50 +60,112 @@ def film(seconds: float) -> tuple[str, list[Piece]]:
 
 
 def decoding_ms(pieces: Sequence[Piece]) -> float:
-    """CPU milliseconds that plain decoding of a camera-second costs: the least of a few rounds."""
-
-    def once() -> float:
-        begun = time.process_time()
+    """CPU milliseconds that plain decoding of a camera-second costs now."""
+    begun = time.process_time()
+    for _ in range(BASELINES):
         for piece in pieces:
             with av.open(io.BytesIO(piece.data)) as container:
                 container.streams.video[0].thread_count = 1
-                for _ in container.decode(video=0):
+                for _frame in container.decode(video=0):
                     pass
-        return time.process_time() - begun
-
-    return 1000 * min(once() for _ in range(ROUNDS)) / (len(pieces) * STRIDE_S)
+    return 1000 * (time.process_time() - begun) / (BASELINES * len(pieces) * STRIDE_S)
 
 
-def report(run: Run, decoding: float) -> dict[str, Any]:
-    """What the last line says of one pace; `decoding`: CPU-ms of plain decoding of a camera-second."""
-    latencies = sorted(run.latencies_s)
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One run of a pace, and plain decoding before and after it, CPU-ms of a camera-second."""
+
+    run: Run
+    before: float
+    after: float
+
+    @property
+    def decoding(self) -> float:
+        """The baseline of this run."""
+        return (self.before + self.after) / 2
+
+    @property
+    def multiple(self) -> float:
+        """CPU time of the fleet over that of plain decoding."""
+        return self.run.cpu_ms / self.decoding
+
+
+def report(rounds: Sequence[Round]) -> dict[str, Any]:
+    """What the last line says of one pace."""
+    multiples = sorted(each.multiple for each in rounds)
+    baselines = [baseline for each in rounds for baseline in (each.before, each.after)]
+    latencies = sorted(latency for each in rounds for latency in each.run.latencies_s)
     return {
-        "multiple": round(run.cpu_ms / decoding, 1),
+        "multiple": round(statistics.median(multiples), 1),
+        "from_to": [round(multiples[0], 1), round(multiples[-1], 1)],
         "by_process": {
-            process: round(1000 * cpu / run.camera_seconds / decoding, 2)
-            for process, cpu in sorted(run.cpu_s.items())
+            process: round(
+                statistics.median(
+                    1000 * each.run.cpu_s[process] / each.run.camera_seconds / each.decoding
+                    for each in rounds
+                ),
+                2,
+            )
+            for process in sorted(rounds[0].run.cpu_s)
         },
+        "decoding_spread": round(max(baselines) / min(baselines), 2),
         "latency_s": [
             round(statistics.median(latencies), 2),
             round(latencies[int(0.95 * (len(latencies) - 1))], 2),
         ],
-        "transactions_a_window": round(run.transactions * STRIDE_S / run.camera_seconds, 2),
+        "transactions_a_window": round(
+            sum(each.run.transactions for each in rounds)
+            * STRIDE_S
+            / sum(each.run.camera_seconds for each in rounds),
+            2,
+        ),
     }
 
 
-def measured(cameras: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+def played(
+    running: Fleet,
+    pieces: Sequence[Piece],
+    cameras: int,
+    name: str,
+    *,
+    rounds: int,
+    pace: float | None = None,
+) -> list[Round]:
+    """So many rounds of a pace, each between two baselines."""
+    out = []
+    before = decoding_ms(pieces)
+    for number in range(rounds):
+        run = measure(running, [pieces], f"{name}-{number}-", cameras, pace)
+        after = decoding_ms(pieces)
+        out.append(Round(run, before, after))
+        before = after
+    return out
+
+
+def idle(running: Fleet, decoding: float) -> dict[str, float]:
+    """What every process uses while no camera sends: camera-seconds of decoding a second."""
+    before = cpu_seconds(running)
+    time.sleep(IDLE_S)
+    after = cpu_seconds(running)
+    return {
+        process: round(1000 * (after[process] - before[process]) / IDLE_S / decoding, 2)
+        for process in sorted(after)
+    }
+
+
+def measured(cameras: int, pieces: Sequence[Piece], rounds: int) -> dict[str, Any]:
     """Both paces of so many cameras, on a fleet of their own."""
-    decoding = decoding_ms(pieces)
     with (
         tempfile.TemporaryDirectory(prefix="lookout-bench-") as scratch,
         fleet(Path(scratch), min(cameras, PARTITIONS), modules={}) as running,
     ):
-        measure(running, [pieces[:6]], "warm-", cameras)
-        fast = measure(running, [pieces], "fast-", cameras)
-        paces = {"fast": report(fast, decoding)}
-        if fast.capacity > cameras:
-            paces["live"] = report(measure(running, [pieces], "live-", cameras, pace=cameras), decoding)
-    return {"decoding": 1.0, **paces, "seconds": len(pieces) * STRIDE_S}
+        for number in range(WARM_ROUNDS):
+            measure(running, [pieces], f"warm-{number}-", cameras)
+        fast = played(running, pieces, cameras, "fast", rounds=rounds)
+        paces = {"idle": idle(running, fast[-1].decoding), "fast": report(fast)}
+        if min(each.run.capacity for each in fast) > cameras:
+            paces["live"] = report(played(running, pieces, cameras, "live", rounds=rounds, pace=cameras))
+    return {**paces, "seconds": len(pieces) * STRIDE_S, "rounds": rounds}
 
 
 def main() -> int:
@@ -106,13 +177,14 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=320.0, help="of video of all cameras of a pace together"
     )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of a pace")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     figures: dict[str, Any] = {}
     for size in given.cameras:
         name, pieces = film(max(SHORTEST_S, given.seconds / size))
         name_of_size = f"{size} cameras"
-        figures[name_of_size] = measured(size, pieces)
+        figures[name_of_size] = measured(size, pieces, given.rounds)
         sys.stderr.write(f"{name_of_size}: {json.dumps(figures[name_of_size])}\n")
     line = {"bench": "capacity", "film": name, "target": TARGET}
     sys.stdout.write(json.dumps({**line, "fleet": figures}) + "\n")

@@ -154,7 +154,7 @@ def measure(
     """Play `cameras` once; `pace` in camera-seconds a second, None: as fast as it goes."""
     seconds = len(films[0]) * STRIDE_S
     outcomes = _Outcomes(running.bootstrap, prefix, cameras * len(films[0]))
-    before, cpu_before, stored_before = _scrape(running), _cpu(running), _stored(running)
+    before, cpu_before, stored_before = _scrape(running), cpu_seconds(running), _stored(running)
     begun = time.monotonic()
     publisher = threading.Thread(
         target=_publish, args=(running.bootstrap, films, prefix, cameras, pace), daemon=True
@@ -171,7 +171,7 @@ def measure(
             time.sleep(0.1)
         bar.update(outcomes.count - bar.n)
     took = outcomes.last_at - begun
-    cpu_after, after, stored = _cpu(running), _scrape(running), _stored(running)
+    cpu_after, after, stored = cpu_seconds(running), _scrape(running), _stored(running)
     outcomes.close()
     return Run(
         cameras,
@@ -281,7 +281,7 @@ def _watch(bootstrap: str) -> None:
     time.sleep(2.0)  # the table is followed, not asked
 
 
-def _cpu(running: Fleet) -> dict[str, float]:
+def cpu_seconds(running: Fleet) -> dict[str, float]:
     """CPU seconds of every process and its children, those that ended included."""
     found = {}
     for name, pid in running.pids().items():

@@ -19,7 +19,7 @@ from lookout.engines import (
     WindowAnswer,
     WindowRequest,
 )
-from lookout.windows import Planner, StrideBlock, WindowPlan
+from lookout.windows import Planner, StrideBlock, WindowPlan, reuses_frames
 
 __all__ = [
     "AnsweredWindow",
@@ -175,12 +175,17 @@ class ChainRule:
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
         due = key
         if due is None:
-            due = self.planner.is_key(blocks[0].stream, blocks[-1].index, chain.key_every)
+            due = previous is not None and self.planner.is_due(previous, chain.key_every)
         trial = None
         if due and previous is not None and audited and self.audit_limit is not None:
             # Before the key window: that one overwrites the KV which the trial continues.
             trial = yield from self._trial(previous, blocks, questions)
-        window = yield from self._answered(self.planner.plan(blocks, previous, key=due), blocks, questions)
+        plan = self.planner.plan(blocks, previous, key=due)
+        if key is None and plan.parent is not None and not reuses_frames(plan):
+            # Computed whole all the same, after a burst: a new chain begins here, and the next key window is
+            # later. A window that is played again is planned as it was.
+            plan = self.planner.plan(blocks, key=True)
+        window = yield from self._answered(plan, blocks, questions)
         chain.plan = window.plan
         if trial is None:
             return window

@@ -1,7 +1,7 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
 from lookout.windows.idle import BlockChange, IdleState
-from lookout.windows.planner import WHOLE, Planner, WindowSettings, with_digest
+from lookout.windows.planner import WHOLE, Planner, WindowSettings, reuses_frames, with_digest
 from lookout.windows.positions import FramePositions, PositionRule, RunningPositions, VideoPositions
 from lookout.windows.presets import DEFAULT_PRESET, PRESETS
 from lookout.windows.rotary import Rotary
@@ -56,6 +56,7 @@ __all__ = [
     "WindowPlan",
     "WindowSettings",
     "ranges_of",
+    "reuses_frames",
     "rows_in",
     "with_digest",
 ]

@@ -59,7 +59,8 @@ class WindowSettings:
     Attributes:
         blocks: Strides that make a window (w / s).
         policy: Which reused rows are computed again.
-        key_every: A window in so many strides is computed in full.
+        key_every: A window in so many strides is computed in full (up to half as many more lie between two
+            of them).
         compact: Number the kept tokens of a 1-D model consecutively, without gaps where tokens were dropped.
         seed: Draws the rows of `RANDOM_K`.
         anchors: How many of the remaining anchors `REFRESH` computes again, oldest first (None: all). The
@@ -130,8 +131,9 @@ class Planner:
         """The plan of the window that closes with the last of `blocks` (consecutive, of one stream).
 
         `previous` is the plan of the window before, whose KV the engine holds. Without it, after a skipped
-        window, and on the stream's own key strides, the window is computed in full and labels restart; `key`
-        True or False overrules the stride (the incremental answer of a key stride is its fidelity audit).
+        window, and on the stream's own key strides (`is_due`), the window is computed in full and labels
+        restart; `key` True or False overrules the stride (the incremental answer of a key stride is its
+        fidelity audit).
         `policy` overrides the settings for this window.
 
         Raises:
@@ -143,8 +145,7 @@ class Planner:
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
-        due = self.is_key(stream, window) if key is None else key
-        is_key = due or previous is None
+        is_key = previous is None or (self.is_due(previous) if key is None else key)
         base = None if is_key else previous
         origin = _start_us(blocks) if base is None else base.origin_us
         shown = [
@@ -198,6 +199,15 @@ class Planner:
         camera = stream.rpartition("/")[0] or stream
         phase = zlib.crc32(camera.encode())
         return (window + phase) % (every or self.settings.key_every) == 0
+
+    def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
+        """Whether the window behind `previous` is a key window: on the stream's key strides, unless its chain
+        is younger than half the interval. It began whole then, and has little to mend.
+
+        `every` is a camera's own interval in strides; None: that of the settings.
+        """
+        young = 2 * (previous.since_key + 1) < (every or self.settings.key_every)
+        return not young and self.is_key(previous.stream, previous.window + 1, every)
 
     @property
     def label(self) -> LabelStyle | None:
@@ -360,6 +370,12 @@ def falling_shares(budget: int, layers: int, limit: int) -> tuple[int, ...]:
     return tuple(int(min(count, limit)) for count in np.sort(counts)[::-1])
 
 
+def reuses_frames(plan: WindowPlan) -> bool:
+    """Whether a window takes any row behind the prefix from the one before it."""
+    computed = sum(run.stop - run.start for run in plan.compute)
+    return plan.parent is not None and plan.rows - computed > plan.parts[0].stop
+
+
 def digest_of(plan: WindowPlan) -> str:
     """Names a plan and its lineage: equal digests hold equal KV, given equal blocks."""
     state = hashlib.blake2b(digest_size=12)
@@ -372,8 +388,9 @@ def digest_of(plan: WindowPlan) -> str:
 
 @lru_cache(maxsize=64)
 def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
-    """`style`, wide enough for the largest label between two key windows."""
-    strides = settings.key_every + settings.blocks
+    """`style`, wide enough for the largest label of a chain: a key window is left out where the one before it
+    is less than half an interval ago."""
+    strides = settings.key_every + settings.key_every // 2 + settings.blocks
     largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
     return replace(style, width=max(style.width, len(str(largest))))
 

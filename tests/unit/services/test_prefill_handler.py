@@ -84,8 +84,7 @@ class TestOutcomes:
         questions = [Question("crowd", CROWD.question), Question("fall", FALL.question)]
         plan = None
         for k in range(4):
-            key = planner.is_key("cam/0", k)
-            plan = planner.plan(blocks[max(0, k - 2) : k + 1], plan, key=key)
+            plan = planner.plan(blocks[max(0, k - 2) : k + 1], plan)
             request = WindowRequest(plan, blocks[max(0, k - 2) : k + 1], questions)
             answer = batcher.answer(request).unwrap()
         got = [each.p_yes for each in found if each.window == 3]

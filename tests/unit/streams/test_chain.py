@@ -11,12 +11,14 @@ from lookout.streams import (
     AnsweredWindow,
     ChainRule,
     ChainRunner,
+    ChainWindow,
     EngineAnswers,
     Player,
     StreamBlock,
+    replay_chain,
     run_batch,
 )
-from lookout.windows import Planner, WindowSettings
+from lookout.windows import Planner, Policy, WindowSettings
 from tests.prefill_world import SAMPLES, STRIDE_S
 from tests.tiny_models import checkpoint
 from tests.unit.services.prefill_case import loaded
@@ -97,6 +99,34 @@ def test_a_player_and_a_runner_ask_the_same_windows(engine: Engine) -> None:
     assert [w.answer.answers[0].p_yes for w in windows] == pytest.approx(
         [w.answer.answers[0].p_yes for w in expected], abs=1e-6
     )
+
+
+def test_a_window_that_is_computed_whole_after_a_burst_begins_a_chain(engine: Engine) -> None:
+    """It costs as much as a key window, so that the stream's next key stride is left out; played again, the
+    windows are the same ones."""
+    settings = WindowSettings(
+        BLOCKS, Policy.FRONT, 8, refresh_frames=0, refresh_surplus=1e-9, samples=SAMPLES, stride_s=STRIDE_S
+    )
+    rule = ChainRule(Planner(engine.layout, settings))
+    windows = alone(engine, rule, "cam")
+    whole = [window.plan.window for window in windows if window.basis == "key"]
+    bursts = [index for index in whole[1:] if not rule.planner.is_key("cam/0", index)]
+    assert bursts, "blocks of other sizes leave"
+    assert all(window.plan.since_key == 0 for window in windows if window.plan.window in whole)
+    assert not any(window.basis == "full" for window in windows)
+    blocks = [StreamBlock.of(loaded("cam", index), SAMPLES) for index in range(WINDOWS)]
+    again = replay_chain(
+        engine,
+        rule.planner,
+        blocks.__getitem__,
+        [ChainWindow(w.plan.window, QUESTIONS, since_key=w.plan.since_key) for w in windows],
+    )
+    for window, replayed in zip(windows, again, strict=True):
+        assert replayed.answered is not None
+        assert facts([replayed.answered]) == facts([window])
+        assert replayed.answered.answer.answers[0].p_yes == pytest.approx(
+            window.answer.answers[0].p_yes, abs=1e-5
+        )
 
 
 class AlwaysLost:

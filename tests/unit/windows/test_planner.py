@@ -331,6 +331,21 @@ def test_key_strides_differ_between_cameras() -> None:
     assert len(phases) > 8
 
 
+@pytest.mark.parametrize("every", [1, 2, 5, 14])
+def test_a_key_stride_is_left_out_while_the_chain_is_young(every: int) -> None:
+    """A chain begins at any stride; from its second key window on, a camera keeps its own phase."""
+    planner = Planner(PLAIN, WindowSettings(2, key_every=every))
+    for begin in range(every):
+        plan, keys = planner.plan([block(begin)]), [begin]
+        for last in range(begin + 1, begin + 4 * every + 1):
+            plan = planner.plan([block(last - 1), block(last)], plan)
+            keys += [last] * plan.key
+        ages = np.diff(keys)
+        assert every / 2 <= ages[0] < 1.5 * every
+        assert set(ages[1:]) <= {every}
+        assert all(planner.is_key("cam/0", key) for key in keys[1:])
+
+
 def test_holes_make_windows_too() -> None:
     planner = Planner(PLAIN, WindowSettings(3, key_every=1000))
     empty = StrideBlock("cam/0", 1, ())

@@ -202,7 +202,7 @@ class Planner:
 
     def is_due(self, previous: WindowPlan, every: int | None = None) -> bool:
         """Whether the window behind `previous` is a key window: on the stream's key strides, unless its chain
-        is younger than half the interval. It began whole then, and has little to mend.
+        is younger than half the interval. Little of it is stale then.
 
         `every` is a camera's own interval in strides; None: that of the settings.
         """

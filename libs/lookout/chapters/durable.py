@@ -32,7 +32,7 @@ from lookout.memory.chapters import (
     forget_range,
     frames_in,
 )
-from lookout.memory.folder import MANIFEST as FOLDER_MANIFEST
+from lookout.memory.files import MANIFEST as FOLDER_MANIFEST
 from lookout.memory.packing import checksum
 from lookout.worker import Supervisor
 

@@ -93,7 +93,7 @@ def _opened(job: pb.PullJob, options: dict[str, str]) -> av.container.InputConta
 
 
 def _packets(packets: Iterator[av.Packet], cutter: Cutter, replies: int) -> Iterator[av.Packet]:
-    """The packets; the parent is reported_at that there are some, also where they never become a segment."""
+    """The packets; the parent learns that there are some, also where they never become a segment."""
     reported_at = time.monotonic()
     for packet in packets:
         if time.monotonic() - reported_at > _PROGRESS_S:

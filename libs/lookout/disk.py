@@ -33,6 +33,15 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
 
 
+def is_own(path: Path) -> bool:
+    """Whether a file is a regular one that this user, and nobody else, wrote and can write."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+
+
 def read_file(path: Path, *, limit: int | None = None, links: bool = False) -> bytes:
     """The bytes of a regular file: others may have put a device or a pipe in its place, which never ends.
 
@@ -116,6 +125,7 @@ def sync_folder(folder: Path) -> None:
 
 __all__ = [
     "FILE_MODE",
+    "is_own",
     "private_folder",
     "private_opener",
     "read_file",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
+from lookout.disk import is_own
 from lookout.local.processes import is_held
 
 
@@ -66,9 +67,15 @@ def kafka_login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def running_fleets() -> list[FleetAddress]:
-    """The announced fleets of this user that run now, newest first."""
+    """The announced fleets of this user that run now, newest first.
+
+    Several users may share the cache folder: a file of another one could name a broker that takes this user's
+    footage.
+    """
     running: list[tuple[float, FleetAddress]] = []
     for path in announcements().glob("*.json"):
+        if not is_own(path):
+            continue
         try:
             if is_held(path):
                 running.append((path.stat().st_mtime, FleetAddress(**json.loads(path.read_text()))))

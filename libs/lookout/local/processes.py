@@ -169,7 +169,7 @@ def hold(path: Path, text: str = "") -> None:
     A held file appears at once, whole and locked: a reader never takes it for an abandoned one.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    file = draft.open("w")
+    file = open(draft, "w", opener=private_opener)  # noqa: SIM115 (held until `release`)
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(text)
     file.flush()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from lookout.disk import FILE_MODE, is_own
 from lookout.local.addresses import cache_folder
 from lookout.local.java import Java
 
@@ -20,9 +21,9 @@ _WAIT_FOR_OTHERS_S = 300.0
 
 
 def startup_cache(java: Java) -> Path | None:
-    """The cache for this Java, if it was written."""
+    """The cache for this Java, if this user wrote one: it holds code that the broker runs."""
     path = _path(java)
-    return path if java.major >= MINIMUM and path.is_file() else None
+    return path if java.major >= MINIMUM and is_own(path) else None
 
 
 def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | None:
@@ -45,6 +46,7 @@ def write_startup_cache(java: Java, run: Callable[[list[str]], None]) -> Path | 
             run([f"-XX:AOTCacheOutput={fresh}"])
             if not fresh.is_file():
                 return None
+            fresh.chmod(FILE_MODE)  # whatever the umask: `startup_cache` takes no file that others can write
             fresh.replace(path)  # a reader finds all of it or nothing
     return path
 

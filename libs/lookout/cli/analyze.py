@@ -89,10 +89,10 @@ def analyze(
     fresh: FreshOption = False,
     sandbox: Annotated[bool, typer.Option(help="Decode in sandboxed processes.")] = True,
 ) -> None:
-    """Ask yes/no questions about recordings; several cost hardly more than one.
+    """Ask yes/no questions about recordings.
 
-    A run that was stopped continues when the same command is given again. Files are decoded in confined
-    processes; a URL is downloaded first. Progress goes to standard error.
+    Several cost hardly more than one. A run that was stopped continues when the same command is given again.
+    Files are decoded in confined processes; a URL is downloaded first. Progress goes to standard error.
     """
     question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds

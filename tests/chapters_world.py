@@ -22,7 +22,7 @@ from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.memory import HistoryError, Keep, MemorySettings, Past, RangeCache, RetrievalSettings
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import fetch_from
-from lookout.net import without_security
+from lookout.net import Connections, without_security
 from lookout.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
 from lookout.windows import Planner, WindowSettings
@@ -165,18 +165,19 @@ class World:
     url: str | None
     stack: ExitStack
     holders: list[Holder] = field(default_factory=list)
+    security: Connections = field(default_factory=without_security)
     settings: StoreSettings = field(default_factory=lambda: StoreSettings(redis_retry_s=0.01))
 
     def directory(self) -> Directory:
         """A connection to Redis."""
         assert self.url is not None
-        directory = Directory(self.url, self.settings)
+        directory = Directory(self.url, self.settings, self.security)
         self.stack.callback(directory.close)
         return directory
 
     def client(self) -> Any:
         """Redis, with values as bytes."""
-        client = without_security().redis_client(str(self.url), socket_timeout=2.0, retry=None)
+        client = self.security.redis_client(str(self.url), socket_timeout=2.0, retry=None)
         self.stack.callback(client.close)
         return client
 

@@ -15,9 +15,13 @@ from typing import Any
 
 import redis
 
+from lookout.net.redis_errors import REDIS_ERRORS
+
 AGENTS = "lookout:{agents}:alive"
 LEASE = "lookout:{{{camera}}}:agent"
 REPORT = "lookout:{{{camera}}}:report"
+
+_TIME = "return redis.call('TIME')"
 
 
 def _script(name: str) -> str:
@@ -68,7 +72,7 @@ class Leases:
                     self._renew(camera, begun)
                 elif camera in self._held:
                     self.give_back(camera)
-        except redis.RedisError:
+        except REDIS_ERRORS:
             pass
         self._held = {camera: until for camera, until in self._held.items() if time.monotonic() < until}
         return set(self._held)
@@ -85,7 +89,7 @@ class Leases:
             self._client.zrem(AGENTS, self._agent)
             for camera in list(self._held):
                 self.give_back(camera)
-        except redis.RedisError:
+        except REDIS_ERRORS:
             self._held.clear()
 
     def tell(self, camera: str, report: Mapping[str, str | int]) -> None:
@@ -99,8 +103,9 @@ class Leases:
 
     def _living(self) -> list[str]:
         """Say that this agent lives, and return all that do, by Redis's clock."""
-        seconds, micros = self._client.time()
-        now = seconds + micros / 1e6
+        # By a script on the key: in a cluster each node has a clock of its own.
+        seconds, micros = self._client.eval(_TIME, 1, AGENTS)  # type: ignore[misc]
+        now = int(seconds) + int(micros) / 1e6
         self._client.zadd(AGENTS, {self._agent: now})
         self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
         found = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")

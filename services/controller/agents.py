@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import redis
-
+from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.services.controller.convert import Condition
 from lookout.worker import ServiceSettings
 
@@ -27,7 +26,7 @@ class AgentReports:
     def status(self, camera: str) -> dict[str, Any]:
         """Return the parts of a Camera's status that its agent knows."""
         report: dict[str, str] = {}
-        with contextlib.suppress(redis.RedisError):
+        with contextlib.suppress(*REDIS_ERRORS):
             entries = self._client.hgetall(REPORT.format(camera=camera))
             report = {str(name): str(value) for name, value in entries.items()}
         if not report:

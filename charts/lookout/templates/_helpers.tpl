@@ -196,6 +196,9 @@ annotations: {{- toYaml . | nindent 2 }}
 - {name: LOOKOUT_REDIS_URL, value: "redis://{{ include "lookout.name" . }}-tryout-redis:6379/0"}
 {{- else }}
 - {name: LOOKOUT_REDIS_URL, value: {{ required "redis.url: give your Redis's address, or set tryout.enabled=true" $redis.url | quote }}}
+{{- if $redis.cluster }}
+- {name: LOOKOUT_REDIS_CLUSTER, value: "true"}
+{{- end }}
 {{- if $redis.username }}
 - {name: LOOKOUT_REDIS_USERNAME, value: {{ $redis.username | quote }}}
 {{- end }}

@@ -75,8 +75,10 @@ class RedisServer(LocalServer):
         """Settings of services and commands, without the LOOKOUT_ prefix."""
         return {"redis_password_file": str(self.password_file)} if self._passwords else {}
 
-    def _launch(self) -> Child:
-        options: dict[str, object] = {
+    @property
+    def options(self) -> dict[str, object]:
+        """The server's settings, but for its password."""
+        return {
             "port": self.port,
             "bind": HOST,
             "dir": self.folder,
@@ -85,6 +87,9 @@ class RedisServer(LocalServer):
             "maxmemory": f"{self._max_memory_mb}mb",
             "maxmemory-policy": "volatile-lru",
         }
+
+    def _launch(self) -> Child:
+        options = self.options
         if self._passwords:
             # Clients send it as it is: whoever took the port since the last launch may have seen that one.
             self._password = options["requirepass"] = new_password(self.password_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -115,6 +115,10 @@ class RedisSecurity(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
+    redis_cluster: bool = Field(
+        False,
+        description="LOOKOUT_REDIS_URL names a node of a Redis Cluster; it tells the others",
+    )
     redis_username: str | None = Field(None, description="user name for Redis (ACL); unset: default user")
     redis_password: SecretStr | None = Field(
         None, description="password for Redis; better: LOOKOUT_REDIS_PASSWORD_FILE"
@@ -137,7 +141,7 @@ class RedisSecurity(BaseSettings):
         return self
 
     def redis_client(self, url: str, **more: Any) -> redis.Redis:
-        """A client that connects on first use.
+        """A client that connects on first use; that of a cluster asks for its nodes at once.
 
         Args:
             url: redis:// or rediss:// (TLS).
@@ -145,6 +149,7 @@ class RedisSecurity(BaseSettings):
 
         Raises:
             StartupError: the URL or a file cannot be used; the message holds no secret.
+            redis.exceptions.RedisClusterException: no node of the cluster answers.
         """
         # Here, because commands and services without Redis need not wait for its import.
         import redis
@@ -163,6 +168,9 @@ class RedisSecurity(BaseSettings):
         elif self.redis_ca_file or self.redis_cert_file:
             raise StartupError("certificates for Redis are set: LOOKOUT_REDIS_URL must begin with rediss://")
         try:
+            if self.redis_cluster:
+                # What is used of it is what both have.
+                return cast("redis.Redis", redis.RedisCluster.from_url(url, **options))
             return redis.Redis.from_url(url, **options)
         except ValueError:
             # The parser's own words may quote the password.

@@ -26,6 +26,7 @@ import redis
 import structlog
 
 from lookout.net import RedisSecurity, without_security
+from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.outside_text import clean
 from lookout.store.errors import DirectoryDownError
 from lookout.store.labels import entry_of
@@ -116,7 +117,7 @@ class Directory:
             raise DirectoryDownError("the directory failed a moment ago")
         try:
             answer = ask()
-        except redis.RedisError as error:
+        except REDIS_ERRORS as error:
             if not self._down_until:
                 _log.warning(
                     "the directory does not answer: tensors are fetched by lineage", error=str(error)
@@ -219,7 +220,6 @@ class Announcer:
         self._claiming = threading.Lock()
         client = directory.client
         self._claim = client.register_script(_CLAIM)
-        self._announce = client.register_script(_ANNOUNCE)
         self._withdraw = client.register_script(_WITHDRAW)
         self._release = client.register_script(_RELEASE)
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -295,7 +295,8 @@ class Announcer:
         def batch(chunk: Sequence[str]) -> None:
             with self.directory.client.pipeline(transaction=False) as pipe:
                 for entry in chunk:
-                    self._announce(keys=[entry], args=[self.pod, epoch, ttl], client=pipe)
+                    # By its text: in a cluster a pipeline may not name a script by its digest.
+                    pipe.execute_command("EVAL", _ANNOUNCE, 1, entry, self.pod, epoch, ttl)  # type: ignore[no-untyped-call]
                 pipe.execute()
 
         try:

@@ -21,7 +21,9 @@ from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain
 from lookout.worker.sampling import SamplingSettings
 
 #: settings of the command line, tests and the local fleet that may stand in the same environment
-FOREIGN = frozenset({"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_REDIS"})
+FOREIGN = frozenset(
+    {"LOOKOUT_FOOTAGE", "LOOKOUT_CACHE", "LOOKOUT_KAFKA", "LOOKOUT_RECEIPT_KEY", "LOOKOUT_REDIS"}
+)
 #: what Kubernetes injects for a Service that is called lookout-...: never settings
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
 LOCAL_KAFKA = "127.0.0.1:9092"

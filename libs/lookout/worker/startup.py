@@ -6,12 +6,12 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-import redis
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
 
 from lookout.errors import StartupError
 from lookout.models.digest import folder_digest
 from lookout.net.connections import public_url
+from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 from lookout.worker.retry import CALL_S, NotReadyError, retry_until
@@ -85,7 +85,7 @@ def check_redis(settings: ServiceSettings) -> None:
                 settings.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
             ) as client:
                 client.ping()
-        except redis.RedisError as error:
+        except REDIS_ERRORS as error:
             raise NotReadyError(str(error)) from error
 
     where = public_url(settings.redis_url)

@@ -6,6 +6,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lookout.engines.types import (
     Cost,
     DeviceError,
     StreamFailedError,
+    StreamLostError,
     StreamMemory,
     WindowAnswer,
     WindowRequest,
@@ -28,6 +30,7 @@ from lookout.engines.types import (
 from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
 from lookout.engines.vllm.shape import ModelShape
 from lookout.engines.vllm.store import WindowInputs
+from lookout.memory import KVShape
 from lookout.windows import NEWLINE, Layout, WindowPlan, rows_in
 
 log = structlog.get_logger(__name__)
@@ -115,6 +118,37 @@ class VllmEngine:
     def layout(self) -> Layout:
         """The prompt layout plans must be made with."""
         return self._admission.limits.layout
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """The KV of one token."""
+        shape, axes = self.shape, self.layout.positions.axes
+        return KVShape(shape.layers, shape.kv_heads, shape.head_dim, axes, getattr(torch, shape.dtype))
+
+    @cached_property
+    def key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width]; zero where there is none."""
+        return torch.cat(self.backend.call("lookout_key_bias"), 1)
+
+    def rows(self, plan: WindowPlan, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K (un-rotated) and V [layers, kv_heads, end - begin, head_dim] of rows of the window that was run
+        last for the plan's stream, on the host.
+
+        Raises:
+            StreamLostError: Another window of this stream is held, or none.
+        """
+        ranks = (
+            self.backend.call("lookout_rows", plan.stream, plan.digest, begin, end)
+            if self.held(plan.stream) == plan.digest
+            else [None]
+        )
+        if any(rank is None for rank in ranks):
+            raise StreamLostError(
+                f"{plan.stream}: the workers do not hold window {plan.window}: take a block's KV right after "
+                "its window"
+            )
+        keys, values = zip(*ranks, strict=True)
+        return torch.cat(keys, 1), torch.cat(values, 1)
 
     def close_stream(self, stream: str) -> None:
         """Free a stream's KV on every worker."""

@@ -17,12 +17,13 @@ from lookout.windows import WindowError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape(DecoderShape):
     """The language model's numbers. `limit` is its positions, `deepstack` the levels of visual tokens that
-    are added to its first layers, `itemsize` the bytes of one number of KV."""
+    are added to its first layers, `itemsize` the bytes of one number of KV, `dtype` its name."""
 
     family: str
     limit: int
     deepstack: int
     itemsize: int
+    dtype: str
 
     @property
     def row_bytes(self) -> int:
@@ -68,4 +69,5 @@ def read_shape(folder: Path, dtype: str) -> ModelShape:
         limit=int(text.max_position_embeddings),
         deepstack=family.deepstack(config.vision_config),
         itemsize=torch.empty(0, dtype=getattr(torch, dtype)).element_size(),
+        dtype=dtype,
     )

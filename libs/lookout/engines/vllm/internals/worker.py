@@ -422,6 +422,38 @@ class WindowWorker(BaseWorker):  # type: ignore[misc, valid-type]
         """A stream's canonical KV on this rank, for tests."""
         return self.lookout.store.streams[name]
 
+    def lookout_rows(
+        self, name: str, digest: str, begin: int, end: int
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Canonical K and V [layers, kv_heads, rows, head_dim] of rows of a stream on this rank, on the host;
+        None where it holds another window of the stream, or none."""
+        kv = self.lookout.store.streams.get(name)
+        if kv is None or kv.digest != digest:
+            return None
+        keys, values = (
+            torch.stack([layer[part][begin:end].transpose(0, 1) for layer in kv.layers.values()]).cpu()
+            for part in (0, 1)
+        )
+        return keys, values
+
+    def lookout_key_bias(self) -> torch.Tensor:
+        """The bias of every layer's key projection [layers, width] on this rank; zero where there is none, or
+        where keys are normed behind it."""
+        parents = {
+            id(module.attn): module
+            for module in self.model_runner.get_model().modules()
+            if hasattr(module, "attn")
+        }
+        rows = []
+        for _, layer in self.lookout.layers():
+            parent = parents[id(layer)]
+            bias = getattr(parent.qkv_proj, "bias", None)
+            if bias is None or hasattr(parent, "k_norm"):
+                rows.append(torch.zeros(parent.kv_size))
+            else:
+                rows.append(bias.detach()[parent.q_size : parent.q_size + parent.kv_size].float().cpu())
+        return torch.stack(rows)
+
     def lookout_tables(self) -> list[torch.Tensor]:
         """The block table of every layer, for tests."""
         return [layer.kv_cache for _, layer in self.lookout.layers()]

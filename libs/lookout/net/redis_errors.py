@@ -1,0 +1,11 @@
+"""What Redis raises where it does not answer, alone or as a cluster."""
+
+from __future__ import annotations
+
+import redis
+from redis.exceptions import RedisClusterException
+
+__all__ = ["REDIS_ERRORS"]
+
+REDIS_ERRORS = (redis.RedisError, RedisClusterException)
+"""A cluster without a node that answers raises the second one, which is no RedisError."""

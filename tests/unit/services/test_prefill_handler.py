@@ -60,7 +60,7 @@ class TestOutcomes:
         assert (one.question, one.rule.threshold, one.basis) == (
             FALL.question,
             0.7,
-            "full",
+            "key",
         )  # a burst has left: see docs/windows.md
         assert (one.coverage, one.model_digest, one.degraded) == (1.0, "m1", False)
         assert 0 < one.p_yes < 1

@@ -8,12 +8,19 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
 
 # Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
 # tests of tiny models took twenty times as long beside another program.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A busy machine draws examples slowly; a test's own `settings` keep this.
+hypothesis.settings.register_profile(
+    "shared machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared machine")
 
 VLLM = Path(__file__).parent / "vllm"
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"

@@ -159,7 +159,7 @@ def test_redis_costs_time_and_never_an_answer(
             client.hset(scenes_key("gate", chapter.name), "0", b"x" * 640)
             client.hset(chapters_key("gate"), chapter.name, b'{"pod": 7}')
     if state == "down":
-        redis_server.close()
+        redis_server.stop()
     again = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE)
     asked = again.ask("gate", QUESTION)
     assert facts(asked.answer) == facts(in_one_process(three))

@@ -88,7 +88,11 @@ def test_a_movie_that_refers_to_another_file_is_not_followed(tmp_path: Path) -> 
     assert decoded.facts.frames <= 5
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.data())
 def test_damaged_bytes_decode_or_fail_cleanly(pool: SandboxPool, data: st.DataObject) -> None:
     clip = bytearray(CLIPS[data.draw(st.sampled_from(sorted(CLIPS)))])

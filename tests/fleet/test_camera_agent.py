@@ -41,7 +41,7 @@ class Agents:
     """Agent processes over one Kafka and one Redis."""
 
     def __init__(self, folder: Path, kafka: str, redis_url: str) -> None:
-        self._folder, self._kafka, self._redis_url = folder, kafka, redis_url
+        self.folder, self._kafka, self._redis_url = folder, kafka, redis_url
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, **settings: str) -> None:
@@ -56,13 +56,13 @@ class Agents:
             "LOOKOUT_CONNECT_S": "3",
             **{f"LOOKOUT_{key.upper()}": value for key, value in settings.items()},
         }
-        with (self._folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "lookout.services.camera_agent"], env=environment, stderr=log
             )
 
     def log(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text()
+        return (self.folder / f"{name}.log").read_text()
 
     def close(self) -> None:
         for process in self.running.values():

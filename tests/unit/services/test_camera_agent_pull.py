@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -205,6 +206,54 @@ def test_the_process_ends_with_its_agent(player: Callable[..., RtspPlayer]) -> N
     agent.kill()
     agent.wait()
     eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+def framed(reply: pb.PullReply | bytes) -> bytes:
+    """A message as the pipe carries it."""
+    data = reply if isinstance(reply, bytes) else reply.SerializeToString()
+    return struct.pack("<I", len(data)) + data
+
+
+READY = framed(pb.PullReply(ready=pb.Ready(confinement="fake")))
+
+
+def segment(**fields: object) -> bytes:
+    """A segment as the pipe carries it."""
+    return READY + framed(pb.PullReply(segment=pb.PulledSegment(**fields)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", "ended with code 7"),
+        (READY + b"\xff\xff\xff\xff", "cannot be read"),
+        (READY + framed(b"\xff" * 50), "cannot be read"),
+        (READY + framed(b""), "empty reply"),
+        (READY + framed(b"x" * 100)[:50], "ended with code 7"),
+        (segment(data=b"x", seconds=float("nan")), "cannot be"),
+        (segment(data=b"x", seconds=-1.0), "cannot be"),
+        (segment(data=b"x", seconds=1e300), "cannot be"),
+        (segment(data=b"", seconds=1.0), "cannot be"),
+        (
+            READY + framed(pb.PullReply(failure=pb.PullFailure(error="\x1b[2J" + "x" * 900))),
+            r"^\\x1b\[2Jxxx",
+        ),
+    ],
+)
+def test_a_process_that_a_camera_took_over_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
+) -> None:
+    fake = tmp_path / "fake-puller"
+    fake.write_text(
+        f"#!{sys.executable}\nimport os, sys\nos.write(int(sys.argv[4]), {said!r})\nos._exit(7)\n"
+    )
+    fake.chmod(0o700)
+    mine, theirs = socket.socketpair()
+    with mine, theirs, monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(fake))
+        pull = Pull(theirs, job(url="rtsp://127.0.0.1/"))
+    with closing(pull), pytest.raises(PullError, match=words):
+        taken(pull, 1)
 
 
 ESCAPES = """

@@ -38,12 +38,12 @@ def test_a_thousand_bad_records_are_each_counted_once(tmp_path: Path) -> None:
                 producer.produce(SEGMENTS.name, f"rubbish {part} {number}".encode(), key="cam")
             assert producer.flush(60.0) == 0
             # Killed in the middle of them, whatever is committed by then.
-            eventually(lambda part=part: tended(fleet) and read_to(options) > part * RECORDS // PARTS)  # type: ignore[misc]
+            eventually(lambda part=part: supervised(fleet) and read_to(options) > part * RECORDS // PARTS)  # type: ignore[misc]
             assert decode.pid is not None
             os.kill(decode.pid, signal.SIGKILL)
 
         def covered() -> bool:
-            return tended(fleet) and sum(count for _, _, count in ranges(letters(options))) >= RECORDS
+            return supervised(fleet) and sum(count for _, _, count in ranges(letters(options))) >= RECORDS
 
         eventually(covered, seconds=240)
         found = ranges(letters(options))
@@ -55,7 +55,7 @@ def test_a_thousand_bad_records_are_each_counted_once(tmp_path: Path) -> None:
     assert len(found) - len(singles) <= len(singles) / FAILURES + 1
 
 
-def tended(fleet: Fleet) -> bool:
+def supervised(fleet: Fleet) -> bool:
     """Start again what ended; whether all services run."""
     fleet.supervise()
     return all(service.pid is not None for service in fleet.services)

@@ -285,6 +285,9 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $memory.endpoint }}
 - {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+{{- if hasPrefix "http://" . }}
+- {name: AWS_ALLOW_HTTP, value: "true"}
+{{- end }}
 {{- end }}
 {{- with $memory.region }}
 - {name: AWS_REGION, value: {{ . | quote }}}

@@ -1,0 +1,189 @@
+"""RecallService over real gRPC, and `lookout ask --fleet` against it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from lookout.cli.app import app
+from lookout.net import GrpcServer
+from lookout.observe import Metrics
+from lookout.services.recall.asking import Asker, PastQuestion
+from lookout.services.recall.servicer import RecallService
+from lookout.services.recall.settings import RecallSettings
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import AskRequest, AskResponse
+from lookout.worker import load_settings
+from tests.chapters_world import WALL_US, World, engine, fill, folder
+
+CAMERAS = ("gate", "yard-1", "yard-2", "yard-3")
+YES_NO, TEXT = "Is anyone lying?", "What happened?"
+
+
+class Service:
+    """One recall over the chapters of four cameras."""
+
+    def __init__(self, root: Path, stack: ExitStack, **settings: object) -> None:
+        chapters = folder(root / "chapters")
+        for number, camera in enumerate(CAMERAS):
+            fill(chapters, range(4), camera, seed=number)
+            chapters.seal(camera)
+        world = World(root, None, stack)
+        self.holder = world.hold(chapters)
+        self.asker = Asker(engine(), world.sources(directory=False), model_digest="m1")
+        self.metrics = Metrics("recall")
+        values: dict[str, Any] = {"mode": "local", "instance": "recall-0", "best": 2, "words": 3, **settings}
+        service = RecallService(self.asker, load_settings(RecallSettings, {}, **values), self.metrics)
+        server = GrpcServer("127.0.0.1", 0)
+        server.add(service.register, service.NAME)
+        server.start()
+        stack.callback(server.stop, 0)
+        self.address = f"127.0.0.1:{server.port}"
+        channel = stack.enter_context(grpc.insecure_channel(self.address))
+        self.stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+
+    def ask(self, question: str = YES_NO, cameras: str = "gate", **more: Any) -> list[AskResponse]:
+        """All parts of an answer."""
+        return list(self.stub.Ask(AskRequest(question=question, cameras=cameras, **more), timeout=60.0))
+
+    def ended(self, end: str) -> float:
+        """Questions that ended so."""
+        value = self.metrics.registry.get_sample_value("lookout_recall_asks_total", {"end": end})
+        return value or 0.0
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with ExitStack() as stack:
+        yield Service(tmp_path, stack)
+
+
+def refusal(service: Service, **request: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as refused:
+        service.ask(**request)
+    return refused.value.code(), refused.value.details()
+
+
+def test_one_camera_gives_progress_an_answer_and_a_summary(service: Service) -> None:
+    progress, answer, summary = service.ask()
+    assert progress.progress.stage == "chapters"
+    expected = service.asker.ask("gate", PastQuestion(YES_NO))
+    assert answer.answer.p_yes == expected.answer.p_yes
+    assert [(span.begin_us, span.end_us) for span in answer.answer.covered] == list(expected.covered)
+    assert all(moment.time_us > WALL_US and moment.chapter for moment in answer.answer.moments)
+    assert not answer.answer.HasField("text")
+    assert (summary.summary.cameras, summary.summary.answered) == (1, 1)
+    assert service.ended("answered") == 1
+
+
+def test_text_is_streamed_and_the_whole_of_it_stands_in_the_answer(service: Service) -> None:
+    parts = service.ask(TEXT)
+    pieces = [part.text.piece for part in parts if part.WhichOneof("part") == "text"]
+    (answer,) = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
+    assert "".join(pieces) == answer.text
+    assert not answer.HasField("p_yes")
+
+
+def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Service) -> None:
+    parts = service.ask(cameras="yard-*")
+    stages = [part.progress.stage for part in parts if part.WhichOneof("part") == "progress"]
+    assert stages == ["chapters", *["cheap"] * 3, *["full"] * 2]
+    answers = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
+    assert sorted(answer.camera for answer in answers) == ["yard-1", "yard-2", "yard-3"]
+    assert [answer.cheap for answer in answers] == [False, False, True]
+    brief = [
+        service.asker.ask(answer.camera, PastQuestion(YES_NO, frames=8)).answer.p_yes for answer in answers
+    ]
+    assert brief == sorted(brief, reverse=True)
+    assert (parts[-1].summary.cameras, parts[-1].summary.answered) == (3, 2)
+
+
+def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        service = Service(tmp_path, stack, most_cameras=1)
+        assert list(service.ask(cameras="yard-*")[-1].summary.not_asked) == [
+            "yard-2: more than 1 cameras",
+            "yard-3: more than 1 cameras",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        ({"question": "  "}, "INVALID_ARGUMENT", "a question has 1 to"),
+        ({"cameras": ""}, "INVALID_ARGUMENT", "name a camera"),
+        ({"since_us": 9, "until_us": 9}, "INVALID_ARGUMENT", "the time asked for is empty"),
+        ({"words": 513}, "INVALID_ARGUMENT", "words are at most 512"),
+        ({"frames": 4097}, "INVALID_ARGUMENT", "frames 4096"),
+        ({"cameras": "dock"}, "NOT_FOUND", "camera dock"),
+        ({"cameras": "dock-*"}, "NOT_FOUND", "nothing is remembered of that time"),
+        ({"until_us": 5}, "NOT_FOUND", "camera gate"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(
+    service: Service, request_: dict[str, Any], code: str, words: str
+) -> None:
+    actual, details = refusal(service, **request_)
+    assert actual.name == code
+    assert words in details
+    assert len(service.ask()) == 3  # the next one is answered
+
+
+def test_questions_beyond_the_queue_are_refused_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        service = Service(tmp_path, stack, queue=1)
+        inside, leave = threading.Event(), threading.Event()
+        find = service.asker.find
+
+        def waiting(cameras: str, question: PastQuestion) -> Any:
+            inside.set()
+            assert leave.wait(60.0)
+            return find(cameras, question)
+
+        monkeypatch.setattr(service.asker, "find", waiting)
+        first = threading.Thread(target=service.ask)
+        first.start()
+        assert inside.wait(60.0)
+        assert refusal(service) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "too many questions wait: ask again later",
+        )
+        leave.set()
+        first.join()
+        assert (service.ended("refused"), service.ended("answered")) == (1, 1)
+
+
+def test_a_holder_that_is_gone_is_named(service: Service) -> None:
+    service.holder.kill()
+    code, details = refusal(service)
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert service.holder.address in details
+
+
+def test_the_command_prints_answers_and_refusals(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOKOUT_RECALL", service.address)
+    asked = ["ask", "--fleet", YES_NO]
+    shown = CliRunner().invoke(app, [*asked, "--camera", "gate"])
+    assert shown.exit_code == 0, shown.output
+    p_yes = service.asker.ask("gate", PastQuestion(YES_NO)).answer.p_yes
+    assert f"camera gate: p(yes) = {p_yes:.3f}" in shown.output
+    assert "covered: 2023-11-" in shown.output
+    lines = CliRunner().invoke(app, [*asked, "--camera", "yard-*", "--json"]).output.splitlines()
+    facts = [json.loads(line) for line in lines if line.startswith("{")]
+    assert len(facts) == 4
+    assert facts[-1] == {"summary": {"cameras": 3, "answered": 2}}
+    wrong = CliRunner().invoke(app, [*asked, "--camera", "dock"])
+    assert wrong.exit_code == 1
+    assert "camera dock" in str(wrong.exception)
+    late = CliRunner().invoke(app, [*asked, "--camera", "gate", "--since", "tomorrow"])
+    assert "--since 'tomorrow' must be" in str(late.exception)

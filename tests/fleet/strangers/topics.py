@@ -156,7 +156,7 @@ def _dead(topic: str, chance: Chance) -> dict[str, Callable[[], Draft]]:
 
 
 def _is_json(topic: str) -> bool:
-    return topic in ("verdicts.v1", "alerts.v1", "watches.v1", "cameras.v1")
+    return topic in ("verdicts.v1", "alerts.v1", "watches.v1", "cameras.v1", "erasures.v1")
 
 
 def drafts(

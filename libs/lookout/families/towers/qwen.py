@@ -1,4 +1,4 @@
-"""What the two Qwen towers share: whole 2x2 groups in block-major order, two frames a temporal patch."""
+"""What the Qwen towers share: whole 2x2 groups in block-major order, two frames a temporal patch."""
 
 from __future__ import annotations
 
@@ -50,9 +50,14 @@ class QwenTower(BaseTower):
             temporal=int(config.temporal_patch_size),
             row_taps=disjoint(height // side, config.spatial_merge_size),
             col_taps=disjoint(width // side, config.spatial_merge_size),
-            hidden=int(config.out_hidden_size),
+            hidden=int(self.config.text_config.hidden_size),
             deepstack=len(getattr(config, "deepstack_visual_indexes", ())),
         )
+
+    @property
+    def _width(self) -> int:
+        """Of a row inside the tower."""
+        return int(self.vision.config.hidden_size)
 
     @property
     def _unit(self) -> int:
@@ -106,7 +111,7 @@ class QwenTower(BaseTower):
     def _flops(self, grid: Grid, keep: Mask) -> int:
         groups = int(keep.sum())
         rows = groups * self._unit
-        width = int(self.vision.config.hidden_size)
+        width = self._width
         mergers = [self.vision.merger, *getattr(self.vision, "deepstack_merger_list", [])]
         return (
             flops.products(rows, 3 * grid.temporal * grid.patch**2 * width)

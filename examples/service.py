@@ -4,7 +4,8 @@ It reads `verdicts.v1` beside alerts, keeps its state in checkpoints, writes no 
 read into the dead letters, and answers over gRPC (`example.Tally/Get`).
 
 Create its topics once: `python examples/service.py --create-topics`. Then run it with the settings of every
-service (`LOOKOUT_BOOTSTRAP`, `LOOKOUT_INSTANCE`, ...); `LOOKOUT_TALLY_THRESHOLD` is its own.
+service (`LOOKOUT_BOOTSTRAP`, `LOOKOUT_REDIS_URL`, `LOOKOUT_INSTANCE`, ...); its own is
+`LOOKOUT_TALLY_THRESHOLD`.
 """
 
 import os

@@ -164,6 +164,7 @@ class Pipeline:
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: its model is gone; open another")
+        # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
         verdicts = self._watch(source)
         self._watching.add(verdicts)
         return verdicts

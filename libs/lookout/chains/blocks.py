@@ -109,6 +109,7 @@ def check_block(block: tokens_pb2.StrideBlock) -> None:
         BadRecordError: It does.
     """
     total = 0
+    # A record comes from another process: what it says is checked before any row is fetched for it.
     for number, patch in enumerate(block.patches):
         if not patch.frames or max(patch.frames) >= len(block.frames):
             raise BadRecordError("bad-tokens", f"patch {number} names frames that the block does not have")

@@ -129,6 +129,8 @@ class Admission:
                 f"{where} and a question take {rows} rows, the block table holds {limits.rows}: raise "
                 "max_rows or kv_cache_bytes, or shorten the window"
             )
+        # What is held is looked at last: a plan that can never run must not be called a lost stream,
+        # which the caller would plan again as a key window.
         if plan.parent is None:
             return
         if held is None or held.digest != plan.parent:
@@ -185,6 +187,7 @@ def run_batch(
     streams: set[str] = set()
     for index, request in enumerate(requests):
         stream = request.plan.stream
+        # Two windows of one stream would read and write the same KV in one pass.
         if stream in streams:
             answers[index] = refused(
                 request, PlanError(f"{stream}: a batch may hold only one window of a stream")
@@ -193,6 +196,7 @@ def run_batch(
             waiting.append((index, request))
         streams.add(stream)
     while waiting:
+        # Each round admits at least one: `reserve` asks to wait only beside work of the same round.
         works: list[W] = []
         later: list[tuple[int, WindowRequest]] = []
         for index, request in waiting:

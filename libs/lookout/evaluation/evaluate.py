@@ -239,6 +239,7 @@ def _count_windows(
         for answer, exact in zip(window.answer.answers, reference.answer.answers, strict=True):
             way.apart.append(abs(answer.p_yes - exact.p_yes))
             true = clip.truth(answer.question, window.start_s, window.end_s)
+            # None: the window lies at the border of a span, where people would not agree either.
             if true is not None:
                 way.answers[answer.question].add(answer.p_yes, true)
 

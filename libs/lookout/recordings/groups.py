@@ -53,10 +53,12 @@ class GroupPlanner:
             RecordingError: No frame has a token, or frames go back in time.
             PositionRangeError: The model was not made for so many positions.
         """
+        # A frame without tokens would leave a label and frame marks in the prompt, and nothing to see.
         shown = [frame for frame in frames if len(frame.kept)]
         if not shown:
             raise RecordingError(f"{recording}: a group of {len(frames)} frames holds no token")
         group = 0 if previous is None else previous.group + 1
+        # Labels and positions count from the recording's first frame, so that groups go on where one ended.
         origin = shown[0].slot_us if previous is None else previous.origin_us
         times = [origin, *(frame.slot_us for frame in shown)]
         if any(later < earlier for earlier, later in pairwise(times)):
@@ -139,6 +141,7 @@ class GroupPlanner:
         rule = self.layout.positions
         edges = np.array([part[2:6] for part in parts if part.block >= 0], dtype=np.int64)
         before, counts, after = np.diff(edges, axis=1).T
+        # The rule numbers a group on its own; `continued` then moves it behind the groups before.
         rows = RowLayout(0 if previous is not None else len(self.layout.prefix), before, counts, after)
         positions, question = rule.place(rows, frames, compact=self.settings.compact, origin_us=origin)
         if previous is None:
@@ -159,6 +162,7 @@ class GroupPlanner:
 
     def _competing(self, parts: Sequence[PromptPart]) -> Rows:
         """The rows that may be dropped: never the prefix."""
+        # Text is cheap and says when a frame was: with `keep_text` only visual rows may be dropped.
         visual = self.settings.keep_text
         ranges = [
             np.arange(part.visual_start, part.visual_stop) if visual else np.arange(part.start, part.stop)

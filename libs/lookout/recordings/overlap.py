@@ -142,6 +142,7 @@ def run_groups(
     begin = time.perf_counter()
     timed_groups: Iterable[_Made[T]] = _timed(groups, busy)
     if mode is Mode.SEQUENTIAL:
+        # The floor that overlap is measured against: all decoding, then all prefill.
         timed_groups = list(timed_groups)
     results: list[R] = []
     decode: list[float] = []
@@ -187,6 +188,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
     def offer(item: _Made[T] | _Failure | None) -> None:
         while not stopped.is_set():
             try:
+                # Not for ever: after a consumer that failed nobody takes an item, and `stopped` must be seen.
                 queue.put(item, timeout=0.1)
             except Full:
                 continue
@@ -201,6 +203,7 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
                     break
             offer(None)
         except BaseException as error:
+            # Raised by the consumer, in its thread: an exception of this one would reach nobody.
             offer(_Failure(error))
         finally:
             close = getattr(source, "close", None)
@@ -222,4 +225,5 @@ def _ahead(made: Iterable[_Made[T]], waiting: int) -> Iterator[_Made[T]]:
             yield item
     finally:
         stopped.set()
+        # Whoever called closes the recording next, which this thread may still read.
         thread.join()

@@ -142,6 +142,7 @@ class SandboxedSampling(Sampling):
             try:
                 for job in coming:
                     waiting.append((job, threads.submit(self._run, job)))
+                    # One job more than processes: the next one waits where a process becomes free.
                     if len(waiting) > self._workers:
                         break
                 while waiting and not self._closed:
@@ -192,6 +193,7 @@ class SandboxedSampling(Sampling):
             for name in ("fed", "skipped", "frames", "painted", "runs", "seeks", "repaired"):
                 setattr(self._work, name, getattr(self._work, name) + reply.work[name])
         except CodecError as error:
+            # What kills a process costs the frames of its job; any other error is about the whole file.
             if error.reason not in DEADLY:
                 raise
             why = error.detail

@@ -185,6 +185,7 @@ def encode_strides(
         pictures.append([(mask.anchor, [times[i] for i in mask.frames]) for mask in masks])
         pixels = [member.sample.pixels for member in members]
         inputs += [frame_input(pixels, mask.frames, mask.keep) for mask in masks]
+    # One call for all strides: a tower packs frames of any number into one sequence.
     encoded = iter(zip(inputs, tower.encode(inputs), strict=True))
     strides_encoded = []
     for stride in pictures:
@@ -262,6 +263,7 @@ def stream_blocks(
     carry: Carry | None = None
     following = 0
     for index, members in strides_of(frames, samples):
+        # Holes come before the block behind them, so that windows close in the order of time.
         for hole in empty_indices(following, index, window_blocks):
             yield StreamBlock(StrideBlock(stream, hole, ()), BlockFacts(hole, samples, 0))
         following = index + 1

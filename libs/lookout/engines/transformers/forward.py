@@ -46,6 +46,7 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
     state.pack()
     hidden = torch.cat([_inputs(model, work) for work in works])[None]
     deep = _deepstack(model, works)
+    # The identity rotation: K is cached un-rotated and turned by the attention function (docs/engines.md).
     ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
     zeros = torch.zeros_like(ones)
     for index, layer in enumerate(model.layers):
@@ -143,6 +144,7 @@ def _schedule(  # noqa: PLR0917
         if local is not None:
             changed = True
             hidden_parts.append(local + share.offset)
+            # Questions stay in every layer: the answer is read from their last row.
             tail = torch.arange(share.question_rows, device=hidden.device)
             hidden_parts.append(tail + share.offset + share.computed)
             share.rows = share.rows.index_select(0, local)
@@ -169,6 +171,7 @@ def _rows_at(
         deviation = _deviation(model, index, share, own)
         old = torch.from_numpy(plan.source[work.rows] >= 0).to(hidden.device)
         fresh = torch.from_numpy(np.flatnonzero(plan.source[work.rows] < 0)).to(hidden.device)
+        # New rows are computed in any case, so they must not use up the budget of the others.
         deviating = deviation.masked_fill(~old, -1.0).topk(plan.select.rows).indices
         return torch.cat([fresh, deviating]).sort().values
     return None
@@ -181,6 +184,7 @@ def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torc
     inner = layer.input_layernorm(hidden)[0]
     shape = (inner.shape[0], model.kv_heads, model.head_dim)
     key, value = attention.k_proj(inner).view(shape), attention.v_proj(inner).view(shape)
+    # Qwen3 norms keys before it caches them.
     if hasattr(attention, "k_norm"):
         key = attention.k_norm(key)
     old_key = share.kv.keys[index].index_select(1, share.rows).transpose(0, 1)

@@ -102,6 +102,7 @@ class StreamKV:
         elif self.digest != plan.parent:
             raise StreamLostError(f"{self.stream}: an earlier window failed while its KV was moved")
         target = np.flatnonzero(plan.source >= 0)
+        # No digest while rows move: a failure half way leaves KV that no plan may continue.
         self.digest, self.placed, self.window = "", "", plan.window
         self._move(model, plan.rows, plan.source[target], target)
         self.rows, self.placed = plan.rows, plan.digest
@@ -130,6 +131,7 @@ class StreamKV:
             start = torch.from_numpy(source).to(model.device)
             end = torch.from_numpy(target).to(model.device)
             like = self.keys[0]
+            # One layer's rows are the only copy: a window may fill most of the device.
             scratch = like.new_empty(like.shape[0], len(source), like.shape[2])
             for parts in (self.keys, self.values):
                 for index, old in enumerate(parts):
@@ -156,6 +158,7 @@ class StreamKV:
                 yield data
 
         path, like = folder / f"{uuid.uuid4().hex}.kv", self.keys[0]
+        # Not synchronised: the file is read again by this process only, and a crash loses the stream anyway.
         write_file(path, parts(), sync=False)
         shape = (like.shape[0], self.rows, like.shape[2])
         self.spilled = Spilled(path, size, len(self.keys), shape, like.dtype, state.digest())
@@ -180,6 +183,7 @@ class StreamKV:
                         raise OSError("its file is cut short")
                     state.update(data)
                     parts.append(part.to(device))
+            # A disk that returns other bytes must cost a key window, never a wrong answer.
             if state.digest() != spilled.checksum:
                 raise OSError("its checksum does not match")
         except OSError as error:

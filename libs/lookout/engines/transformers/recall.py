@@ -321,6 +321,7 @@ def ask_folder(
             stack.callback(opened.close)
             _check_made_by(engine, entry, opened)
             streams.append(StreamRecall.of(engine, opened))
+            # Settling splits clusters and records it in the folder, which only the owner may do.
             if not owner:
                 options = {**options, "settle": False}
         if streams:

@@ -169,6 +169,7 @@ class WindowStore:
             return "some of its rows were never computed"
         if not names:
             return "it computed no rows"
+        # Committed in place: the old window goes layer by layer, so that both never stand whole in memory.
         if name == window.stream:
             self.streams.pop(name, None)
         reused = torch.ones(window.rows, dtype=torch.bool)
@@ -209,6 +210,7 @@ def turned(k: torch.Tensor, angles: Angles, back: bool = False) -> torch.Tensor:
     undoes exactly what the same angles did, their scaling (YaRN) and rounding included."""
     cos, sin = (part[:, None, :] for part in angles)
     if back:
+        # Not 1: YaRN scales cosine and sine, and rounding remains.
         scale = cos * cos + sin * sin
         cos, sin = cos / scale, -sin / scale
     left, right = k.float().chunk(2, dim=-1)

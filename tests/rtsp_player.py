@@ -45,6 +45,7 @@ class RtspPlayer:
         pause_s: float = 0.01,
     ) -> None:
         self.received: list[str] = []
+        self.connections = 0
         self._packets = list(rtp_packets(clip))
         self._login, self._tls, self._pause_s = login, tls, pause_s
         self._acceptor = Acceptor(self._serve)
@@ -52,6 +53,7 @@ class RtspPlayer:
         self.url = f"{'rtsps' if tls else 'rtsp'}://{self._acceptor.address}/live"
 
     def _serve(self, plain: socket.socket) -> None:
+        self.connections += 1
         if self._tls is not None:
             with self._tls.wrap_socket(plain, server_side=True) as connection:
                 self._converse(connection)

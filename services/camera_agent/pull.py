@@ -80,6 +80,18 @@ class Pull:
         """The process."""
         return self._process.pid
 
+    def begin(self) -> None:
+        """Give the process its job, and return once it is confined and reads the camera.
+
+        Raises:
+            PullError: It does not start.
+        """
+        try:
+            send_message(self._jobs, self._job.SerializeToString(), _START_S)
+            self._next(_START_S)
+        except (EOFError, OSError, TimeoutError) as error:
+            raise PullError(f"the process that reads the camera {self._fate(error)}") from None
+
     def segments(self) -> Iterator[CutSegment]:
         """The camera's segments, each as soon as it is complete.
 
@@ -87,8 +99,6 @@ class Pull:
             PullError: The connection ended, or the process did more than it may.
         """
         try:
-            send_message(self._jobs, self._job.SerializeToString(), _START_S)
-            self._next(_START_S)
             while True:
                 reply = self._next(self._silence_s)
                 if reply.WhichOneof("outcome") == "segment":

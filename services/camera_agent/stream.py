@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -21,6 +23,8 @@ from lookout.v1.cameras_pb2 import Camera
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
+#: starting a process costs a third of a CPU second: cameras that break again and again take half the cores
+_STARTS = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
 
 
 class CredentialsError(RuntimeError):
@@ -95,12 +99,14 @@ class Stream:
     def _pull(self) -> None:
         """One connection, from opening to its end."""
         connection, url = self._connect()
-        with connection:
-            pull = Pull(connection, self._job(url))
-        try:
-            self._current = pull
-            if self._stopped.is_set():  # `stop` may have come before there was a process to end
-                return
+        with ExitStack() as parts:
+            with connection, _STARTS:
+                pull = Pull(connection, self._job(url))
+                parts.callback(self._close, pull)
+                self._current = pull
+                if self._stopped.is_set():  # `stop` may have come before there was a process to end
+                    return
+                pull.begin()
             for segment in pull.segments():
                 captured_ms = int((time.time() - segment.seconds) * 1000)
                 if self._publish(segment, captured_ms):
@@ -108,9 +114,10 @@ class Stream:
                     self.report.last_ms = int(time.time() * 1000)
                 self.report.streaming, self.report.error = True, ""
                 self.report.dropped_packets = pull.dropped_packets
-        finally:
-            self._current = None
-            pull.close()
+
+    def _close(self, pull: Pull) -> None:
+        self._current = None
+        pull.close()
 
     def _job(self, url: str) -> pb.PullJob:
         settings, camera = self._settings, self.camera

@@ -18,10 +18,14 @@ import psutil
 import pytest
 
 from lookout.sandbox import sandbox_pb2 as pb
+from lookout.services.camera_agent import stream
 from lookout.services.camera_agent.access import placed
 from lookout.services.camera_agent.cutter import CutSegment
 from lookout.services.camera_agent.pull import Pull, PullError
+from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.camera_agent.stream import with_credentials
+from lookout.v1.cameras_pb2 import Camera
+from lookout.worker import load_settings
 from tests.acceptor import Acceptor
 from tests.certificates import Authority
 from tests.eventually import eventually
@@ -55,6 +59,7 @@ def pulling(url: str, login: tuple[str, str] | None = None, **more: object) -> I
 
 def taken(pull: Pull, count: int) -> list[CutSegment]:
     """The first segments."""
+    pull.begin()
     segments = pull.segments()
     return [next(segments) for _ in range(count)]
 
@@ -186,6 +191,7 @@ def test_strange_cameras_end_their_own_connection_only(way: str) -> None:
 
 def test_what_kills_the_process_is_said(player: Callable[..., RtspPlayer]) -> None:
     with pulling(player().url) as pull:
+        pull.begin()
         segments = pull.segments()
         next(segments)
         os.kill(pull.pid, signal.SIGKILL)
@@ -206,6 +212,33 @@ def test_the_process_ends_with_its_agent(player: Callable[..., RtspPlayer]) -> N
     agent.kill()
     agent.wait()
     eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_cameras_start_their_processes_in_turn(
+    player: Callable[..., RtspPlayer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cameras that break again and again would otherwise take every core for starting processes."""
+    turn = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(stream, "_STARTS", turn)
+    camera = player()
+    published: list[CutSegment] = []
+    settings = load_settings(AgentSettings, {"LOOKOUT_MODE": "local", "LOOKOUT_BOOTSTRAP": "127.0.0.1:1"})
+    pulled = stream.Stream(
+        Camera(id="cam", url=camera.url, segment_s=2),
+        settings,
+        lambda segment, captured_ms: published.append(segment) is None,
+    )
+    turn.acquire()  # another camera's process starts
+    before = psutil.Process().children()
+    pulled.start()
+    eventually(lambda: camera.connections)
+    assert psutil.Process().children() == before
+    turn.release()
+    eventually(lambda: published)
+    assert turn.acquire(blocking=False)  # given back once it reads
+    turn.release()
+    pulled.stop(patience_s=30.0)
+    assert psutil.Process().children() == before
 
 
 def framed(reply: pb.PullReply | bytes) -> bytes:

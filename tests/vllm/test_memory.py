@@ -29,6 +29,10 @@ each_family = pytest.mark.parametrize(
     ("vllm_engine", "family"), [(f, f) for f in FAMILIES], indirect=["vllm_engine"], ids=FAMILIES
 )
 
+one_family = pytest.mark.parametrize(
+    ("vllm_engine", "family"), [("internvl", "internvl")], indirect=["vllm_engine"], ids=["internvl"]
+)
+
 
 def chapters(root: Path, engine: Any) -> ChapterFolder:
     return ChapterFolder(
@@ -80,9 +84,9 @@ def test_chapters_of_both_engines_are_alike(vllm_engine: Any, family: str, tmp_p
     )
 
 
-@pytest.mark.parametrize("vllm_engine", ["internvl"], indirect=True)
-def test_rows_of_another_window_are_not_given(vllm_engine: Any) -> None:
-    first, second = slide("internvl", planner(vllm_engine), ["lost/0"], range(2), {})
+@one_family
+def test_rows_of_another_window_are_not_given(vllm_engine: Any, family: str) -> None:
+    first, second = slide(family, planner(vllm_engine), ["lost/0"], range(2), {})
     vllm_engine.run(first)[0].unwrap()
     assert vllm_engine.rows(first[0].plan, 0, 4)[0].shape[2] == 4
     vllm_engine.run(second)[0].unwrap()

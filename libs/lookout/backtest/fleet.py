@@ -56,7 +56,7 @@ def fleet_backtest(
     )
     digest = folder_digest(model)
     engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
-    reach_s = (settings.key_every + settings.window_blocks) * settings.stride_s
+    reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
     backtest = Backtest(messages.rule_of(watch.rule))
     with TokensFromKafka(model, digest, given, theirs) as tokens:
         epochs = [epoch for epoch in read_epochs(settings, scope, reach_s) if _watched(epoch.camera, watch)]

@@ -118,7 +118,8 @@ def verify(
 
 def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
     """The epochs with verdicts in scope, and the chains that these need."""
-    reach_s = (settings.key_every + settings.window_blocks) * settings.stride_s + (settings.idle_age_s or 0.0)
+    strides = settings.windows.longest_chain + settings.window_blocks
+    reach_s = strides * settings.stride_s + (settings.idle_age_s or 0.0)
     epochs = read_epochs(
         settings, scope, reach_s, lambda epoch: _is_complete(epoch, scope, settings.window_blocks)
     )
@@ -127,7 +128,7 @@ def _epochs(settings: PrefillSettings, scope: PastScope) -> list[EpochRecords]:
 
 def _spread(engine: Engine, planner: Planner, load: LoadTokens, epochs: Sequence[EpochRecords]) -> float:
     """`rerun_spread` on the longest runs of blocks, with questions that the fleet answered."""
-    longest = planner.settings.key_every + planner.settings.blocks - 1
+    longest = planner.settings.longest_chain + planner.settings.blocks - 1
     texts = {verdict.question for epoch in epochs for group in epoch.verdicts.values() for verdict in group}
     chains: list[list[StrideBlock]] = []
     for epoch in sorted(epochs, key=lambda epoch: -len(epoch.blocks))[:_SPREAD_CHAINS]:

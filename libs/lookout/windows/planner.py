@@ -99,6 +99,12 @@ class WindowSettings:
         if self.blocks < 1 or self.key_every < 1:
             raise WindowError(f"blocks={self.blocks} and key_every={self.key_every} must be at least 1")
 
+    @property
+    def longest_chain(self) -> int:
+        """Strides from one key window to the next at most: one is left out where the one before it is less
+        than half an interval ago (`Planner.is_due`)."""
+        return self.key_every + self.key_every // 2
+
     def sampled(self, sampling: StreamSampling) -> WindowSettings:
         """These settings for windows of a sampling."""
         return replace(
@@ -388,9 +394,8 @@ def digest_of(plan: WindowPlan) -> str:
 
 @lru_cache(maxsize=64)
 def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
-    """`style`, wide enough for the largest label of a chain: a key window is left out where the one before it
-    is less than half an interval ago."""
-    strides = settings.key_every + settings.key_every // 2 + settings.blocks
+    """`style`, wide enough for the largest label of a chain."""
+    strides = settings.longest_chain + settings.blocks
     largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
     return replace(style, width=max(style.width, len(str(largest))))
 

@@ -147,7 +147,6 @@ def _wait(address: str, identity: str, wait_s: float) -> list[str]:
 
 def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
     from lookout.erasures.receipt import receipt_of, signed
-    from lookout.worker import ServiceSettings, load_settings
 
     log = read_erasures(address)
     erasure = log.erasures.get(identity)
@@ -156,10 +155,20 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
         identity,
         retention_ms=_retention(address),
         checkpoints={} if erasure is None else _checkpoints(address, erasure.camera),
-        window_us=round(load_settings(ServiceSettings, instance="cli").window_s * 1e6),
+        window_us=_window_us(),
         now_us=int(time.time() * 1e6),
     )
     echo(json.dumps(signed(receipt, key), indent=1, ensure_ascii=False))
+
+
+def _window_us() -> int:
+    """Length of a window, where the environment says it as the services' does; else the default."""
+    from lookout.worker import ServiceSettings, load_settings
+
+    names = ("LOOKOUT_WINDOW_S", "LOOKOUT_STRIDE_S", "LOOKOUT_MODEL_DIR")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    settings = load_settings(ServiceSettings, environment, mode="local", instance="cli")
+    return round(settings.window_s * 1e6)
 
 
 def _check(path: Path) -> None:

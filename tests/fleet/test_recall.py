@@ -103,7 +103,7 @@ def erased(fleet: Fleet, answer: dict[str, Any], tmp_path: Path) -> None:
         "recall",
     }
     (prefill,) = [entry for entry in receipt["erased"] if entry["service"] == "prefill"]
-    assert prefill["parts"]["chapters"] == 8
+    assert 7 <= prefill["parts"]["chapters"] <= 9  # samples lie on pictures, not on the half second
     assert {entry["where"] for entry in receipt["remains"]} > {
         "Kafka camera.segments.v1",
         "Kafka verdicts.v1",

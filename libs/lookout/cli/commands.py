@@ -45,9 +45,7 @@ COMMANDS = {
     "publish": CommandPlace("publish", "publish", "Publish footage to camera.segments.v1."),
     "alerts": CommandPlace("alerts", "alerts", "Follow alerts. Ctrl-C ends it."),
     "coverage": CommandPlace("coverage", "coverage", "Show how much of each watch's time was looked at."),
-    "analyze": CommandPlace(
-        "analyze", "analyze", "Ask yes/no questions about recordings; several cost hardly more than one."
-    ),
+    "analyze": CommandPlace("analyze", "analyze", "Ask yes/no questions about recordings."),
     "ask": CommandPlace(
         "ask",
         "ask",

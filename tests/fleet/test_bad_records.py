@@ -15,7 +15,7 @@ from lookout.models import TINY
 from lookout.wire import SEGMENTS, Stage, dead_letters, headers
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.fleet, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fleet, pytest.mark.long, pytest.mark.timeout(600)]
 
 RECORDS, PARTS = 1000, 4
 FAILURES = 5  # dead letters of one camera in an interval; the segments after them are counted in one

@@ -389,8 +389,7 @@ class Clips(torch.utils.data.Dataset[np.ndarray]):
         return self.reader.read(indices=[index], size=SIZE, threads=1).pixels[0]
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize(("start", "used"), [("fork", False), ("fork", True), ("spawn", True)])
 def test_workers_of_a_loader_read_for_themselves(tmp_path: Path, start: str, used: bool) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(clip("open"))

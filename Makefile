@@ -54,7 +54,7 @@ lint: setup  ## style and types
 # by side. While a fleet waits for a broker or a session, the other half of the machine works.
 WORKERS ?= 2
 UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadgroup
-FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(WORKERS) --dist loadgroup
+FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(FLEET_WORKERS) --dist loadgroup
 
 test-unit: lint  ## style, types and unit tests: the inner loop
 	$(UNIT) -m "not long"

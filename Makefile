@@ -50,12 +50,11 @@ lint: setup  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run side
-# by side. Fleets wait for brokers and sessions half of their time: three at once keep two cores at work.
+# Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run
+# side by side. While a fleet waits for a broker or a session, the other half of the machine works.
 WORKERS ?= 2
-FLEET_WORKERS ?= 3
 UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadgroup
-FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(FLEET_WORKERS) --dist loadgroup
+FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(WORKERS) --dist loadgroup
 
 test-unit: lint  ## style, types and unit tests: the inner loop
 	$(UNIT) -m "not long"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from lookout.chains.blocks import check_block
 from lookout.erasures import Fence, read_log
@@ -127,14 +127,20 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
 
 
 def read_fence(settings: ServiceSettings) -> Fence:
-    """What was erased, as Kafka says it now.
+    """What was erased, as Kafka says it now: nothing where a fleet of an earlier release has no such topic.
 
     Raises:
         TimeoutError: The topic cannot be read to its end.
         KafkaException: Kafka refuses.
     """
     messages = _messages(settings, ERASURES.name, 0)
-    return Fence(read_log((message.key() or b"", message.value()) for message in messages).erasures.values())
+    try:
+        log = read_log((message.key() or b"", message.value()) for message in messages)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return Fence()
+    return Fence(log.erasures.values())
 
 
 def _is_erased(record: TokensRecord, fence: Fence) -> bool:

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from lookout.cli.options import CliError, Position
 from lookout.v1.alerts_pb2 import Alert
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from lookout.erasures.records import ErasureLog
     from lookout.net import GrpcSecurity
 
+_NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _ANSWER_S = 10.0
 
 
@@ -220,9 +229,7 @@ class CommittedReader:
         """
         ends = {}
         for place in self._places:
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(place.topic, place.partition), timeout=_ANSWER_S
-            )
+            low, high = self._ends_of(TopicPartition(place.topic, place.partition))
             if max(low, place.offset) < high and place.offset != OFFSET_END:
                 ends[place.topic, place.partition] = high
         deadline = time.monotonic() + 3 * _ANSWER_S
@@ -240,6 +247,18 @@ class CommittedReader:
     def close(self) -> None:
         self._consumer.close()
 
+    def _ends_of(self, place: TopicPartition) -> tuple[int, int]:
+        """Where a partition begins and ends. A broker that has just created it is not its leader yet."""
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+                return low, high
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def _start_of(self, topic: str, start: Position) -> list[TopicPartition]:
         metadata = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if metadata.error is not None:
@@ -251,7 +270,7 @@ class CommittedReader:
             timed = [TopicPartition(topic, place.partition, start.at_ms) for place in places]
             return list(self._consumer.offsets_for_times(timed, timeout=_ANSWER_S))
         for place in places:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+            low, high = self._ends_of(place)
             place.offset = low if start.oldest else high
         return places
 

@@ -19,10 +19,12 @@ from lookout.chapters.reading import ChapterSources, Holders
 from lookout.engines import WindowRequest
 from lookout.engines.born import born_block, prefix_of
 from lookout.engines.transformers import TransformersEngine, load_engine
+from lookout.engines.transformers.memory import MemoryAnswer, ask
 from lookout.memory import HistoryError, Keep, MemorySettings, Past, RangeCache, RetrievalSettings
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import fetch_from
 from lookout.net import Connections, without_security
+from lookout.services.recall.asking import PastQuestion
 from lookout.store import Announcer, Directory, StoreSettings
 from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
 from lookout.windows import Planner, WindowSettings
@@ -35,12 +37,27 @@ SMALL = MemorySettings(
     window=WINDOW, construct=4, cluster_tokens=12, visual_frames=4, smallest=4, resident_bytes=1 << 14
 )
 FOREVER = ChapterRules(Keep(seconds=1e12))
+LITTLE = RetrievalSettings(frames=5, span=4)
+QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
 
 
 @functools.cache
 def engine() -> TransformersEngine:
     """The tiny model, loaded once."""
     return load_engine(checkpoint(FAMILY), budget_bytes=1 << 30)
+
+
+def in_one_process(chapters: ChapterFolder) -> MemoryAnswer:
+    """What `lookout ask` answers to `QUESTION` over the chapters of `gate`."""
+    reading = [chapters.read(entry.name) for entry in chapters.chapters("gate")]
+    fetch = fetch_from({chapter.name: files for chapter, files in reading})
+    past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), LITTLE)
+    return ask(engine(), past, QUESTION.text, describe=QUESTION.words)
+
+
+def facts(answer: MemoryAnswer) -> list[object]:
+    """What two answers over the same chapters have in common, to the bit."""
+    return [answer.yes_logit, answer.no_logit, answer.text, answer.evidence, [t.ids for t in answer.traces]]
 
 
 def folder(root: Path, rules: ChapterRules = FOREVER) -> ChapterFolder:

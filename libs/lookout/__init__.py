@@ -13,10 +13,10 @@ Importing the package loads neither torch nor FFmpeg nor Kafka: each is loaded o
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lookout.errors import LookoutError
+from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, AnalysisError, AnalysisSettings, analyze
@@ -53,14 +53,15 @@ __all__ = [
 ]
 
 
+_find = lazy_names(__name__, _LAZY)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
         return version("lookout-fleet")
-    if name not in _LAZY:
-        raise AttributeError(f"lookout has no {name!r}")
-    return getattr(import_module(f"lookout.{_LAZY[name]}"), name)
+    return _find(name)
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,7 @@ from lookout.v1.lineage_pb2 import STAGE_CHAPTERS, STAGE_TOKENS
 from lookout.windows import Planner
 from lookout.wire import WATCHES, Stage
 from lookout.wire.limits import ALL_WATCHES
-from lookout.worker import Context, checked_model, main
+from lookout.worker import Context, checked_model, loading, main
 
 if TYPE_CHECKING:
     from lookout.chapters.durable import Uploader
@@ -45,12 +45,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     """The handler with its model, its watches and its way to the tokens."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir)
-    try:
+    with loading(folder):
         engine = _engine(settings, folder)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise StartupError(
-            f"LOOKOUT_MODEL_DIR={settings.model_dir}: the model does not load: {error}"
-        ) from error
     fence, erasures = live_fence(context)
     memory = _memory(context, engine, model, fence)
     batcher = Batcher(

@@ -14,19 +14,15 @@ from lookout.store import Node
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, STAGE_TOKENS
 from lookout.vision import VisionError
 from lookout.wire import FRAMES, SEGMENTS, Stage
-from lookout.worker import Context, checked_model, main
+from lookout.worker import Context, checked_model, loading, main
 
 
 def make_handler(context: Context[PruneEncodeSettings]) -> PruneEncodeHandler:
     """The handler with its vision tower, its store and its way to the pixels."""
     settings = context.settings
     folder, model = checked_model(settings, settings.model_dir)
-    try:
+    with loading(folder, "the vision tower"):
         tower = load_tower(folder, device=settings.device, dtype=getattr(torch, settings.dtype))
-    except (VisionError, OSError, RuntimeError) as error:
-        raise StartupError(
-            f"LOOKOUT_MODEL_DIR={settings.model_dir}: the vision tower does not load: {error}"
-        ) from error
     encoder = Encoder(tower, settings.batch, context.supervisor, context.metrics.computing())
     context.on_close(encoder.close)
     node = Node(

@@ -13,7 +13,6 @@ from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError
-from lookout.models.digest import folder_digest
 from lookout.net import public_url
 from lookout.observe import traced
 from lookout.services.recall.asking import Asker
@@ -21,7 +20,7 @@ from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.store import Directory
 from lookout.store.signing import AddressSigner
-from lookout.worker import Context, check_digest, serve
+from lookout.worker import Context, checked_model, loading, serve
 
 
 def add(context: Context[RecallSettings]) -> None:
@@ -31,13 +30,10 @@ def add(context: Context[RecallSettings]) -> None:
         StartupError: the model or the durable tier cannot be used.
     """
     settings = context.settings
-    if settings.model_dir is None or not settings.model_dir.is_dir():
-        raise StartupError(f"LOOKOUT_MODEL_DIR={settings.model_dir}: give the folder of a model's checkpoint")
-    digest = folder_digest(settings.model_dir)
-    check_digest(settings, digest)
+    folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
     asker = Asker(
-        _engine(settings, settings.model_dir),
+        _engine(settings, folder),
         _sources(context),
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
@@ -51,10 +47,8 @@ def add(context: Context[RecallSettings]) -> None:
 
 def _engine(settings: RecallSettings, folder: Path) -> TransformersEngine:
     transformers.utils.logging.disable_progress_bar()
-    try:
+    with loading(folder):
         return load_engine(folder, settings.device, getattr(torch, settings.dtype), budget_bytes=1)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: the model does not load: {error}") from error
 
 
 def _sources(context: Context[RecallSettings]) -> ChapterSources:

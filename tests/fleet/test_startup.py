@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lookout.errors import StartupError
 from lookout.wire import SEGMENTS, Topic
-from lookout.worker import ServiceSettings, check_digest
-from lookout.worker.startup import check_kafka, check_redis
+from lookout.worker import ServiceSettings
+from lookout.worker.startup import check_digest, check_kafka, check_redis
 
 pytestmark = pytest.mark.fleet
 

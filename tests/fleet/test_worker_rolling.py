@@ -71,7 +71,7 @@ def test_a_new_release_rolls_beside_the_old_one(bench: Bench) -> None:
             eventually(lambda: new.count("records_total") > 0)
             eventually(lambda: bench.counted(cameras, 20))
             assert new.error is None
-            assert True in new.handler.changed
+            assert any(new.handler.changed)
         send(21, 30)
         eventually(lambda: bench.counted(cameras, 30))
         assert old.error is None

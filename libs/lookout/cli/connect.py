@@ -204,10 +204,12 @@ class CommittedReader:
 
     def poll(self, timeout: float) -> Message | None:
         """The next record, or None when none came in time. Temporary connection errors are waited for."""
+        message = self._poll(timeout)
+        return None if message is None or self._hidden(message) else message
+
+    def _poll(self, timeout: float) -> Message | None:
         message = self._consumer.poll(timeout)
-        if message is None or message.error() is not None or self._hidden(message):
-            return None
-        return message
+        return None if message is None or message.error() is not None else message
 
     def _hidden(self, message: Message) -> bool:
         kind = _SHOWN.get(str(message.topic()))
@@ -234,9 +236,10 @@ class CommittedReader:
                 ends[place.topic, place.partition] = high
         deadline = time.monotonic() + 3 * _ANSWER_S
         while ends:
-            if (message := self.poll(0.2)) is not None:
+            if (message := self._poll(0.2)) is not None:
                 deadline = time.monotonic() + 3 * _ANSWER_S
-                yield message
+                if not self._hidden(message):
+                    yield message
             for place in self._consumer.position(self._places):
                 # The position counts transaction markers, which end a topic without being records.
                 if place.offset >= ends.get((place.topic, place.partition), 1 << 62):

@@ -74,14 +74,9 @@ def member_key(instance: str) -> str:
 def erasure_fault(key: str, value: bytes) -> str | None:
     """Why a record cannot be used; None where it can."""
     try:
-        message = _read(key, value)
+        _read(key, value)
     except WireError as error:
         return str(error)
-    if isinstance(message, Erasure):
-        if not is_camera_id(message.camera):
-            return f"{message.camera!r} is no camera's id"
-        if message.begin_us >= message.end_us:
-            return f"the range from {message.begin_us} to {message.end_us} is empty"
     return None
 
 
@@ -92,15 +87,18 @@ def read_log(rows: Iterable[tuple[str | bytes, bytes | None]]) -> ErasureLog:
         key = raw_key if isinstance(raw_key, str) else key_text(raw_key)
         if value is None:
             _delete(log, key)
-        elif erasure_fault(key, value) is None:
+            continue
+        try:
             message = _read(key, value)
-            if isinstance(message, Erasure):
-                # The first record of an id stands: nobody narrows an erasure afterwards.
-                log.erasures.setdefault(key, message)
-            elif isinstance(message, ErasureConfirmation):
-                log.confirmations.setdefault(message.erasure, {})[message.instance] = message
-            else:
-                log.members[message.instance] = message
+        except WireError:
+            continue
+        if isinstance(message, Erasure):
+            # The first record of an id stands: nobody narrows an erasure afterwards.
+            log.erasures.setdefault(key, message)
+        elif isinstance(message, ErasureConfirmation):
+            log.confirmations.setdefault(message.erasure, {})[message.instance] = message
+        else:
+            log.members[message.instance] = message
     return log
 
 
@@ -115,13 +113,17 @@ def _read(key: str, value: bytes) -> Erasure | ErasureConfirmation | ErasureMemb
     """The message of a record.
 
     Raises:
-        WireError: It is none, or another one than its key says.
+        WireError: It is none, another one than its key says, or asks for what cannot be erased.
     """
     erasure, separator, instance = key.partition("@")
     if not separator:
         request = from_json(value, Erasure)
         if request.id != key:
             raise WireError(f"an erasure {request.id!r} under the key {key!r}")
+        if not is_camera_id(request.camera):
+            raise WireError(f"{request.camera!r} is no camera's id")
+        if request.begin_us >= request.end_us:
+            raise WireError(f"the range from {request.begin_us} to {request.end_us} is empty")
         return request
     if erasure:
         confirmation = from_json(value, ErasureConfirmation)

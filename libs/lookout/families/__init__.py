@@ -6,11 +6,12 @@ without torch; `load_tower` and `load_layout` import it when they are first used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lookout.families.inputs import model_input
 from lookout.families.registry import FAMILIES, family_of
 from lookout.families.types import Family, ModelInput, Prompt, TextModel
+from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.families.layout import LAYOUT_FILE, load_layout, read_config
@@ -19,12 +20,7 @@ if TYPE_CHECKING:
 _LAZY = {"LAYOUT_FILE": "layout", "load_layout": "layout", "read_config": "layout", "load_tower": "loading"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__ = lazy_names(__name__, _LAZY)
 
 
 __all__ = [

@@ -5,8 +5,9 @@ Whatever needs FFmpeg is imported when it is first named.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.files.parallel import FileDecoder, FileFrame
@@ -41,7 +42,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_FFMPEG:
-        raise AttributeError(f"lookout.files has no {name!r}")
-    return getattr(import_module(f"lookout.files.{_NEEDS_FFMPEG[name]}"), name)
+__getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)

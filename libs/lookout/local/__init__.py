@@ -5,9 +5,9 @@ a fleet need no server."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lookout.lazy import lazy_names
 from lookout.local.addresses import RECALL, FleetAddress, running_fleets
 from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
 
@@ -44,7 +44,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+__getattr__ = lazy_names(__name__, _LAZY)

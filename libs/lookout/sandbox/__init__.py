@@ -5,8 +5,9 @@ Everything is imported when it is first named: a process that is to be confined 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lookout.sandbox.confined_reader import SandboxedReader
@@ -37,7 +38,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"lookout.sandbox has no {name!r}")
-    return getattr(import_module(f"lookout.sandbox.{_LAZY[name]}"), name)
+__getattr__ = lazy_names(__name__, _LAZY)

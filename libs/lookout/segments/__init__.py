@@ -6,9 +6,9 @@ rooms which only read records need no decoder installed.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lookout.lazy import lazy_names
 from lookout.segments.inspection import Inspection
 from lookout.segments.sampling import Expected, SamplingGrid, Tail
 from lookout.segments.types import (
@@ -53,7 +53,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_FFMPEG:
-        raise AttributeError(f"lookout.segments has no {name!r}")
-    return getattr(import_module(f"lookout.segments.{_NEEDS_FFMPEG[name]}"), name)
+__getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)

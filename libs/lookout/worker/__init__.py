@@ -89,7 +89,7 @@ from lookout.worker.refusals import LeftOut, quota_letter
 from lookout.worker.sampling import SamplingSettings, sampling_text
 from lookout.worker.service import Context, end_process, main, run_calls, run_service, serve, topics_of
 from lookout.worker.settings import ServiceSettings, digest, load_settings
-from lookout.worker.startup import check_digest, checked_model
+from lookout.worker.startup import checked_model, loading
 from lookout.worker.supervision import Supervisor, ThreadDiedError
 from lookout.worker.tables import Table, View
 from lookout.worker.transactions import Topics
@@ -117,13 +117,13 @@ __all__ = [
     "Topics",
     "View",
     "Worker",
-    "check_digest",
     "checked_model",
     "digest",
     "end_process",
     "is_device_failure",
     "is_transient",
     "load_settings",
+    "loading",
     "main",
     "own_checkpoint",
     "quota_letter",

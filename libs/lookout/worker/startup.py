@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
@@ -103,6 +104,19 @@ def checked_model(settings: ServiceSettings, folder: Path | None) -> tuple[Path,
     digest = folder_digest(folder)
     check_digest(settings, digest)
     return folder, digest
+
+
+@contextmanager
+def loading(folder: Path, what: str = "the model") -> Iterator[None]:
+    """Turn what goes wrong while a model loads into one message that names its folder.
+
+    Raises:
+        StartupError: What is inside raised an error of files, values or torch.
+    """
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        raise StartupError(f"LOOKOUT_MODEL_DIR={folder}: {what} does not load: {error}") from error
 
 
 def check_digest(settings: ServiceSettings, actual: str) -> None:

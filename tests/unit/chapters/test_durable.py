@@ -12,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from lookout.chapters.durable import MANIFEST, DurableTier, Uploader
-from lookout.engines.transformers.memory import ask
-from lookout.memory import HistoryError, Keep, Past, RangeCache, RetrievalSettings
+from lookout.memory import HistoryError, Keep
 from lookout.memory.chapters import ChapterFolder, ChapterRules
-from lookout.memory.past import fetch_from
-from lookout.services.recall.asking import Asker, PastQuestion
-from tests.chapters_world import World, engine, fill, folder
-
-LITTLE = RetrievalSettings(frames=5, span=4)
-QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
+from lookout.services.recall.asking import Asker
+from tests.chapters_world import LITTLE, QUESTION, World, engine, facts, fill, folder, in_one_process
 
 
 @pytest.fixture(scope="module")
@@ -52,33 +47,24 @@ def stored(root: Path, chapters: ChapterFolder) -> DurableTier:
     return tier
 
 
-def in_one_process(chapters: ChapterFolder) -> object:
-    reading = [chapters.read(facts.name) for facts in chapters.chapters()]
-    fetch = fetch_from({chapter.name: own for chapter, own in reading})
-    past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), LITTLE)
-    answer = ask(engine(), past, QUESTION.text, describe=3)
-    return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
-
-
 def over(world: World, tier: DurableTier, **more: object) -> object:
     sources = world.sources(directory=False, durable=tier)
     asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
-    answer = asked.answer
-    return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
+    return facts(asked.answer)
 
 
 def test_the_tier_alone_answers_as_the_holder(world: World, two: ChapterFolder, tmp_path: Path) -> None:
-    assert over(world, stored(tmp_path / "tier", two)) == in_one_process(two)
+    assert over(world, stored(tmp_path / "tier", two)) == facts(in_one_process(two))
 
 
 def test_a_holder_that_dies_is_replaced_by_the_tier(world: World, two: ChapterFolder, tmp_path: Path) -> None:
     tier = stored(tmp_path / "tier", two)
     holder = world.hold(two)
-    assert over(world, tier) == in_one_process(two)
+    assert over(world, tier) == facts(in_one_process(two))
     assert holder.service.calls > 0
     read_before = holder.service.calls
     holder.kill()
-    assert over(world, tier) == in_one_process(two)
+    assert over(world, tier) == facts(in_one_process(two))
     assert holder.service.calls == read_before
 
 

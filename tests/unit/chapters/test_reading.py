@@ -14,20 +14,30 @@ from lookout.chapters import MemoryLimits, service
 from lookout.chapters.announcing import chapters_key, scenes_key
 from lookout.chapters.reading import Holders
 from lookout.chapters.service import is_meant, split_calls
-from lookout.engines.transformers.memory import MemoryAnswer, ask
+from lookout.engines.transformers.memory import ask
 from lookout.local import RedisServer
-from lookout.memory import HistoryError, Past, RangeCache, RetrievalSettings
+from lookout.memory import HistoryError, Past, RangeCache
 from lookout.memory.catalogue import ByteRange
 from lookout.memory.chapters import ChapterFolder
 from lookout.memory.past import ChapterRange, fetch_from
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import ReadSlabsRequest
-from tests.chapters_world import Holder, PartOfFolder, World, engine, fill, folder, played
+from tests.chapters_world import (
+    LITTLE,
+    QUESTION,
+    Holder,
+    PartOfFolder,
+    World,
+    engine,
+    facts,
+    fill,
+    folder,
+    in_one_process,
+    played,
+)
 
-LITTLE = RetrievalSettings(frames=5, span=4)
-TEXT = "Is anyone lying?"
-QUESTION = PastQuestion(TEXT, words=3, frames=5)
+TEXT = QUESTION.text
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +68,8 @@ def world(tmp_path: Path, redis_server: RedisServer) -> Iterator[World]:
         yield made
 
 
-def in_one_process(chapters: ChapterFolder) -> MemoryAnswer:
-    """What `lookout ask` answers over the same chapters."""
-    reading = [chapters.read(facts.name) for facts in chapters.chapters("gate")]
-    files = {chapter.name: own for chapter, own in reading}
-    past = Past([chapter for chapter, _ in reading], RangeCache(fetch_from(files), 1 << 30), LITTLE)
-    return ask(engine(), past, TEXT, describe=3)
-
-
 def asker(world: World, *, foresee: bool = True, **more: object) -> Asker:
     return Asker(engine(), world.sources(**more), model_digest="m1", retrieval=LITTLE, foresee=foresee)  # type: ignore[arg-type]
-
-
-def facts(answer: MemoryAnswer) -> list[object]:
-    return [answer.yes_logit, answer.no_logit, answer.text, answer.evidence, [t.ids for t in answer.traces]]
 
 
 def split(world: World, three: ChapterFolder, where: Sequence[int]) -> list[Holder]:

@@ -14,14 +14,13 @@ from lookout.errors import StartupError
 from lookout.net import without_security
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.services.camera_agent.leases import Leases
-from lookout.services.recall.asking import Asker, PastQuestion
+from lookout.services.recall.asking import Asker
 from lookout.store import Announcer, StoreSettings, TensorStore
 from lookout.store.labels import entry_of
 from lookout.v1.lineage_pb2 import STAGE_FRAMES, RecordRef, TensorRef
-from tests.chapters_world import World, engine, fill, folder
+from tests.chapters_world import QUESTION, World, engine, fill, folder
 from tests.redis_cluster import RedisCluster
 
-QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
 CAMERAS = ("gate", "yard", "hall", "dock", "ramp")
 SECURITY = without_security().model_copy(update={"redis_cluster": True})
 

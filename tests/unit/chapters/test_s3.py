@@ -9,17 +9,24 @@ from pathlib import Path
 import pytest
 
 from lookout.chapters.durable import DurableTier, Uploader
-from lookout.engines.transformers.memory import ask
-from lookout.memory import HistoryError, Past, RangeCache, RetrievalSettings
+from lookout.memory import HistoryError
 from lookout.memory.chapters import ChapterFolder
-from lookout.memory.past import fetch_from
-from lookout.services.recall.asking import Asker, PastQuestion
-from tests.chapters_world import World, engine, fill, folder, holding, rows_of
+from lookout.services.recall.asking import Asker
+from tests.chapters_world import (
+    LITTLE,
+    QUESTION,
+    World,
+    engine,
+    facts,
+    fill,
+    folder,
+    holding,
+    in_one_process,
+    rows_of,
+)
 from tests.s3_server import BUCKET, S3Server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
-LITTLE = RetrievalSettings(frames=5, span=4)
-QUESTION = PastQuestion("Is anyone lying?", words=3, frames=5)
 URL = f"s3://{BUCKET}/fleet"
 
 
@@ -40,20 +47,11 @@ def chapters(tmp_path: Path) -> ChapterFolder:
     return chapters
 
 
-def in_one_process(chapters: ChapterFolder) -> object:
-    reading = [chapters.read(facts.name) for facts in chapters.chapters()]
-    fetch = fetch_from({chapter.name: own for chapter, own in reading})
-    past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), LITTLE)
-    answer = ask(engine(), past, QUESTION.text, describe=3)
-    return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
-
-
 def from_tier(tmp_path: Path) -> object:
     with ExitStack() as stack:
         sources = World(tmp_path, None, stack).sources(durable=DurableTier(URL))
         asked = Asker(engine(), sources, model_digest="m1", retrieval=LITTLE).ask("gate", QUESTION)
-        answer = asked.answer
-        return answer.yes_logit, answer.no_logit, answer.text, answer.evidence
+        return facts(asked.answer)
 
 
 def test_chapters_answer_from_s3_alone_and_erased_bytes_are_in_no_object(
@@ -62,7 +60,7 @@ def test_chapters_answer_from_s3_alone_and_erased_bytes_are_in_no_object(
     uploader = Uploader(DurableTier(URL), chapters)
     uploader.round()
     assert (uploader.uploaded, uploader.failed) == (2, 0)
-    assert from_tier(tmp_path) == in_one_process(chapters)
+    assert from_tier(tmp_path) == facts(in_one_process(chapters))
 
     (first, second) = chapters.chapters("gate")
     begin, end = first.begin_us + 4_000_000, second.begin_us + 1
@@ -72,7 +70,7 @@ def test_chapters_answer_from_s3_alone_and_erased_bytes_are_in_no_object(
     frames = DurableTier(URL).erase("gate", begin, end)
     assert holding(server.folder, lost) == []
     assert chapters.erase("gate", begin, end) == frames
-    assert from_tier(tmp_path) == in_one_process(chapters)
+    assert from_tier(tmp_path) == facts(in_one_process(chapters))
     DurableTier(URL).erase("gate", 0, 1 << 61)
     assert DurableTier(URL).manifests() == []
     assert [path for path in server.folder.rglob("*.bin") if path.is_file()] == []
@@ -106,4 +104,4 @@ def test_a_server_that_dies_is_a_failed_round_and_the_next_one_stores(
         tier.erase("gate", 0, 1 << 61)
     uploader.round()
     assert uploader.uploaded == 2
-    assert from_tier(tmp_path) == in_one_process(chapters)
+    assert from_tier(tmp_path) == facts(in_one_process(chapters))

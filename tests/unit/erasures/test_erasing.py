@@ -17,6 +17,7 @@ from lookout.chapters.durable import DurableTier, Uploader
 from lookout.erasures import Eraser, Step, new_erasure, read_log
 from lookout.local import RedisServer
 from lookout.memory import HistoryError
+from lookout.memory.chapters import ChapterFolder
 from lookout.services.prefill.remembering import Captures, ChapterLanes
 from lookout.services.recall.asking import Asker, NothingRememberedError, PastQuestion
 from lookout.store import StoreSettings, TensorStore
@@ -91,6 +92,15 @@ class Holder:
             "directory": lambda request: self.announcer.erase(request.camera),
             "tensors": lambda request: self.tensors.forget_camera(request.camera),
         }
+
+
+def uploaded(tmp_path: Path, source: Path) -> tuple[ChapterFolder, DurableTier]:
+    """A holder's chapters, and the tier that has all that are sealed."""
+    shutil.copytree(source, tmp_path / "memory")
+    whole = folder(tmp_path / "memory")
+    tier = DurableTier(str(tmp_path / "tier"))
+    Uploader(tier, whole).round()
+    return whole, tier
 
 
 def in_redis(world: World) -> bytes:
@@ -182,10 +192,7 @@ def test_a_whole_camera_leaves_no_file_and_no_key(world: World, tmp_path: Path, 
 def test_a_chapter_that_only_the_tier_has_is_written_again_and_answers_as_its_holder_would(
     world: World, tmp_path: Path, source: Path
 ) -> None:
-    shutil.copytree(source, tmp_path / "memory")
-    whole = folder(tmp_path / "memory")
-    tier = DurableTier(str(tmp_path / "tier"))
-    Uploader(tier, whole).round()
+    whole, tier = uploaded(tmp_path, source)
     (first, second) = whole.chapters("gate")
     begin, end = first.begin_us + 4_000_000, first.begin_us + 12_000_000
     lost = rows_of(whole, begin, end)
@@ -204,10 +211,7 @@ def test_a_chapter_that_only_the_tier_has_is_written_again_and_answers_as_its_ho
 def test_a_half_uploaded_chapter_keeps_an_erasure_from_being_confirmed(
     world: World, tmp_path: Path, source: Path
 ) -> None:
-    shutil.copytree(source, tmp_path / "memory")
-    whole = folder(tmp_path / "memory")
-    tier = DurableTier(str(tmp_path / "tier"))
-    Uploader(tier, whole).round()
+    whole, tier = uploaded(tmp_path, source)
     (tmp_path / "tier" / "gate" / whole.chapters("gate")[0].path.name / "chapter.json").unlink()
     with pytest.raises(HistoryError, match="half uploaded"):
         tier.erase("gate", 0, 1 << 61)

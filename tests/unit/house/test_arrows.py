@@ -25,10 +25,11 @@ ALGORITHMS = {
 }
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "disk", "outside_text"}
+COMMON = {"errors", "disk", "lazy", "outside_text"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
+    "lazy": set(),
     "outside_text": set(),
     "flops": set(),
     "models": set(),

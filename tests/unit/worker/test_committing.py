@@ -37,10 +37,10 @@ class Plain(Handler[None]):
         self.durable: list[Delivery] = []
 
     def load(self, camera: str, stored: Any) -> None:
-        raise NotImplementedError
+        raise AssertionError("commits load no state")
 
     def handle(self, state: None, record: Record) -> Result:
-        raise NotImplementedError
+        raise AssertionError("commits handle no record")
 
     def dropped(self, outputs: Sequence[Output]) -> None:
         self.lost.extend(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -41,9 +42,9 @@ class LlavaTower(PlainTower):
         hidden, margin = int(self.config.text_config.hidden_size), side - rows * patch
         return Grid(rows, rows, patch, 1, taps, taps, hidden, remainder=(margin, margin))
 
+    @abstractmethod
     def _taps(self, patches: int) -> tuple[tuple[int, ...], ...]:
         """The patches that each token of an axis is pooled from."""
-        raise NotImplementedError
 
     def _embed(self, patches: torch.Tensor) -> torch.Tensor:
         rows: torch.Tensor = self.vision.embeddings.patch_embedding(patches)

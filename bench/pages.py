@@ -72,12 +72,11 @@ HEADLINES = (
         "recordings",
     ),
     Headline(
-        "F1 of the tiny model on unseen rendered cameras: person, lying, vehicle",
-        "sight-20",
-        "{rendered[person]:.2f}, {rendered[lying]:.2f}, {rendered[vehicle]:.2f}",
-        "the scenes' truth, every token; pruned: "
-        "{pruned[person]:.2f}, {pruned[lying]:.2f}, {pruned[vehicle]:.2f}",
-        "watchbench",
+        "CPU of the fleet and its broker, one question a camera: 8 live cameras; 100 as fast as it goes",
+        "capacity",
+        "{fleet[8 cameras][live][multiple]:.1f}×, {fleet[100 cameras][fast][multiple]:.1f}× plain decoding",
+        "FFmpeg decoding the same clip in the same run; aims {target[live]:.0f} and {target[fast]:.0f}",
+        "operations",
     ),
 )
 

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
-.PHONY: help setup lock lock-images chart images sbom audit test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak results
+.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -102,14 +102,17 @@ images: setup  ## build the CPU images with docker, podman or buildah; prints th
 
 sbom: setup  ## CycloneDX lists of what each image installs, into out/sbom
 	mkdir -p out/sbom
-	for each in docker/requirements/*.txt; do \
-	  $(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements $$each \
-	    -o out/sbom/$$(basename $$each .txt).json || exit 1; done
+	for list in docker/requirements/*.txt; do \
+	  $(BIN)/python -W ignore -m cyclonedx_py requirements $$list --pyproject pyproject.toml --output-reproducible \
+	    -o out/sbom/$$(basename $$list .txt).json || exit 1; done
 
 audit: setup  ## known vulnerabilities of every locked package (asks PyPI; fails if there are any)
 	for each in requirements/dev.txt docker/requirements/*.txt; do \
 	  $(BIN)/uv tool run --quiet --from pip-audit==2.9.0 pip-audit --require-hashes --disable-pip \
 	    --progress-spinner off --requirement $$each || exit 1; done
+
+release: audit sbom  ## what ships: no known vulnerability, lists of packages, images on a base image's digest
+	$(BIN)/python docker/build.py --release
 
 test-cluster: setup  ## helm install on a real Kubernetes on this machine, alerts, killed pods, uninstall (root; minutes)
 	$(BIN)/python -m tests.cluster $(if $(STEPS),--only $(STEPS))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,6 +134,31 @@ def test_every_requirement_is_locked_with_hashes(path: Path) -> None:
     for entry in locked:
         assert re.match(r"[A-Za-z0-9._\[\],-]+==\S+", entry), entry[:80]
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
+def test_the_bill_of_materials_lists_every_package_of_an_image_without_network(tmp_path: Path) -> None:
+    recipe = re.search(r"(?m)^sbom:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text())
+    assert recipe is not None
+    assert (
+        "$(BIN)/python -W ignore -m cyclonedx_py requirements" in recipe[1]
+    )  # of the lock: a tool that is fetched needs network
+    locked, written = ROOT / "docker/requirements/camera-agent.txt", tmp_path / "sbom.json"
+    command = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", locked, "-o", written]
+    nowhere = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+    subprocess.run([*command, "--no-validate"], check=True, capture_output=True, env=nowhere)
+    components = json.loads(written.read_text())["components"]
+    listed = {
+        (component["name"], component["version"]): [
+            entry["content"] for place in component["externalReferences"] for entry in place["hashes"]
+        ]
+        for component in components
+    }
+    hashes = {
+        tuple(entry.split()[0].split("==")): re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)
+        for entry in re.split(r"\n(?=\S)", locked.read_text())
+        if "==" in entry.split("\n")[0]
+    }
+    assert listed == hashes
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -126,7 +126,7 @@ eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and re
 train: setup  ## train the tiny model from scratch; resumable (hours)
 	$(BIN)/watchbench train
 
-operations: setup  ## write the tables of settings and metrics into docs/operations.md
+operations: setup  ## write the tables of settings, metrics and GPU memory into docs/operations.md and docs/kubernetes.md
 	$(BIN)/python -m tests.unit.house.test_operations
 	$(BIN)/python -m tests.unit.pruning.test_policies
 

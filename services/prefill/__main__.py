@@ -26,6 +26,7 @@ from lookout.services.prefill.loading import BlockCache, BlockLoader
 from lookout.services.prefill.metrics import Numbers, audit_histogram
 from lookout.services.prefill.remembering import Captures, ChapterLanes, MemoryNumbers
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.sizing import kv_bytes
 from lookout.services.prefill.watches import Watches
 from lookout.store import Announcer, Directory, Node, StoreNumbers
 from lookout.store.signing import AddressSigner
@@ -225,7 +226,7 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
         return vllm.load_engine(
             folder,
             dtype=settings.dtype,
-            budget_bytes=settings.kv_bytes,
+            budget_bytes=kv_bytes(settings, folder),
             max_rows=settings.window_rows,
             max_batched_rows=settings.batch_rows,
             kv_cache_bytes=settings.block_table_bytes,
@@ -236,7 +237,7 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
         folder,
         settings.device,
         getattr(torch, settings.dtype),
-        budget_bytes=settings.kv_bytes,
+        budget_bytes=kv_bytes(settings, folder),
         spill_dir=settings.kv_spill_dir,
         rows_per_pass=settings.batch_rows,
     )

@@ -5,22 +5,16 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import NoDecode
 
+from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS
 from lookout.memory import HistoryError, Keep
 from lookout.presets import preset_of
 from lookout.store import StoreSettings
 from lookout.streams import MAX_DAMAGE
 from lookout.windows import PRESETS, LabelPolicy, WindowSettings
-from lookout.worker import ServiceSettings
+from lookout.worker import Listed, ModelSettings
 
 __all__ = ["PrefillSettings"]
-
-
-def _listed(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(each.strip() for each in value.split(",") if each.strip())
-    return value
 
 
 def _kept(value: object) -> object:
@@ -34,28 +28,32 @@ def _kept(value: object) -> object:
     return value.strip()
 
 
-class PrefillSettings(ServiceSettings):
+class PrefillSettings(ModelSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(
         16, ge=1, le=256, description="cameras in work at the same time; not less than batch"
     )
     engine: Literal["transformers", "vllm"] = Field("transformers", description="what computes the windows")
-    device: str = Field("cpu", description="cpu, cuda, cuda:1; vllm runs where its wheel was built for")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="data type of the model")
     batch: int = Field(
         8, ge=1, le=256, description="limit of windows in one batch; each is of another camera"
     )
     batch_rows: int = Field(
-        16384, ge=256, description="limit of rows (tokens) in one pass; a larger batch takes several passes"
+        PASS_ROWS,
+        ge=256,
+        description="limit of rows (tokens) in one pass; a larger batch takes several passes",
     )
     window_rows: int = Field(
-        32768, ge=256, description="vllm: limit of rows (tokens) of one window with a question"
+        WINDOW_ROWS,
+        ge=256,
+        description="limit of rows (tokens) of one window with a question, for which memory is kept; vllm "
+        "refuses longer ones",
     )
-    kv_bytes: int = Field(
-        1 << 30,
+    kv_bytes: int | None = Field(
+        None,
         ge=1,
-        description="limit of the bytes of KV kept on the device between windows, all cameras together",
+        description="limit of the bytes of KV kept on the device between windows, all cameras together; "
+        "unset: 1 GiB on the CPU, on a GPU what the weights and one pass leave of its memory",
     )
     kv_spill_dir: Path | None = Field(
         None,
@@ -106,7 +104,7 @@ class PrefillSettings(ServiceSettings):
     describe_tokens: int = Field(
         32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
     )
-    token_replicas: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+    token_replicas: Listed = Field(
         (),
         description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
     )
@@ -179,6 +177,15 @@ class PrefillSettings(ServiceSettings):
     )
     memory_lanes: int = Field(1, ge=1, le=64, description="threads that write chapters")
     store: StoreSettings = Field(default_factory=StoreSettings, description="how tokens are fetched")
+
+    @property
+    def place(self) -> str:
+        """The device that the model runs on: vLLM takes the one that its wheel was built for."""
+        if self.engine == "transformers":
+            return self.device
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:

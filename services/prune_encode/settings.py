@@ -1,27 +1,15 @@
 """Settings of prune-encode."""
 
-from typing import Annotated, Literal
-
-from pydantic import BeforeValidator, Field
-from pydantic_settings import NoDecode
+from pydantic import Field
 
 from lookout.pruning import PruningSettings
 from lookout.store import StoreSettings
-from lookout.worker import ServiceSettings
+from lookout.worker import Listed, ModelSettings
 
 __all__ = ["PruneEncodeSettings"]
 
 
-def _listed(value: object) -> object:
-    return (
-        tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
-    )
-
-
-Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-
-
-class PruneEncodeSettings(ServiceSettings, PruningSettings):
+class PruneEncodeSettings(ModelSettings, PruningSettings):
     """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(
@@ -29,10 +17,6 @@ class PruneEncodeSettings(ServiceSettings, PruningSettings):
     )
     input_height: int | None = Field(
         None, ge=14, le=4096, description="pixels of the model's input; unset: the model's own"
-    )
-    device: str = Field("cpu", description="where the vision tower runs: cpu, cuda, cuda:1")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="data type of the vision tower"
     )
     batch: int = Field(
         64, ge=1, le=4096, description="limit of temporal patches in one batch, all cameras together"

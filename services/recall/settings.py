@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_settings import NoDecode
+from pydantic import Field
 
 from lookout.store import StoreSettings
-from lookout.worker import ServiceSettings
+from lookout.worker import Listed, ModelSettings
 
 __all__ = ["RecallSettings"]
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-class RecallSettings(ServiceSettings):
+class RecallSettings(ModelSettings):
     """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that prefill runs")
-    device: str = Field("cpu", description="cpu, cuda, cuda:1")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="data type of the model")
-    holders: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = Field(
+    holders: Listed = Field(
         (),
         description="prefill's gRPC addresses, comma-separated, asked beside those in Redis; for when "
         "that does not answer",

@@ -14,6 +14,7 @@ from lookout.engines import load_engine
 from lookout.models.digest import folder_digest
 from lookout.rules import messages
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.sizing import kv_bytes
 from lookout.v1.watches_pb2 import Watch
 from lookout.verification import TokensFromKafka
 from lookout.windows import Planner
@@ -55,7 +56,7 @@ def fleet_backtest(
         **{"mode": "local", "model_dir": model, **given, **theirs.get("prefill", {})},
     )
     digest = folder_digest(model)
-    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, Path(model)))
     reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
     backtest = Backtest(messages.rule_of(watch.rule))
     with TokensFromKafka(model, digest, given, theirs) as tokens:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import redis
@@ -33,6 +34,7 @@ from lookout.local.fleet import service_module
 from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
+from lookout.models import ModelError
 from lookout.net import RedisSecurity, load_connections, public_url
 from lookout.wire import all_topics
 
@@ -56,6 +58,10 @@ def doctor(
     context: Annotated[
         str | None, typer.Option("--context", help="With --kubernetes: a context of the kubeconfig.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", help="A checkpoint: does it fit on this machine's GPU?"),
+    ] = None,
 ) -> None:
     """Check what Lookout needs here: software, addresses, topics, services; or what it needs in a cluster.
 
@@ -64,7 +70,7 @@ def doctor(
     if kubernetes:
         findings = list(cluster_doctor.findings(cluster_doctor.Target(namespace, context)))
     else:
-        findings = [*_software(), *_kafka(bootstrap), *_redis(redis_url), *_services()]
+        findings = [*_software(), *_model(model), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
         for each in findings:
             echo(json.dumps(asdict(each)))
@@ -151,6 +157,18 @@ def _accelerator() -> CheckResult:
     if torch.cuda.is_available():
         return CheckResult("GPU", State.GOOD, torch.cuda.get_device_name(0))
     return CheckResult("GPU", State.NOTE, "none: models run on the CPU, which the demo's model is made for")
+
+
+def _model(folder: Path | None) -> Iterator[CheckResult]:
+    if folder is None:
+        return
+    from lookout.evaluation.fit import memory_text
+
+    about = "memory of the model"
+    try:
+        yield CheckResult(about, State.GOOD, memory_text(folder))
+    except ModelError as error:
+        yield CheckResult(about, State.BAD, str(error), "prefill would refuse to start with it")
 
 
 def _disk() -> CheckResult:

@@ -18,7 +18,7 @@ from lookout.disk import read_file
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
 
-__all__ = ["check_checkpoint"]
+__all__ = ["check_checkpoint", "count_weights"]
 
 CONFIG: Final = "config.json"
 #: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million
@@ -85,8 +85,17 @@ def _numbers(value: object, name: str = "") -> Iterator[tuple[str, float]]:
             yield from _numbers(inner, name)
 
 
-def _check_weights(path: Path) -> None:
-    """Check the table of tensors in front of a safetensors file.
+def count_weights(folder: Path) -> int:
+    """The numbers in a checkpoint's weights, whatever their data type; nothing is loaded.
+
+    Raises:
+        ModelError: A file of weights is damaged.
+    """
+    return sum(_check_weights(path) for path in sorted(folder.glob("*.safetensors")))
+
+
+def _check_weights(path: Path) -> int:
+    """Check the table of tensors in front of a safetensors file; how many numbers they have.
 
     Raises:
         ModelError: It is none, or a tensor is not where it says.
@@ -100,9 +109,11 @@ def _check_weights(path: Path) -> None:
             if length > min(size - 8, _TABLE_BYTES):
                 raise ModelError(f"{path} is damaged: its table of tensors has {length} bytes")
             table = json.loads(file.read(length))
-        for name, tensor in table.items():
-            if name != "__metadata__":
-                _check_tensor(tensor, size - 8 - length)
+        return sum(
+            _check_tensor(tensor, size - 8 - length)
+            for name, tensor in table.items()
+            if name != "__metadata__"
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error) as error:
         if isinstance(error, ModelError):
             raise
@@ -110,8 +121,9 @@ def _check_weights(path: Path) -> None:
         raise ModelError(f"{path} is damaged: its table of tensors cannot be used ({why})") from error
 
 
-def _check_tensor(tensor: dict[str, Any], size: int) -> None:
+def _check_tensor(tensor: dict[str, Any], size: int) -> int:
     first, last = tensor["data_offsets"]
     elements = math.prod(int(side) for side in tensor["shape"])
     if not 0 <= first <= last <= size or (last - first) * 8 != elements * _BITS[tensor["dtype"]]:
         raise ValueError(f"{tensor['shape']} of {tensor['dtype']} at {first} to {last} of {size} bytes")
+    return elements

@@ -13,6 +13,7 @@ from lookout.chains import EpochRecords, LoadTokens, PastScope, plan_digest, rea
 from lookout.engines import Engine, Question, load_engine
 from lookout.models.digest import folder_digest
 from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prefill.sizing import kv_bytes
 from lookout.store import LineageBrokenError
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification.replay import Finding, Kind, Replayer
@@ -86,7 +87,8 @@ def verify(
         **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})},
     )
     digest = folder_digest(model)
-    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=settings.kv_bytes)
+    budget = kv_bytes(settings, Path(model))
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=budget)
     planner = Planner(engine.layout, settings.windows)
     tally = Tally()
     with TokensFromKafka(model, digest, shared, theirs) as tokens:

@@ -88,7 +88,7 @@ from lookout.worker.records import (
 from lookout.worker.refusals import LeftOut, quota_letter
 from lookout.worker.sampling import SamplingSettings, sampling_text
 from lookout.worker.service import Context, end_process, main, run_calls, run_service, serve, topics_of
-from lookout.worker.settings import ServiceSettings, digest, load_settings
+from lookout.worker.settings import Listed, ModelSettings, ServiceSettings, digest, load_settings
 from lookout.worker.startup import checked_model, loading
 from lookout.worker.supervision import Supervisor, ThreadDiedError
 from lookout.worker.tables import Table, View
@@ -103,6 +103,8 @@ __all__ = [
     "Downstream",
     "Handler",
     "LeftOut",
+    "Listed",
+    "ModelSettings",
     "Output",
     "Record",
     "RecordReader",

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lookout.errors import StartupError
+from lookout.models.device import Dtype, default_dtype
 from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, public_url, setting
 from lookout.worker.sampling import SamplingSettings
 
@@ -222,6 +223,39 @@ class ServiceSettings(Connections, SamplingSettings):
             **self.kafka_options,
             **more,
         }
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+#: names or addresses, separated by commas in the environment
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
+
+class ModelSettings(ServiceSettings):
+    """What services that run a model or its tower share."""
+
+    device: str = Field("cpu", description="where the model runs: cpu, cuda, cuda:1")
+    dtype: Dtype = Field(
+        "auto",
+        description="data type of the model; auto: float32 on the CPU, bfloat16 on a GPU that computes it, "
+        "else float16",
+    )
+
+    @model_validator(mode="after")
+    def _data_type(self) -> Self:
+        # What is compared between instances and stored in digests is the data type, not how it was chosen.
+        if self.dtype == "auto":
+            object.__setattr__(self, "dtype", default_dtype(self.place))
+        return self
+
+    @property
+    def place(self) -> str:
+        """The device that the model runs on."""
+        return self.device
 
 
 def digest(*parts: object) -> str:

@@ -1,0 +1,24 @@
+"""How much KV this instance keeps."""
+
+from pathlib import Path
+
+from lookout.engines.sizing import kv_budget
+from lookout.services.prefill.settings import PrefillSettings
+
+
+def kv_bytes(settings: PrefillSettings, folder: Path) -> int:
+    """Bytes of KV between windows, as set or as the device leaves (`lookout.engines.sizing`).
+
+    Raises:
+        UnsupportedModelError: The model does not fit on the device, or window plans do not cover it.
+        ModelError: A file of weights is damaged.
+    """
+    return kv_budget(
+        folder,
+        settings.place,
+        settings.dtype,
+        kv_bytes=settings.kv_bytes,
+        pass_rows=settings.batch_rows,
+        window_rows=settings.window_rows,
+        table_bytes=settings.block_table_bytes if settings.engine == "vllm" else 0,
+    )

@@ -1,0 +1,132 @@
+"""What a model takes of a GPU's memory, and what is left for KV. Arithmetic: no GPU is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookout.engines.sizing import Sizing, kv_budget
+from lookout.engines.types import UnsupportedModelError
+from lookout.engines.vllm.shape import read_shape
+from lookout.evaluation.fit import memory_text
+from lookout.flops import DecoderShape
+from lookout.models import TINY, ModelError
+from lookout.models.checkpoint import count_weights
+from lookout.models.device import default_dtype
+from lookout.services.prefill.settings import PrefillSettings
+from lookout.services.prune_encode.settings import PruneEncodeSettings
+from tests.unit.house.test_operations import QWEN3_8B, QWEN3_32B
+
+GIB = 1 << 30
+
+
+def divided(shape: DecoderShape, weights: int, free: int, **more: int) -> Sizing:
+    return Sizing.of(shape, weights, "bfloat16", free, pass_rows=16384, window_rows=8192, **more)
+
+
+@given(st.integers(30, 200), st.integers(0, 8), st.sampled_from([QWEN3_8B, QWEN3_32B]))
+def test_the_parts_never_exceed_what_is_free(gib: int, table: int, model: tuple[DecoderShape, int]) -> None:
+    try:
+        sizing = divided(*model, gib * GIB, table_bytes=table * GIB)
+    except UnsupportedModelError:
+        assert gib < 84  # the larger model fits from here on
+        return
+    total = sizing.weight_bytes + sizing.work_bytes + sizing.table_bytes + sizing.kv_bytes
+    assert total <= gib * GIB
+    assert sizing.streams(8192) >= 1
+    assert divided(*model, (gib + 1) * GIB, table_bytes=table * GIB).kv_bytes > sizing.kv_bytes
+
+
+def test_a_model_that_does_not_fit_is_refused_with_its_parts() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"24\.0 GiB free; in bfloat16 the weights take 6\d\.\d"):
+        divided(*QWEN3_32B, 24 * GIB)
+
+
+def test_rows_cost_what_the_model_s_kv_has() -> None:
+    shape, weights = QWEN3_8B
+    assert divided(shape, weights, 80 * GIB).row_bytes == 2 * 36 * 8 * 128 * 2
+
+
+def test_the_mlp_s_width_is_found_in_its_weights() -> None:
+    """An MLP of another width changes a pass by three of its rows."""
+    shape, weights = QWEN3_8B
+    wide = DecoderShape(
+        layers=36, heads=32, kv_heads=8, head_dim=128, hidden=4096, linear=shape.linear + 3 * 4096 * 1024
+    )
+    more = divided(wide, weights, 80 * GIB).work_bytes - divided(shape, weights, 80 * GIB).work_bytes
+    assert more == 16384 * 3 * 1024 * 2
+
+
+def test_weights_are_counted_without_loading_them() -> None:
+    from safetensors import safe_open
+
+    tensors = 0
+    for path in TINY.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            tensors += sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118
+    assert count_weights(TINY) == tensors > 0
+
+
+def budget(folder: Path, device: str, kv_bytes: int | None = None) -> int:
+    return kv_budget(
+        folder, device, "float32", kv_bytes=kv_bytes, pass_rows=1024, window_rows=1024, table_bytes=0
+    )
+
+
+def test_the_cpu_keeps_a_gibibyte_unless_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert budget(TINY, "cpu") == GIB
+    assert budget(TINY, "cpu", 5) == 5
+
+
+def test_a_gpu_keeps_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake GPU: only its answer about memory is asked."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 16 * GIB))
+    kept = budget(TINY, "cuda")
+    parts = Sizing.of(
+        read_shape(TINY, "float32"),
+        count_weights(TINY),
+        "float32",
+        8 * GIB,
+        pass_rows=1024,
+        window_rows=1024,
+    )
+    assert kept == parts.kv_bytes > 6 * GIB
+    assert budget(TINY, "cuda", 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")]
+)
+def test_a_gpu_s_data_type_is_what_it_computes(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], dtype: str
+) -> None:
+    """A fake GPU: only its answer about its capability is asked."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert default_dtype("cuda:1") == dtype
+    assert default_dtype("cpu") == "float32"
+    assert PrefillSettings(mode="local", device="cuda").dtype == dtype
+    assert PrefillSettings(mode="local", engine="vllm").dtype == dtype
+    assert PruneEncodeSettings(mode="local", device="cuda").dtype == dtype
+    assert PrefillSettings(mode="local", device="cuda", dtype="float32").dtype == "float32"
+
+
+def test_doctor_says_whether_a_model_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is a fake: only its answers about memory and capability are asked."""
+    assert memory_text(TINY).startswith("CPU, float32: weights 0.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (8 * GIB, 16 * GIB))
+    assert memory_text(TINY).startswith("GPU, bfloat16: weights 0.0 GiB")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB // 64, 16 * GIB))
+    with pytest.raises(ModelError, match="take a larger GPU"):
+        memory_text(TINY)
+
+
+def test_auto_and_its_data_type_are_the_same_settings() -> None:
+    assert PrefillSettings(mode="local") == PrefillSettings(mode="local", dtype="float32")

@@ -16,7 +16,21 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lookout.outside_text import clean
 
-__all__ = ["AccessError", "Place", "allowed_hosts", "check_scheme", "is_for", "placed"]
+__all__ = [
+    "PASSWORD_PLACE",
+    "USER_PLACE",
+    "AccessError",
+    "Place",
+    "allowed_hosts",
+    "check_places",
+    "check_scheme",
+    "has_places",
+    "is_for",
+    "placed",
+]
+
+#: where a camera's URL wants the secret's user name and password, if not before the host
+USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 
 _PORTS = {"rtsp": 554, "rtsps": 322}
 _REPLY_BYTES = 16_384
@@ -143,6 +157,24 @@ def check_scheme(connection: socket.socket, url: str, patience_s: float, *, basi
     if schemes and "digest" not in schemes and not basic:
         raise AccessError(
             "the camera takes the password in the clear only (Basic): use rtsps://, or allow it with "
+            "LOOKOUT_BASIC_AUTH=true"
+        )
+
+
+def has_places(url: str) -> bool:
+    """Whether a URL says where user name and password belong: some recorders want them in path or query."""
+    return USER_PLACE in url or PASSWORD_PLACE in url
+
+
+def check_places(url: str, *, basic: bool) -> None:
+    """Check that a URL may carry the password in its path or query, which is in the clear without TLS.
+
+    Raises:
+        AccessError: It may not.
+    """
+    if urlsplit(url).scheme != "rtsps" and not basic:
+        raise AccessError(
+            f"the URL carries the password in the clear ({PASSWORD_PLACE}): use rtsps://, or allow it with "
             "LOOKOUT_BASIC_AUTH=true"
         )
 

@@ -11,6 +11,7 @@ import redis
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from lookout.net import public_url
 from lookout.observe import logs
 from lookout.services.camera_agent.cutter import CutSegment
 from lookout.services.camera_agent.leases import Leases
@@ -109,7 +110,7 @@ class Agent:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))
         self._streams[camera.id] = stream
         stream.start()
-        self._log.info("a camera is pulled", camera=camera.id, url=camera.url)
+        self._log.info("a camera is pulled", camera=camera.id, url=public_url(camera.url))
 
     def _stop(self, name: str) -> None:
         self._streams.pop(name).stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import threading
 import time
@@ -13,9 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from lookout.net import public_url
 from lookout.observe import logs
 from lookout.sandbox import sandbox_pb2 as pb
-from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
+from lookout.services.camera_agent.access import (
+    PASSWORD_PLACE,
+    USER_PLACE,
+    AccessError,
+    allowed_hosts,
+    check_places,
+    check_scheme,
+    has_places,
+    is_for,
+    placed,
+)
 from lookout.services.camera_agent.cutter import CutSegment
 from lookout.services.camera_agent.pull import Pull, PullError
 from lookout.services.camera_agent.settings import AgentSettings
@@ -23,6 +35,7 @@ from lookout.v1.cameras_pb2 import Camera
 
 _FIRST_PAUSE_S = 0.5
 _SEGMENT_S = 4.0
+_ADDRESS = re.compile(r"\b\w+://[^\s,;]\S*")
 #: starting a process costs a third of a CPU second: cameras that break again and again take half the cores
 _STARTS = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
 
@@ -83,7 +96,7 @@ class Stream:
             try:
                 self._pull()
             except (AccessError, CredentialsError, PullError, OSError, ValueError) as error:
-                self._fail(_without_secrets(str(error), self.camera.url))
+                self._fail(_without_addresses(str(error), public_url(self.camera.url)))
             except Exception:
                 self._log.exception("the stream failed for no known reason")
                 self._fail("internal error, see the agent's log")
@@ -151,6 +164,10 @@ class Stream:
                 raise AccessError(
                     f"secret {camera.credentials!r} is not for host {host!r}: see its key hosts"
                 )
+        if has_places(camera.url):
+            check_places(camera.url, basic=settings.basic_auth)
+            connection, url = place.connect(settings.connect_s)
+            return connection, with_credentials(url, secret)
         connection, url = place.connect(settings.connect_s)
         with connection:
             check_scheme(connection, url, settings.connect_s, basic=settings.basic_auth)
@@ -179,13 +196,15 @@ def credentials(secret: str, folder: Path | None) -> tuple[str, str]:
 
 
 def with_credentials(url: str, secret: tuple[str, str]) -> str:
-    """An RTSP address with user name and password."""
+    """An RTSP address with user name and password: where it has a place for them, else before the host."""
+    user, password = (quote(part, safe="") for part in secret)
+    if has_places(url):
+        return url.replace(USER_PLACE, user).replace(PASSWORD_PLACE, password)
     parts = urlsplit(url)
-    login = ":".join(quote(part, safe="") for part in secret)
-    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.netloc}"))
 
 
-def _without_secrets(text: str, public: str) -> str:
-    """An error text in which any address is replaced by the camera's public one."""
-    words = [public if "://" in word and "@" in word else word for word in text.split()]
-    return " ".join(words)[:300]
+def _without_addresses(text: str, public: str) -> str:
+    """An error text in which any address is replaced by the camera's public one: FFmpeg names the one that it
+    was given, with its password."""
+    return _ADDRESS.sub(lambda _: public, " ".join(text.split()))[:300]

@@ -23,33 +23,55 @@ _RECENT = 500  # windows over which coverage is counted
 
 @dataclass(slots=True)
 class WatchActivity:
-    """The last verdict of a watch, its open incidents, and which of the last windows were answered."""
+    """The last verdict of a watch, its open incidents, and which of the last windows were answered.
 
+    A watch that was deleted and made again has its predecessor's id. Its versions begin above that one's
+    (`convert.versioned`), so `first` tells whose verdicts these are.
+    """
+
+    first: int = 0
     last: Verdict | None = None
-    incidents: dict[str, str] = field(default_factory=dict)  # incident: camera, oldest first
-    answered: list[bool] = field(default_factory=list)
+    incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
+    answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
+
+    def begin(self, first: int) -> None:
+        """Drop what has a lower version than `first`, now and when it comes late."""
+        if first <= self.first:
+            return
+        self.first = first
+        if self.last is not None and self.last.watch_version < first:
+            self.last = None
+        self.incidents = {
+            incident: alert for incident, alert in self.incidents.items() if alert.watch_version >= first
+        }
+        self.answered = [entry for entry in self.answered if entry[0] >= first]
 
     def take_verdict(self, verdict: Verdict) -> None:
         """Count a verdict; the newest by the end of its window is the last."""
+        if verdict.watch_version < self.first:
+            return
         if self.last is None or verdict.end.ToMilliseconds() >= self.last.end.ToMilliseconds():
             self.last = verdict
-        self.answered.append(verdict.outcome == Verdict.OUTCOME_ANSWERED)
+        self.answered.append((verdict.watch_version, verdict.outcome == Verdict.OUTCOME_ANSWERED))
         del self.answered[:-_RECENT]
 
     def take_alert(self, alert: Alert) -> None:
         """Follow an incident from opening to closing."""
+        if alert.watch_version < self.first:
+            return
         if alert.kind == Alert.KIND_CLOSED:
             self.incidents.pop(alert.incident, None)
         else:
-            self.incidents[alert.incident] = alert.camera
+            self.incidents[alert.incident] = alert
 
     def status(self) -> dict[str, Any]:
         """Return the part of a Watch's status that tells what happened."""
         status: dict[str, Any] = {"openIncidents": len(self.incidents)}
-        newest = next(reversed(self.incidents.items()), None)
-        status["incident"] = f"{newest[0]} ({newest[1]})" if newest else ""
+        newest = next(reversed(self.incidents.values()), None)
+        status["incident"] = f"{newest.incident} ({newest.camera})" if newest else ""
         if self.answered:
-            status["coverage"] = f"{100 * sum(self.answered) / len(self.answered):.0f} %"
+            answered = sum(yes for _, yes in self.answered)
+            status["coverage"] = f"{100 * answered / len(self.answered):.0f} %"
         if self.last is not None:
             status["lastVerdict"] = _verdict(self.last)
         return status
@@ -96,15 +118,16 @@ class ActivityFollower:
         self._stopped.set()
         self._thread.join(5.0)
 
-    def status(self, watch: str) -> dict[str, Any]:
-        """Return what happened to a watch, for its status."""
-        with self._lock:
-            return self._watches[watch].status() if watch in self._watches else {"openIncidents": 0}
+    def status(self, watch: str, first: int) -> dict[str, Any]:
+        """Return what happened to a watch, for its status.
 
-    def forget(self, watch: str) -> None:
-        """Drop what is known of a watch that is gone."""
+        Args:
+            watch: Its id.
+            first: Its first version; what is known of lower ones was another watch's, and is dropped.
+        """
         with self._lock:
-            self._watches.pop(watch, None)
+            self._watches[watch].begin(first)
+            return self._watches[watch].status()
 
     def _follow(self) -> None:
         consumer = Consumer(

@@ -54,7 +54,7 @@ class Reconciler:
         api: The Kubernetes API.
         views: Tables of the topics by name.
         publish: Writes a record (topic, key, value; None deletes) and returns once Kafka has it.
-        watch_status: What happened to a watch, by id.
+        watch_status: What happened to a watch, by its id and first version.
         camera_status: What its agent says of a camera, by id.
         status_s: A status whose conditions stay the same is written at most so often.
         round_s: Longest time of one round.
@@ -66,7 +66,7 @@ class Reconciler:
         api: ResourceApi,
         views: Callable[[str], View],
         publish: Publish,
-        watch_status: Callable[[str], dict[str, Any]],
+        watch_status: Callable[[str, int], dict[str, Any]],
         camera_status: Callable[[str], dict[str, Any]],
         *,
         status_s: float = 10.0,
@@ -177,7 +177,9 @@ class Reconciler:
             self._log.info("published", kind="Watch", name=name, version=record.version)
         version = record.version if record is not None else existing.version if existing else 0
         accepted = Condition("Accepted", True, "Published")
-        return {"version": version, **self._watch_status(name), "conditions": [accepted]}
+        # A record that another program wrote before the resource was made keeps its lower version.
+        first = min(int(created.timestamp()), version)
+        return {"version": version, **self._watch_status(name, first), "conditions": [accepted]}
 
     def _existing(self, topic: str, name: str, kind: type[M]) -> M | None:
         value = self._views(topic).newest(name)

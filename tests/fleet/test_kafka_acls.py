@@ -270,7 +270,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         assert {each["outcome"] for each in found} == {"answered"}
         with reading(guarded.open, [ALERTS.name], Position(oldest=True)) as reader:
             eventually(lambda: reader.poll(0.5) is not None)
-        eventually(lambda: "lastVerdict" in activity.status("person"))
+        eventually(lambda: "lastVerdict" in activity.status("person", 0))
         activity.stop()
         for each in (*watches, cameras):
             each.stop()

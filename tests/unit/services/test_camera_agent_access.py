@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lookout.services.camera_agent.access import AccessError, allowed_hosts, check_scheme, is_for, placed
+from lookout.services.camera_agent.access import (
+    AccessError,
+    allowed_hosts,
+    check_places,
+    check_scheme,
+    is_for,
+    placed,
+)
+from lookout.services.camera_agent.stream import _without_addresses, with_credentials
 from tests.acceptor import Acceptor
+
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
@@ -119,3 +131,51 @@ def test_digest_and_nonsense_pass_within_bounds(reply: bytes) -> None:
 def test_basic_may_be_allowed() -> None:
     reply = b'RTSP/1.0 401 Unauthorized\r\nWWW-Authenticate: Basic realm="x"\r\n\r\n'
     check(reply, basic=True)
+
+
+def test_a_password_is_put_where_the_url_has_a_place_for_it() -> None:
+    """Some recorders want it in the path or the query."""
+    secret = ("ad min", "p&w/d")
+    assert with_credentials("rtsp://10.0.0.1/live", secret) == "rtsp://ad%20min:p%26w%2Fd@10.0.0.1/live"
+    places = "rtsp://10.0.0.1/user={username}&password={password}&channel=1"
+    assert with_credentials(places, secret) == "rtsp://10.0.0.1/user=ad%20min&password=p%26w%2Fd&channel=1"
+
+
+def test_a_place_for_the_password_needs_tls_or_leave() -> None:
+    check_places("rtsps://10.0.0.1/?pwd={password}", basic=False)
+    check_places("rtsp://10.0.0.1/?pwd={password}", basic=True)
+    with pytest.raises(AccessError, match=r"in the clear \(\{password\}\): use rtsps://, or allow it"):
+        check_places("rtsp://10.0.0.1/?pwd={password}", basic=False)
+
+
+def test_no_address_of_an_error_is_shown() -> None:
+    """FFmpeg names the address that it was given."""
+    why = "[rtsp @ 0x1] method DESCRIBE failed: rtsp://a:b@10.0.0.1/s?pwd=hu, 401; use rtsps://, or allow it"
+    shown = _without_addresses(why, "rtsp://10.0.0.1/s")
+    assert shown == "[rtsp @ 0x1] method DESCRIBE failed: rtsp://10.0.0.1/s 401; use rtsps://, or allow it"
+
+
+@pytest.mark.parametrize(
+    ("url", "accepted"),
+    [
+        ("rtsp://10.0.0.1/stream1", True),
+        ("rtsps://camera.example:322/live?channel=1&subtype=0", True),
+        ("rtsp://10.0.0.1/user={username}&password={password}&channel=1", True),
+        ("rtsp://10.0.0.1/?Pwd={password}", True),
+        ("rtsp://admin:hush@10.0.0.1/stream1", False),
+        ("rtsp://admin%3Ahush%4010.0.0.1/stream1", False),
+        ("rtsp://10.0.0.1/?user=admin&PASSWORD=hush", False),
+        ("rtsp://10.0.0.1/user=admin;pwd=hush", False),
+        ("http://10.0.0.1/stream1", False),
+    ],
+)
+def test_the_schema_of_a_camera_takes_no_password(url: str, accepted: bool) -> None:
+    """The rules' patterns, which the API server runs (RE2), read here by Python."""
+    (version,) = yaml.safe_load((ROOT / "charts/lookout/crds/cameras.yaml").read_text())["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    rules = [entry["rule"] for entry in spec["url"]["x-kubernetes-validations"]]
+    refused = []
+    for rule in rules:
+        denied, pattern = re.fullmatch(r"(!?)self\.matches\('(.*)'\)", rule).groups()  # type: ignore[union-attr]
+        refused.append(bool(re.search(pattern.replace("\\\\", "\\"), url)) == bool(denied))
+    assert (not any(refused)) == accepted

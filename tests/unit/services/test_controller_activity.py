@@ -25,3 +25,28 @@ def test_activity_tells_the_last_verdict_the_open_incident_and_the_coverage() ->
     assert status["lastVerdict"]["time"] == "1970-01-01T00:00:03Z"
     assert (status["incident"], status["openIncidents"]) == ("i1 (gate-3)", 1)
     assert status["coverage"] == "67 %"
+
+
+def test_a_watch_made_again_shows_nothing_of_its_predecessor() -> None:
+    """Also what comes late: verdicts of the deleted watch are on their way for a while."""
+    activity = WatchActivity()
+    activity.take_verdict(_verdict(version=100, second=1))
+    activity.take_verdict(_verdict(version=200, second=2))
+    for incident, version in (("old", 100), ("new", 200)):
+        activity.take_alert(
+            Alert(incident=incident, camera="gate-3", watch_version=version, kind=Alert.KIND_OPENED)
+        )
+    activity.begin(200)
+    status = activity.status()
+    assert (status["openIncidents"], status["incident"], status["coverage"]) == (1, "new (gate-3)", "100 %")
+    assert status["lastVerdict"]["time"] == "1970-01-01T00:00:02Z"
+    activity.begin(300)
+    activity.take_verdict(_verdict(version=200, second=9))
+    activity.take_alert(Alert(incident="late", camera="gate-3", watch_version=200, kind=Alert.KIND_OPENED))
+    assert activity.status() == {"openIncidents": 0, "incident": ""}
+
+
+def _verdict(version: int, second: int) -> Verdict:
+    verdict = Verdict(camera="gate-3", watch_version=version, outcome=Verdict.OUTCOME_ANSWERED, p_yes=0.9)
+    verdict.end.FromSeconds(second)
+    return verdict

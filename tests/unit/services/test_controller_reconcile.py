@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from lookout.rules import read_watch
+from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
 from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import WATCHES, from_json
+from lookout.wire import WATCHES, from_json, to_json
 from lookout.worker import View
 from tests.unit.services.controller_case import CREATED, QUESTION, camera_resource, watch_resource
 
@@ -53,7 +55,7 @@ class MemoryTopics:
 
 def make(api: MemoryApi, topics: MemoryTopics, **status: Any) -> Reconciler:
     told = {"openIncidents": 0, **status}
-    return Reconciler(api, topics.view, topics.publish, lambda _: dict(told), lambda _: {"agent": ""})
+    return Reconciler(api, topics.view, topics.publish, lambda *_: dict(told), lambda _: {"agent": ""})
 
 
 def test_a_round_publishes_and_tells_and_a_second_changes_nothing() -> None:
@@ -103,7 +105,7 @@ def test_numbers_alone_are_not_written_all_the_time() -> None:
     api, topics = MemoryApi([], [resource]), MemoryTopics()
     told = {"openIncidents": 0}
     reconciler = Reconciler(
-        api, topics.view, topics.publish, lambda _: dict(told), lambda _: {}, status_s=3600
+        api, topics.view, topics.publish, lambda *_: dict(told), lambda _: {}, status_s=3600
     )
     reconciler.reconcile()
     for number in range(20):
@@ -173,7 +175,7 @@ def test_a_resource_that_kafka_refuses_is_told_and_stops_no_other() -> None:
             raise OSError("watches.v1 did not take a: message too large")
         topics.publish(topic, key, value)
 
-    reconciler = Reconciler(api, topics.view, publish, lambda _: {}, lambda _: {})
+    reconciler = Reconciler(api, topics.view, publish, lambda *_: {}, lambda _: {})
     with pytest.raises(RoundError, match="1 failures, the first: Watch a: OSError: watches"):
         reconciler.reconcile()
     assert list(topics.rows[WATCHES.name]) == ["b"]
@@ -184,7 +186,7 @@ def test_a_round_that_takes_too_long_goes_on_in_the_next() -> None:
     resources = [named(f"w{number}") for number in range(4)]
     api, topics, times = MemoryApi([], resources), MemoryTopics(), iter(range(100))
     reconciler = Reconciler(
-        api, topics.view, topics.publish, lambda _: {}, lambda _: {}, round_s=3, clock=lambda: next(times)
+        api, topics.view, topics.publish, lambda *_: {}, lambda _: {}, round_s=3, clock=lambda: next(times)
     )
     with pytest.raises(RoundError, match="2 of 4 resources wait"):
         reconciler.reconcile()
@@ -192,3 +194,22 @@ def test_a_round_that_takes_too_long_goes_on_in_the_next() -> None:
     with pytest.raises(RoundError, match="2 of 4 resources wait"):
         reconciler.reconcile()
     assert set(topics.rows[WATCHES.name]) == {"w0", "w1", "w2", "w3"}
+
+
+def test_a_watch_is_asked_from_its_first_version_on() -> None:
+    """Its id may have been another watch's; a record from before the resource has a lower version."""
+    created = int(datetime.fromisoformat(CREATED).timestamp())
+    asked: list[int] = []
+
+    def status(_watch: str, first: int) -> dict[str, Any]:
+        asked.append(first)
+        return {}
+
+    for existing in (None, 7):
+        api, topics = MemoryApi([], [watch_resource()]), MemoryTopics()
+        if existing is not None:
+            desired = convert.watch(watch_resource())
+            desired.version = existing
+            topics.publish(WATCHES.name, "fall", to_json(desired))
+        Reconciler(api, topics.view, topics.publish, status, lambda _: {}).reconcile()
+    assert asked == [created, 7]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -25,6 +26,8 @@ from lookout.worker import View
 
 M = TypeVar("M", bound=Message)
 Resource = Mapping[str, Any]
+QUESTION_WIDTH = 60
+"""Characters of a question in a column: `kubectl get watches` makes rows as wide as the widest."""
 Publish = Callable[[str, str, bytes | None], None]
 
 
@@ -161,6 +164,10 @@ class Reconciler:
         return {**status, "conditions": [Condition("Accepted", True, "Published"), streaming]}
 
     def _watch(self, resource: Resource) -> dict[str, Any]:
+        title = shorten(clean(resource["spec"]["question"]), QUESTION_WIDTH, placeholder=" …")
+        return {"question": title, **self._published_watch(resource)}
+
+    def _published_watch(self, resource: Resource) -> dict[str, Any]:
         name = resource["metadata"]["name"]
         existing = self._existing(WATCHES.name, name, Watch)
         try:

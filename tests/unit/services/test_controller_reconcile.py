@@ -11,7 +11,7 @@ import pytest
 from lookout.rules import read_watch
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
-from lookout.services.controller.reconcile import Reconciler, RoundError
+from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler, RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, to_json
 from lookout.worker import View
@@ -213,3 +213,12 @@ def test_a_watch_is_asked_from_its_first_version_on() -> None:
             topics.publish(WATCHES.name, "fall", to_json(desired))
         Reconciler(api, topics.view, topics.publish, status, lambda _: {}).reconcile()
     assert asked == [created, 7]
+
+
+@pytest.mark.parametrize("question", ["Is anyone lying there? " * 40, "x" * 900, "Is\x1b[2Jit\nred?"])
+def test_the_question_of_the_status_fits_a_column(question: str) -> None:
+    resource = watch_resource(question=question)
+    make(MemoryApi([], [resource]), MemoryTopics()).reconcile()
+    title = resource["status"]["question"]
+    assert 0 < len(title) <= QUESTION_WIDTH
+    assert title.isprintable()

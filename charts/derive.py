@@ -111,7 +111,10 @@ _POD = {
     },
 }
 _PODS = {"type": "integer", "minimum": 1, "maximum": 1000}
-_CIDRS = {"type": "array", "items": {"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"}}
+_OCTET = "(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})"
+_IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}/([12]?[0-9]|3[0-2])"
+_IPV6 = r"[0-9a-fA-F]*:[0-9a-fA-F:.]*/([1-9]?[0-9]|1[01][0-9]|12[0-8])"
+_CIDRS = {"type": "array", "items": {"type": "string", "pattern": f"^({_IPV4}|{_IPV6})$"}}
 _PORTS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 #: constraints by the end of a value's path
 CONSTRAINTS: dict[str, dict[str, Any]] = {
@@ -134,7 +137,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "className": _NAME,
     "claim": _NAME,
     "memory.secret": _NAME,
-    "memory.keep": {"type": "string", "pattern": r"^$|^[0-9]+(\.[0-9]+)? ?[a-zA-Z]+$"},
+    "memory.keep": {
+        "type": "string",
+        "pattern": r"^$|^[0-9]+(\.[0-9]+)? ?([sS]|[mM]|[mM][iI][nN]|[hH]|[dD]|[kKmMgGtT]?[bB])$",
+    },
     "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
     "memory.endpoint": {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"},
     "recall.callers": _TEXT_MAP,
@@ -167,7 +173,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "topics.partitions": {"type": "integer", "minimum": 1, "maximum": 10000},
     "topics.replication": {"type": "integer", "minimum": 1, "maximum": 15},
     "model.source": {"enum": ["bundled", "volume", "image", "url"]},
-    "model.digest": {"type": "string"},
+    "model.digest": {"type": "string", "pattern": "^$|^[0-9a-f]{16}$"},
     "url.address": {"type": "string", "pattern": "^$|^https://"},
     "url.sha256": {"type": "string", "pattern": "^$|^[0-9a-f]{64}$"},
     "resources": _RESOURCES,

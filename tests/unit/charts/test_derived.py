@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from lookout.memory import Keep
 from lookout.wire import all_topics
 
 ROOT = Path(__file__).parents[3]
@@ -29,6 +31,13 @@ def derive() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def check(derive: ModuleType) -> Callable[[object], None]:
+    """Validate values: the schema is made and read once."""
+    validator = jsonschema.Draft7Validator(derive.schema())
+    return validator.validate
+
+
 def test_derived_files_are_current(derive: ModuleType) -> None:
     stale = [path.name for path, text in derive.derived().items() if path.read_text() != text]
     assert not stale, f"run `make chart`: {stale}"
@@ -38,8 +47,8 @@ def test_every_value_has_a_comment(derive: ModuleType) -> None:
     assert not [value.path for value in derive.values() if not value.comment]
 
 
-def test_the_defaults_follow_the_schema(derive: ModuleType) -> None:
-    jsonschema.validate(yaml.safe_load((CHART / "values.yaml").read_text()), derive.schema())
+def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None:
+    check(yaml.safe_load((CHART / "values.yaml").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -57,10 +66,15 @@ def test_the_defaults_follow_the_schema(derive: ModuleType) -> None:
         ("kafka.bootstrap", "nohost"),
         ("redis.url", "redis://user:password@host:6379"),
         ("cameraAgent.cameraNetworks", ["10.0.0.0"]),
+        ("cameraAgent.cameraNetworks", ["10.0.0.0/33"]),
+        ("cameraAgent.cameraNetworks", ["10.0.0.256/24"]),
+        ("cameraAgent.cameraNetworks", ["fd00::/129"]),
+        ("model.digest", "xyz"),
+        ("prefill.memory.keep", "2hours"),
         ("prefill.gpus", -1),
     ],
 )
-def test_wrong_values_are_refused(derive: ModuleType, path: str, value: object) -> None:
+def test_wrong_values_are_refused(check: Callable[[object], None], path: str, value: object) -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     *folders, name = path.split(".")
     inner = values
@@ -68,7 +82,24 @@ def test_wrong_values_are_refused(derive: ModuleType, path: str, value: object) 
         inner = inner[folder]
     inner[name] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(values, derive.schema())
+        check(values)
+
+
+@pytest.mark.parametrize(
+    "network", ["10.0.0.0/8", "192.0.2.255/32", "0.0.0.0/0", "fd00::/8", "::1/128", "::ffff:10.0.0.1/96"]
+)
+def test_networks_are_accepted(check: Callable[[object], None], network: str) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["cameraAgent"]["cameraNetworks"] = [network]
+    check(values)
+
+
+@pytest.mark.parametrize("keep", ["2h", "90min", "1.5d", "500MB", "5 GB", "2H", "3m"])
+def test_the_schema_takes_what_a_memory_parses(check: Callable[[object], None], keep: str) -> None:
+    assert Keep.parse(keep)
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["prefill"]["memory"]["keep"] = keep
+    check(values)
 
 
 def test_the_topic_table_is_the_wires(derive: ModuleType) -> None:

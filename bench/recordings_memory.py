@@ -46,12 +46,12 @@ class Way:
 WAYS = (Way(None, 1.0), *(Way(GROUP, rho) for rho in (1.0, 0.5, 0.2)))
 
 
-def frames(engine: TransformersEngine, count: int) -> Iterator[EncodedFrame]:
+def frames(engine: TransformersEngine, count: int, cells: tuple[int, int] = CELLS) -> Iterator[EncodedFrame]:
     """Random tokens, one frame a second."""
     draw = torch.Generator().manual_seed(0)
     for number in range(count):
-        tokens = torch.randn(CELLS[0] * CELLS[1], engine.model.hidden, generator=draw)
-        yield EncodedFrame(number * 1_000_000, number == 0, np.ones(CELLS, bool), tokens)
+        tokens = torch.randn(cells[0] * cells[1], engine.model.hidden, generator=draw)
+        yield EncodedFrame(number * 1_000_000, number == 0, np.ones(cells, bool), tokens)
 
 
 def prefill(engine: TransformersEngine, minutes: int, way: Way) -> dict[str, float]:

@@ -83,14 +83,18 @@ class Spent:
 
 
 SHAPES = {
+    "tiny": {"hidden": 64, "intermediate": 128, "layers": 2, "heads": 2, "kv_heads": 1},
     "small": {"hidden": 256, "intermediate": 3072, "layers": 4, "heads": 4, "kv_heads": 2},
     "7b": {"hidden": 3584, "intermediate": 18944, "layers": 28, "heads": 28, "kv_heads": 4},
 }
 
 
-def model(shape: str, device: torch.device, dtype: torch.dtype) -> TransformersEngine:
-    """A random InternVL of a shape, made where it will run; its prompt with the labels of that size."""
-    told = SHAPES[shape]
+def model(
+    shape: str, device: torch.device, dtype: torch.dtype, *, layers: int | None = None
+) -> TransformersEngine:
+    """A random InternVL of a shape, made where it will run; its prompt with the labels of that size. With
+    `layers`, only so many decoder layers."""
+    told = SHAPES[shape] | ({} if layers is None else {"layers": layers})
     folder = checkpoint("internvl")
     config = AutoConfig.from_pretrained(folder)
     text = config.text_config

@@ -1,0 +1,51 @@
+"""NVDEC through PyNvVideoCodec: its pictures and motion vectors beside the software decoder's, and its pace.
+
+On a CPU the library is the fake of tests/unit/segments/test_nvdec.py, which decodes with FFmpeg.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import numpy as np
+
+from lookout.segments import DecodeRequest, SamplingGrid, SoftwareDecoder
+from lookout.segments.nvdec import NvdecDecoder, load_library
+from tests.gpu.scale import Scale
+from tests.unit.segments.clips import encode
+
+CODECS: Final = {"h264": "libx264", "hevc": "libx265"}
+REQUEST: Final = DecodeRequest(448, 448, SamplingGrid(500_000))
+
+
+def run(scale: Scale) -> dict[str, Any]:
+    """By codec: share of equal samples, largest difference of a pixel, agreement of vectors, samples a
+    second of both decoders."""
+    if scale.device.type == "cpu":
+        from tests.unit.segments.test_nvdec import fake_library
+
+        library: Any = fake_library()
+    else:
+        library = load_library()
+    size, seconds = ((160, 96), 2) if scale.device.type == "cpu" else ((1920, 1080), 20)
+    decoder, truth = NvdecDecoder(library=library), SoftwareDecoder()
+    out: dict[str, Any] = {}
+    for name, codec in CODECS.items():
+        clip = encode("mp4", codec, frames=25 * seconds, fps=25, size=size, gop=50, bframes=2, speed=2)
+        start = time.perf_counter()
+        ours = decoder.decode(clip, REQUEST)
+        middle = time.perf_counter()
+        theirs = truth.decode(clip, REQUEST)
+        end = time.perf_counter()
+        if [frame.slot for frame in ours.frames] != [frame.slot for frame in theirs.frames]:
+            raise AssertionError(f"{name}: NVDEC samples other pictures than the software decoder")
+        pairs = list(zip(ours.pixels, theirs.pixels, strict=True))
+        out[name] = {
+            "samples": len(pairs),
+            "equal_samples": sum(bool(np.array_equal(a, b)) for a, b in pairs) / len(pairs),
+            "largest_difference": max(int(np.abs(a.astype(int) - b).max()) for a, b in pairs),
+            "vector_agreement": round(decoder.check(clip), 4),
+            "software_over_nvdec": round((end - middle) / (middle - start), 3),
+        }
+    return out

@@ -1,0 +1,26 @@
+"""A pytest plugin: engines and towers that name no device load on LOOKOUT_TEST_DEVICE."""
+
+from __future__ import annotations
+
+import os
+from types import FunctionType
+
+import lookout.engines
+from lookout.engines.transformers import engine
+from lookout.families import loading
+
+
+def pytest_configure() -> None:
+    """Change the default of the loaders, wherever their names have been imported to."""
+    use(os.environ["LOOKOUT_TEST_DEVICE"])
+
+
+def use(device: str) -> None:
+    """Make a device the default of both engine loaders and of the towers' loader."""
+    for loader in (engine.load_engine, lookout.engines.load_engine):
+        assert isinstance(loader, FunctionType)
+        assert loader.__defaults__ is not None
+        loader.__defaults__ = (device, *loader.__defaults__[1:])
+    assert isinstance(loading.load_tower, FunctionType)
+    assert loading.load_tower.__kwdefaults__ is not None
+    loading.load_tower.__kwdefaults__["device"] = device

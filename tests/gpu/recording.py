@@ -1,0 +1,39 @@
+"""Group prefill of an hour at one frame a second, 98 tokens a frame (QuickVideo)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bench.recordings_memory import frames
+from bench.windows import QUESTION
+from lookout.engines.transformers.prefill import GroupPrefill
+from lookout.recordings import GroupPlanner, PrefillSettings, grouped
+from tests.gpu.scale import Scale, Stopwatch, peak_bytes
+
+RHO = 0.2
+
+
+def run(scale: Scale) -> dict[str, Any]:
+    """Seconds of the prefill and of a question behind it, rows, FLOPs a second, bytes."""
+    engine = scale.engine()
+    count, how = scale.recording, PrefillSettings(rho=RHO)
+    layout = replace(engine.layout, positions=replace(engine.layout.positions, limit=1 << 30))
+    planner = GroupPlanner(layout, how, count, float(count))
+    rows = planner.rows(count, scale.grid[0] * scale.grid[1])
+    prefill = GroupPrefill(engine, how, expected_rows=rows)
+    watch, flops = Stopwatch(scale.device), 0
+    for group in grouped(frames(engine, count, scale.grid), how.group_frames):
+        flops += prefill.add(planner.plan("recording", group, prefill.last), group).flops
+    seconds = watch.lap()
+    prefill.ask([QUESTION])
+    return {
+        "frames": count,
+        "rows": rows,
+        "rho": RHO,
+        "prefill_s": round(seconds, 3),
+        "question_s": round(watch.lap(), 4),
+        "tflops_a_second": round(flops / seconds / 1e12, 2),
+        "kv_bytes": prefill.kv.kv_bytes,
+        "peak_bytes": peak_bytes(scale.device),
+    }

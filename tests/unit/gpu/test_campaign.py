@@ -1,0 +1,109 @@
+"""The campaign for a GPU: every step at tiny shape on the CPU, what is resumed, what is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.gpu import __main__ as campaign
+from tests.gpu import needs, on_device, oracles
+from tests.gpu.scale import scale_of
+
+
+@pytest.mark.parametrize("step", [step.name for step in campaign.STEPS])
+def test_a_step_runs_at_tiny_shape(step: str) -> None:
+    figures = campaign.perform(step, "tiny", "cpu")
+    assert json.loads(json.dumps(figures)) == figures
+    numbers = list(leaves(figures))
+    assert len(numbers) >= 2
+    assert all(np.isfinite(number) and number >= 0 for number in numbers)
+
+
+def leaves(value: Any) -> Any:
+    """All numbers of nested figures."""
+    for inner in value.values():
+        if isinstance(inner, dict):
+            yield from leaves(inner)
+        elif isinstance(inner, int | float):
+            yield inner
+
+
+def test_a_device_that_computes_something_else_fails_the_oracles() -> None:
+    same = oracles.largest([np.zeros(2)], [np.zeros(2)])
+    oracles.judge({"same": same})
+    for other in (np.full(2, 0.01), np.array([0, np.nan])):
+        with pytest.raises(oracles.OracleError, match="windows"):
+            oracles.judge({"windows": oracles.largest([np.zeros(2)], [other])})
+
+
+def test_lines_are_resumed_by_device_shape_and_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gpu.jsonl"
+    runs: list[str] = []
+
+    def attempted(step: campaign.Step, _: object) -> dict[str, Any]:
+        runs.append(step.name)
+        line: dict[str, Any] = {"step": step.name, "date": "2026-01-02"}
+        return line | ({"error": "cut off"} if step.name == "live" and len(runs) == 2 else {"figures": {}})
+
+    monkeypatch.setattr(campaign, "attempt", attempted)
+    arguments = ["--device", "cpu", "--shape", "tiny", "--out", str(out), "--only", "oracles", "live"]
+    assert campaign.main([*arguments, "--commit", "a"]) == 1
+    with out.open("a") as file:
+        file.write('{"step": "live", "figu')  # the machine went away while this was written
+        file.write("\n")
+    assert campaign.main([*arguments, "--commit", "a"]) == 0
+    assert runs == ["oracles", "live", "live"]
+    assert campaign.main([*arguments, "--commit", "b"]) == 0
+    assert runs == ["oracles", "live", "live", "oracles", "live"]
+    line = json.loads(out.read_text().splitlines()[0])
+    assert {"step", "figures", "device", "shape", "commit", "date"} <= set(line)
+    capsys.readouterr()
+    assert campaign.main([*arguments, "--commit", "a", "--list"]) == 0
+    assert capsys.readouterr().out.count("[done]") == 2
+
+
+def test_what_is_missing_is_said_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(campaign, "attempt", lambda *_: pytest.fail("a step ran"))
+    monkeypatch.setattr(needs, "installed", lambda package: None if package == "structlog" else "1")
+    assert campaign.main(["--out", str(tmp_path / "lines"), "--commit", "a"]) == 2
+    shown = capsys.readouterr()
+    assert "pip download" in shown.out
+    assert "structlog" in shown.err
+
+
+def test_the_plugin_changes_what_engines_and_towers_load_on() -> None:
+    from lookout.engines import load_engine
+    from lookout.families import load_tower
+
+    before = load_engine.__defaults__, (load_tower.__kwdefaults__ or {}).copy()
+    try:
+        on_device.use("meta")
+        assert load_engine.__defaults__ is not None
+        assert load_engine.__defaults__[0] == (load_tower.__kwdefaults__ or {})["device"] == "meta"
+    finally:
+        on_device.use("cpu")
+    assert (load_engine.__defaults__, load_tower.__kwdefaults__) == before
+
+
+def test_the_large_scale_is_that_of_a_7b() -> None:
+    from bench.shapes import QWEN_7B
+    from bench.windows import SHAPES
+
+    scale = scale_of("7b", "cuda")
+    shape = SHAPES[scale.shape]
+    assert (shape["hidden"], shape["layers"], shape["kv_heads"]) == (
+        QWEN_7B.hidden,
+        QWEN_7B.layers,
+        QWEN_7B.kv_heads,
+    )
+    assert scale.dtype is torch.bfloat16
+    assert scale.grid[0] * scale.grid[1] == 98

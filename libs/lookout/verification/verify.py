@@ -87,8 +87,7 @@ def verify(
         **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})},
     )
     digest = folder_digest(model)
-    budget = kv_bytes(settings, Path(model))
-    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=budget)
+    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, model))
     planner = Planner(engine.layout, settings.windows)
     tally = Tally()
     with TokensFromKafka(model, digest, shared, theirs) as tokens:

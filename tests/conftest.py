@@ -11,6 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 import structlog
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 # Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
 # tests of tiny models took twenty times as long beside another program.
@@ -22,7 +25,19 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared machine")
 
-VLLM = Path(__file__).parent / "vllm"
+TESTS = Path(__file__).parent
+VLLM = TESTS / "vllm"
+#: groups that start servers and services: no more of them at a time than two cores carry
+HEAVY, HEAVY_AT_A_TIME = ("vllm", "tests/fleet/"), 2
+#: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
+LONGEST = (
+    "tests/fleet/test_recall.py",
+    "vllm",
+    "tests/fleet/test_worker_faults.py",
+    "tests/fleet/test_outages.py",
+)
+#: rules that read the same files share their syntax trees
+HOUSE = TESTS / "unit" / "house"
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
 
 
@@ -38,10 +53,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Side by side, tests of a file stay together, because they share servers; so do all of vLLM, whose engines
     are one at a time and serve several files."""
     for item in items:
-        group = "vllm" if VLLM in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1800))
+
+
+def group_of(path: Path) -> str:
+    """The group that a test file belongs to."""
+    for folder in (VLLM, HOUSE):
+        if folder in path.parents:
+            return folder.name
+    return str(path.relative_to(TESTS.parent))
+
+
+class Interleaved(LoadGroupScheduling):
+    """Fleets beside unit tests: while a fleet waits for a broker or a session, unit tests compute."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        def is_heavy(group: str) -> bool:
+            return group.startswith(HEAVY)
+
+        def rank(group: str) -> int:
+            return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+
+        busy = sum(
+            any(is_heavy(group) and not all(tests.values()) for group, tests in work.items())
+            for other, work in self.assigned_work.items()
+            if other is not node
+        )
+        first = min(
+            self.workqueue,
+            key=lambda group: (is_heavy(group) == (busy >= HEAVY_AT_A_TIME), rank(group)),
+        )
+        self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Interleaved | None:
+    """The order of groups in a run of several processes."""
+    return Interleaved(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(autouse=True)

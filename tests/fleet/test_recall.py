@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -15,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from lookout.cli.app import app
 from lookout.cli.connect import reading
 from lookout.cli.options import Position
 from lookout.cli.watches import write_watches
@@ -47,22 +47,15 @@ def asked(fleet: Fleet, *words: str) -> list[dict[str, Any]]:
 
 
 def lookout(fleet: Fleet, *words: str) -> str:
-    """What a command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lookout.cli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={
-            **os.environ,
-            "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file),
-            "LOOKOUT_KAFKA": fleet.bootstrap,
-            "LOOKOUT_RECEIPT_KEY": str(fleet.folder / "key.pem"),
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What a command prints. It runs in this process: one of its own would import for longer than it asks."""
+    addresses = {
+        "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file),
+        "LOOKOUT_KAFKA": fleet.bootstrap,
+        "LOOKOUT_RECEIPT_KEY": str(fleet.folder / "key.pem"),
+    }
+    result = CliRunner().invoke(app, words, env=addresses, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def frames(answer: dict[str, Any]) -> int:

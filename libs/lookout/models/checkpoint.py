@@ -26,6 +26,7 @@ _CONFIG_BYTES: Final = 4 << 20
 _TOKENIZER_BYTES: Final = 256 << 20
 #: bytes of the table of tensors in front of a safetensors file, as that format's own reader limits it
 _TABLE_BYTES: Final = 100_000_000
+_PARTS: Final = ("vision_config", "text_config")
 #: layers of a tower or a language model, and any other number of a configuration, at most
 _LAYERS: Final = 1000
 _NUMBER: Final = 1 << 31
@@ -43,6 +44,10 @@ def check_checkpoint(folder: Path) -> None:
         ModelError: A file is none, is too large, or claims what cannot be.
     """
     config = _read_json(folder / CONFIG, _CONFIG_BYTES)
+    for part in _PARTS:
+        # In place of what is no object transformers takes its defaults, models of billions of parameters.
+        if not isinstance(config.get(part, {}), dict):
+            raise ModelError(f"{folder / CONFIG}: {part} is no JSON object")
     for name, value in _numbers(config):
         limit = _LAYERS if "layers" in name or name == "depth" else _NUMBER
         if not math.isfinite(value) or abs(value) > limit:

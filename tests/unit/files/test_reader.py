@@ -389,15 +389,20 @@ class Clips(torch.utils.data.Dataset[np.ndarray]):
         return self.reader.read(indices=[index], size=SIZE, threads=1).pixels[0]
 
 
-@pytest.mark.parametrize(("start", "used"), [("fork", False), ("fork", True), ("spawn", True)])
-def test_workers_of_a_loader_read_for_themselves(tmp_path: Path, start: str, used: bool) -> None:
+@pytest.mark.parametrize(
+    ("start", "used", "workers"),
+    [("fork", False, 2), ("fork", True, 2), ("spawn", True, 1)],  # a spawned one imports torch for itself
+)
+def test_workers_of_a_loader_read_for_themselves(
+    tmp_path: Path, start: str, used: bool, workers: int
+) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(clip("open"))
     with VideoReader(path) as reader:
         if used:
             reader.read(1, size=SIZE)
         loader = torch.utils.data.DataLoader(
-            Clips(reader), batch_size=9, num_workers=2, multiprocessing_context=start
+            Clips(reader), batch_size=9, num_workers=workers, multiprocessing_context=start
         )
         read = np.concatenate([batch.numpy() for batch in loader])
         assert (read == np.stack(every_frame("open"))).all()

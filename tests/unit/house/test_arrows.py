@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.source import walk
+
 ROOT = Path(__file__).parents[3]
 TRANSPORT = {"confluent_kafka", "redis", "grpc", "kubernetes"}
 ALGORITHMS = {
@@ -99,7 +101,7 @@ def _rooms() -> dict[str, Path]:
 
 def _imports(path: Path) -> Iterator[tuple[Path, str]]:
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-        for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        for node in walk(file.read_text()):
             if isinstance(node, ast.Import):
                 yield from ((file, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):

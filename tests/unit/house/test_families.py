@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lookout.families import FAMILIES
+from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 HOME = ROOT / "libs/lookout/families"
 WORDS = ("internvl", "qwen", "llava")
 
 
-def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _names(code: str) -> Iterator[tuple[int, str]]:
     """The names and strings of code; docstrings and comments may say where something comes from."""
     prose = {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in walk(code)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in walk(code):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield line, node.value
@@ -46,7 +47,7 @@ def test_no_other_file_names_a_family() -> None:
         for root in ("libs/lookout", "services")
         for file in sorted((ROOT / root).rglob("*.py"))
         if HOME not in file.parents and "v1" not in file.parts
-        for line, text in _names(ast.parse(file.read_text()))
+        for line, text in _names(file.read_text())
         if _named(text)
     ]
     assert not wrong, "\n".join(wrong)
@@ -57,7 +58,7 @@ def test_a_family_is_named_in_its_own_files_and_in_the_registry() -> None:
         files = {
             str(file.relative_to(HOME))
             for file in HOME.rglob("*.py")
-            for _, text in _names(ast.parse(file.read_text()))
+            for _, text in _names(file.read_text())
             if text == name or text.endswith(f".{name}")
         }
         assert files == {f"{name}.py", f"towers/{name}.py", "registry.py"}, name

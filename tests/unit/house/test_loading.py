@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.source import walk
+
 ROOT = Path(__file__).parents[3]
 UNPICKLING = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "_pickle", "shelve"}
 RUNNING = {"eval", "exec", "compile", "__import__"}
@@ -19,7 +21,7 @@ ALLOWED: dict[str, str] = {}
 
 def found(code: str) -> Iterator[tuple[int, str]]:
     """(line, what) of everything in a source text that may run what it reads."""
-    for node in ast.walk(ast.parse(code)):
+    for node in walk(code):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
             yield from ((node.lineno, name) for name in names if name.split(".")[0] in UNPICKLING)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.source import walk
+
 ROOT = Path(__file__).parents[3]
 #: torch and vLLM hand errors of a device on as RuntimeError or text, without a class of their own; the code
 #: of a Redis error is the first word of its text (WRONGTYPE)
@@ -22,17 +24,21 @@ LOOKS = {"startswith", "endswith", "find", "index", "count", "lower", "casefold"
 TEXTS = {"reason", "detail", "missing", "why", "description"}
 
 
+def is_error(annotation: str) -> bool:
+    """Whether an argument of this type is an error."""
+    return "Exception" in annotation or annotation.endswith("Error")
+
+
 def findings(source: str) -> Iterator[int]:
     """Lines on which a message's text decides."""
-    tree = ast.parse(source)
-    errors = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    nodes = walk(source)
+    errors = {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
     errors |= {
         argument.arg
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.arguments)
         for argument in node.args
-        if "Exception" in ast.unparse(argument.annotation or ast.Constant(""))
-        or ast.unparse(argument.annotation or ast.Constant("")).endswith("Error")
+        if argument.annotation and is_error(ast.unparse(argument.annotation))
     }
 
     def is_message(node: ast.AST) -> bool:
@@ -48,7 +54,7 @@ def findings(source: str) -> Iterator[int]:
     def is_text(node: ast.AST) -> bool:
         return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(node.value)
 
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Compare(left=left, comparators=comparators):
                 sides = [left, *comparators]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.unit.house.source import walk
+
 ROOT = Path(__file__).parents[3]
 WORDS = {
     "each", "every", "found", "held", "made", "kept", "said", "one", "other", "others", "both", "given",
@@ -19,7 +21,7 @@ def _names(folder: str) -> list[tuple[str, str]]:
         (f"{path.relative_to(ROOT)}:{node.lineno}", node.id.strip("_"))
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "_pb2" not in path.name
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in walk(path.read_text())
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
 

@@ -25,6 +25,7 @@ from lookout.services.prune_encode import handler as prune_encode
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
 from lookout.worker import ServiceSettings
+from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/operations.md"
@@ -146,7 +147,7 @@ def _labels(family: Any) -> str:
 
 def _families(file: Path) -> Iterator[tuple[str, str, str, str]]:
     """Metric families that a collector makes: name, kind, labels, meaning."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in walk(file.read_text()):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in KINDS:
             continue
         words = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]

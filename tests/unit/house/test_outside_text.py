@@ -14,6 +14,7 @@ import pytest
 from lookout.cli.output import TerminalConsole, echo, say
 from lookout.observe import logs
 from lookout.outside_text import clean
+from tests.unit.house.source import walk
 
 ROOT = Path(__file__).parents[3]
 CLI = sorted((ROOT / "libs/lookout/cli").rglob("*.py"))
@@ -42,7 +43,7 @@ STRANGE = [
 
 def wrong(path: Path) -> Iterator[str]:
     """Prints of a file that go without the one function."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(path.read_text()):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
@@ -72,7 +73,7 @@ def unclean(code: str) -> Iterator[tuple[int, str]]:
     """(line, what) of prints of a service or a room that may hold text from outside, and of logs that are set
     up without the one processor.
     """
-    for node in ast.walk(ast.parse(code)):
+    for node in walk(code):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)

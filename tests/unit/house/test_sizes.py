@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from tests.unit.house.source import parse, walk
 
 ROOT = Path(__file__).parents[3]
 LINES, METHODS, SHARED_LINES = 60, 20, 6
@@ -15,16 +16,17 @@ ROOMS = ROOT / "libs" / "lookout"
 TWICE = {"Source"}  # bytes of a recording; a topic in a consumer group
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
+def codes() -> Iterator[tuple[Path, str]]:
     """The project's own modules; generated ones are left out."""
-    paths = [path for folder in ("libs", "services") for path in (ROOT / folder).rglob("*.py")]
-    return {path: ast.parse(path.read_text()) for path in paths if "_pb2" not in path.name}
+    for folder in ("libs", "services"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "_pb2" not in path.name:
+                yield path, path.read_text()
 
 
 def nodes(kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[tuple[str, ast.AST]]:
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, code in codes():
+        for node in walk(code):
             if isinstance(node, kind):
                 yield str(path.relative_to(ROOT)), node
 
@@ -55,9 +57,9 @@ def test_a_class_has_at_most_20_public_methods() -> None:
 
 def test_a_public_class_has_its_name_alone() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, tree in trees().items():
+    for path, code in codes():
         if path.is_relative_to(ROOMS):
-            for node in tree.body:
+            for node in parse(code).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1 and name not in TWICE} == {}

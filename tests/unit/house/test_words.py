@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.house.source import parse, walk
+
 ROOT = Path(__file__).parents[3]
 
 #: in code, messages, docs and tests
@@ -67,15 +69,15 @@ def test_an_old_word_is_not_used(word: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for path in _texts()
-        if _own(path)
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _own(path) and pattern.search(text := path.read_text())
+        for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
     assert not found, f"use {INSTEAD[word]!r} instead:\n" + "\n".join(found)
 
 
-def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def _names(code: str) -> Iterator[tuple[str, int]]:
+    for node in walk(code):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name.strip("_"), node.lineno
         elif isinstance(node, ast.arg):
@@ -89,7 +91,7 @@ def test_an_old_name_is_not_used() -> None:
     for path in [*(ROOT / "libs").rglob("*.py"), *(ROOT / "services").rglob("*.py")]:
         if not _own(path) or DRAWN & set(path.parts):
             continue
-        for name, line in _names(ast.parse(path.read_text())):
+        for name, line in _names(path.read_text()):
             if name in NAMES:
                 wrong.append(f"{path.relative_to(ROOT)}:{line}: {name}, use {NAMES[name]!r} instead")
     assert not wrong, "\n".join(wrong)
@@ -110,7 +112,7 @@ def test_two_rooms_export_no_two_things_under_one_name() -> None:
     for path in [*home.glob("*/__init__.py"), *home.glob("*.py")]:
         if path == home / "__init__.py":
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
                 for name in ast.literal_eval(node.value):
                     rooms[name].append(str(path.relative_to(home)))

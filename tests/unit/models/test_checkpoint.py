@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,35 @@ def test_a_table_longer_than_its_file_is_refused(folder: Path) -> None:
         find_model(folder)
 
 
-@pytest.mark.parametrize("value", [None, "text", [], -1, 0, {"a": 1}])
-@pytest.mark.parametrize("name", ["vision_config", "text_config", "model_type", "downsample_ratio"])
+#: An object that says nothing makes transformers build a published model before anything does not fit.
+DEFAULTS = [pytest.param(name, {"a": 1}, marks=pytest.mark.long) for name in ("vision_config", "text_config")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *product(
+            ("vision_config", "text_config", "model_type", "downsample_ratio"), (None, "text", [], -1, 0)
+        ),
+        ("model_type", {"a": 1}),
+        ("downsample_ratio", {"a": 1}),
+        *DEFAULTS,
+    ],
+)
 def test_values_of_the_wrong_kind_are_one_error(folder: Path, name: str, value: Any) -> None:
     change(folder / "config.json", **{name: value})
     with pytest.raises(LookoutError):
         load_tower(find_model(folder))
+
+
+@pytest.mark.parametrize("value", [None, "text", [], -1])
+@pytest.mark.parametrize("name", ["vision_config", "text_config"])
+def test_a_part_that_is_no_object_is_refused_before_a_model_is_built(
+    folder: Path, name: str, value: Any
+) -> None:
+    change(folder / "config.json", **{name: value})
+    with pytest.raises(ModelError, match=f"{name} is no JSON object"):
+        find_model(folder)
 
 
 def test_code_beside_a_configuration_neither_runs_nor_is_asked_about(

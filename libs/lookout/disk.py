@@ -69,9 +69,9 @@ def write_all(handle: int, data: bytes | memoryview) -> None:
     Raises:
         OSError: The disk refused them; some may have been written.
     """
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
+    remainder = memoryview(data)
+    while remainder:
+        remainder = remainder[os.write(handle, remainder) :]
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview], *, sync: bool = True) -> None:

@@ -153,7 +153,7 @@ def check_scheme(connection: socket.socket, url: str, patience_s: float, *, basi
     status = re.match(r"RTSP/1\.\d (\d{3})", reply)
     if status is not None and status[1].startswith("3"):
         raise AccessError("the camera redirects to another address: credentials are not taken there")
-    schemes = {found.lower() for found in re.findall(r"(?im)^www-authenticate:\s*(\w+)", reply)}
+    schemes = {scheme.lower() for scheme in re.findall(r"(?im)^www-authenticate:\s*(\w+)", reply)}
     if schemes and "digest" not in schemes and not basic:
         raise AccessError(
             "the camera takes the password in the clear only (Basic): use rtsps://, or allow it with "

@@ -95,7 +95,7 @@ class Agent:
         self._leases.leave()
 
     def _cameras(self) -> dict[str, Camera]:
-        found = {}
+        cameras = {}
         for name, values in self._view().history.items():
             try:
                 camera = from_json(values[-1], Camera)
@@ -103,8 +103,8 @@ class Agent:
                 self._log.error("a camera cannot be read and is left out", camera=name, error=str(error))
                 continue
             if camera.id == name and camera.url and not camera.paused:
-                found[name] = camera
-        return found
+                cameras[name] = camera
+        return cameras
 
     def _start(self, camera: Camera) -> None:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))

@@ -64,11 +64,11 @@ class Leases:
         Leases run out by the local clock, counted from before the request: never later than in Redis.
         """
         begun = time.monotonic()
-        wanted = set(cameras)
+        names = set(cameras)
         try:
             agents = self._living()
-            for camera in sorted(self._held.keys() | wanted):
-                if camera in wanted and preferred(camera, agents) == self._agent:
+            for camera in sorted(self._held.keys() | names):
+                if camera in names and preferred(camera, agents) == self._agent:
                     self._renew(camera, begun)
                 elif camera in self._held:
                     self.give_back(camera)
@@ -109,7 +109,7 @@ class Leases:
         self._client.zadd(AGENTS, {self._agent: now})
         self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
         found = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
-        return [each.decode() if isinstance(each, bytes) else str(each) for each in found]
+        return [member.decode() if isinstance(member, bytes) else str(member) for member in found]
 
     def _renew(self, camera: str, begun: float) -> None:
         key, life_ms = LEASE.format(camera=camera), round(self._lease_s * 1000)

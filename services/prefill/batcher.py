@@ -97,14 +97,14 @@ def choose_windows(waiting: Sequence[WindowRequest], limit: int, key_limit: int)
         Indices into `waiting`.
     """
     streams: set[str] = set()
-    chosen: list[int] = []
+    places: list[int] = []
     keys = 0
     for index, request in enumerate(waiting):
         key = request.keep and request.plan.parent is None
         stream = request.plan.stream
-        room = len(chosen) < limit and stream not in streams
+        room = len(places) < limit and stream not in streams
         if room and not (key and keys >= key_limit):
-            chosen.append(index)
+            places.append(index)
             keys += key
         streams.add(stream)
-    return chosen
+    return places

@@ -171,13 +171,13 @@ class Asker:
             list_s = self._clock() - begun
             try:
                 # Text that was streamed stands: a further try must not stream it twice.
-                asked = self._once(camera, question, resolved, None if streamed else tell)
+                answer = self._once(camera, question, resolved, None if streamed else tell)
             except LostChapterError as error:
                 log.warning("a chapter was lost while it was asked", chapter=error.chapter, error=str(error))
                 lost[error.chapter] = str(error)
                 resolved = None
                 continue
-            return replace(asked, list_s=list_s, tries=attempt + 1)
+            return replace(answer, list_s=list_s, tries=attempt + 1)
         raise NothingRememberedError(f"camera {camera}: {'; '.join(lost.values())}")
 
     def _once(

@@ -149,13 +149,13 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
             self._many(cameras, question, context, responses)
             return
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=cameras)))
-        asked = self._asker.ask(
+        answer = self._asker.ask(
             cameras,
             question,
             on_text=lambda piece: responses.put(AskResponse(text=AskText(camera=cameras, piece=piece))),
         )
-        self._note(asked)
-        responses.put(AskResponse(answer=answer_message(asked)))
+        self._note(answer)
+        responses.put(AskResponse(answer=answer_message(answer)))
         responses.put(AskResponse(summary=AskSummary(cameras=1, answered=1)))
 
     def _many(

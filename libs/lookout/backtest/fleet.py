@@ -48,21 +48,21 @@ def fleet_backtest(
         LookoutError: The settings or the model cannot be used.
         TimeoutError: A topic cannot be read to its end.
     """
-    given = {"bootstrap": bootstrap, **(common or {})}
+    options = {"bootstrap": bootstrap, **(common or {})}
     theirs = {name: dict(values) for name, values in (own or {}).items()}
     settings = load_settings(
         PrefillSettings,
         {},
-        **{"mode": "local", "model_dir": model, **given, **theirs.get("prefill", {})},
+        **{"mode": "local", "model_dir": model, **options, **theirs.get("prefill", {})},
     )
     digest = folder_digest(model)
     engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, Path(model)))
     reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
     backtest = Backtest(messages.rule_of(watch.rule))
-    with TokensFromKafka(model, digest, given, theirs) as tokens:
+    with TokensFromKafka(model, digest, options, theirs) as tokens:
         epochs = [epoch for epoch in read_epochs(settings, scope, reach_s) if _watched(epoch.camera, watch)]
         windows = PastWindows(settings, engine, Planner(engine.layout, settings.windows), tokens.load, digest)
-        total, done = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
+        total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
         for epoch in epochs:
             for past in windows.verdicts(epoch, watch, scope):
                 cost = past.verdict.cost
@@ -75,8 +75,8 @@ def fleet_backtest(
                     backtest.outcomes["expired"] += 1
                 else:
                     backtest.add(messages.verdict_of(past.verdict, backtest.rule))
-                done += 1
-                progress(min(done, total), total)
+                replayed += 1
+                progress(min(replayed, total), total)
     engine.close()
     return backtest
 

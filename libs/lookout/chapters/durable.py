@@ -169,9 +169,9 @@ class DurableTier:
             manifest = f"{place}/{MANIFEST}"
             if manifest in paths:
                 obstore.delete(self._store, manifest)
-            rest = [path for path in paths if path != manifest]
-            if rest:
-                obstore.delete(self._store, rest)
+            contents = [path for path in paths if path != manifest]
+            if contents:
+                obstore.delete(self._store, contents)
         except (BaseError, OSError) as error:
             raise HistoryError(f"{self.url}: {place} could not be removed: {error}") from error
 
@@ -413,8 +413,8 @@ class Uploader:
         fresh = [facts for facts in sealed if self._stored.get(facts.name) != facts.version]
         try:
             if fresh and not self._stored:
-                known = {manifest["name"]: int(manifest["version"]) for manifest in self._tier.manifests()}
-                self._stored.update(known)
+                versions = {manifest["name"]: int(manifest["version"]) for manifest in self._tier.manifests()}
+                self._stored.update(versions)
             for facts in fresh:
                 if self._stored.get(facts.name) != facts.version:
                     self._tier.upload(facts)

@@ -383,14 +383,14 @@ class ChapterSources:
         """Scenes that Redis has, if they are what the heads say."""
         if self._scenes is None:
             return
-        wanted: dict[str, dict[int, int]] = {}
+        blocks: dict[str, dict[int, int]] = {}
         chapters: dict[str, Chapter] = {}
         for number, (chapter, place) in enumerate(requests):
             layers = {own.offset: layer for layer, (own, _) in enumerate(chapter.head.scenes)}
             if chapter.head.sealed and place.file == chapter.head.catalogue and place.offset in layers:
-                wanted.setdefault(chapter.name, {})[layers[place.offset]] = number
+                blocks.setdefault(chapter.name, {})[layers[place.offset]] = number
                 chapters[chapter.name] = chapter
-        for name, numbers in wanted.items():
+        for name, numbers in blocks.items():
             values = self._scenes.scenes(camera, name, len(chapters[name].head.scenes))
             for layer, number in numbers.items():
                 value = values[layer]

@@ -72,8 +72,8 @@ def doctor(
     else:
         findings = [*_software(), *_model(model), *_kafka(bootstrap), *_redis(redis_url), *_services()]
     if as_json:
-        for each in findings:
-            echo(json.dumps(asdict(each)))
+        for problem in findings:
+            echo(json.dumps(asdict(problem)))
     else:
         _print(findings)
     if any(finding.state is State.BAD for finding in findings):

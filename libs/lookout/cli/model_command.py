@@ -142,20 +142,22 @@ def evaluate_model(
     console = TerminalConsole()
     _known(dtype)
     evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset, policy)
-    found = evaluation.as_json()
-    table = Table("question", *found["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left")
+    result = evaluation.as_json()
+    table = Table(
+        "question", *result["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left"
+    )
     for question in evaluation.product:
-        scores = [way["f1"][question] for way in found["ways"].values()]
+        scores = [way["f1"][question] for way in result["ways"].values()]
         table.add_row(escape(question), *("-" if score is None else f"{score:.3f}" for score in scores))
     for row, name in (
         ("tokens kept", "tokens_kept"),
         ("FLOPs, of dense", "flops_share"),
         ("mean |difference of p(yes)|", "dp"),
     ):
-        table.add_row(row, *(f"{way[name]:.4f}" for way in found["ways"].values()), style="dim")
+        table.add_row(row, *(f"{way[name]:.4f}" for way in result["ways"].values()), style="dim")
     console.print(table)
-    found["calibration"] = _calibrated(console, evaluation, precision, plot)
-    console.print(json.dumps(found), soft_wrap=True, highlight=False, markup=False)
+    result["calibration"] = _calibrated(console, evaluation, precision, plot)
+    console.print(json.dumps(result), soft_wrap=True, highlight=False, markup=False)
 
 
 def _show_report(console: Console, report: ModelReport) -> None:

@@ -170,9 +170,9 @@ def publish(
             label = file.name if file else "stdin"
             try:
                 pieces = _whole(file) if whole else _cut(pool, file, seconds)
-                done = publish_one(publisher, name, pieces, rate, start_us, _teller(bar, task, label))
+                published = publish_one(publisher, name, pieces, rate, start_us, _teller(bar, task, label))
                 if "{name}" not in camera:
-                    start_us += done.duration_us
+                    start_us += published.duration_us
             except CodecError as error:
                 failed += 1
                 bar.console.print(f"[red]✗[/] {escaped(label)}: {escaped(error)}", highlight=False)

@@ -173,14 +173,14 @@ def parse_settings(
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
-        stage, dot, rest = name.strip().lower().replace("_", "-").partition(".")
+        stage, dot, setting = name.strip().lower().replace("_", "-").partition(".")
         if not sign or not name or (dot and stage not in (*Stage, RECALL)):
             stages = ", ".join((*Stage, RECALL))
             raise typer.BadParameter(
                 f"{pair!r} is not NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})", param_hint="--set"
             )
         target = own.setdefault(stage, {}) if dot else common
-        target[(rest if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
+        target[(setting if dot else stage).replace("-", "_").removeprefix("lookout_")] = value.strip()
     return common, own
 
 

@@ -90,7 +90,7 @@ class Eraser:
         Returns:
             The erasures that were confirmed.
         """
-        log, done = self._read(), 0
+        log, count = self._read(), 0
         waiting = [
             erasure
             for erasure in log.erasures.values()
@@ -112,8 +112,8 @@ class Eraser:
             self._publish(confirmation_key(erasure.id, self._instance), to_json(confirmation))
             self._confirmed.add(erasure.id)
             self.open -= 1
-            done += 1
-        return done
+            count += 1
+        return count
 
     def _carry_out(self, erasure: Erasure) -> list[ErasedPart] | None:
         parts = []

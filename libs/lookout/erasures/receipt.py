@@ -130,9 +130,9 @@ def check_receipt(receipt: Mapping[str, Any], public_key: bytes | None = None) -
         raise ReceiptError("this is no signed receipt") from error
     if public_key is not None and own != public_key:
         raise ReceiptError("the receipt is signed with another key")
-    rest = {name: entry for name, entry in receipt.items() if name != "signature"}
+    content = {name: entry for name, entry in receipt.items() if name != "signature"}
     try:
-        signer.verify(value, _canonical(rest))
+        signer.verify(value, _canonical(content))
     except InvalidSignature as error:
         raise ReceiptError("the receipt was changed since it was signed") from error
     return base64.b64encode(own).decode()

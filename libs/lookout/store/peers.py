@@ -141,9 +141,9 @@ class Peers:
         finally:
             with self._room:
                 # An empty tensor's entry may have left with another transfer of the same holder.
-                rest = self._on_the_way.pop(address, 0) - length
-                if rest > 0:
-                    self._on_the_way[address] = rest
+                remaining = self._on_the_way.pop(address, 0) - length
+                if remaining > 0:
+                    self._on_the_way[address] = remaining
                 self._room.notify_all()
 
 

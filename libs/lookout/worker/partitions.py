@@ -78,8 +78,8 @@ class Partition:
         if start is not None and offset > start:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump
-            if offset - start > 1 and (gone := min(low(), offset) - start) > 0:
-                self.loss = Loss(gone, record_ms)
+            if offset - start > 1 and (lost := min(low(), offset) - start) > 0:
+                self.loss = Loss(lost, record_ms)
         self.read_to = offset + 1
 
     def lost(self, low: int) -> int:

@@ -456,4 +456,4 @@ def _refusal(record: Record) -> DeadLetter | None:
 
 
 def _traceparent(record: Record) -> tuple[tuple[str, bytes], ...]:
-    return tuple(each for each in record.headers if each[0] == names.TRACEPARENT)
+    return tuple(header for header in record.headers if header[0] == names.TRACEPARENT)

@@ -9,9 +9,10 @@ import sys
 import threading
 import traceback
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Bench:
         self.bootstrap = bootstrap
         self.prefix = prefix
         self.partitions = partitions
+        self._counts: Counter[str] = Counter()  # outputs that the follower has read
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [
             NewTopic(f"{prefix}{name}", partitions, 1, config=config)
@@ -86,17 +88,7 @@ class Bench:
 
     def read(self, topic: str) -> list[Message]:
         """Everything committed in a topic now, in partition order."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": uuid.uuid4().hex,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-            }
-        )
-        name = f"{self.prefix}{topic}"
-        consumer.assign([TopicPartition(name, each, OFFSET_BEGINNING) for each in range(self.partitions)])
+        consumer = self._reader(topic)
         found: list[Message] = []
         ended: set[int] = set()
         try:
@@ -111,6 +103,20 @@ class Bench:
             consumer.close()
         return found
 
+    def _reader(self, topic: str) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        name = f"{self.prefix}{topic}"
+        consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for number in range(self.partitions)])
+        return consumer
+
     def outputs(self) -> dict[str, list[dict[str, Any]]]:
         """Committed outputs of each camera, in order."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -118,9 +124,20 @@ class Bench:
             found[message.key().decode()].append(json.loads(message.value()))
         return found
 
-    def counted(self, cameras: list[str], each: int) -> bool:
-        found = self.outputs()
-        return all(len(found[camera]) >= each for camera in cameras)
+    def counted(self, cameras: list[str], number: int) -> bool:
+        """Whether so many outputs of every camera are committed.
+
+        Tests ask again and again: one reader follows the topic, since a new one for every question costs the
+        broker more than the workers do.
+        """
+        for message in self._follower.consume(1000, timeout=0.1):
+            if message.error() is None:
+                self._counts[message.key().decode()] += 1
+        return all(self._counts[camera] >= number for camera in cameras)
+
+    @cached_property
+    def _follower(self) -> Consumer:
+        return self._reader("out")
 
     def assert_counted(self, cameras: list[str], each: int) -> None:
         """Every record counted once, in order, with the state it should have met."""

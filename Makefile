@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FOOTAGE ?=
 
+# A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
@@ -51,21 +54,18 @@ lint: setup  ## style and types
 	$(BIN)/mypy
 
 # Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run
-# side by side. While a fleet waits for a broker or a session, the other half of the machine works.
-WORKERS ?= 2
-UNIT := $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadgroup
-FLEET := $(BIN)/python -m pytest --ignore tests/unit -n $(WORKERS) --dist loadgroup
+# side by side: fleets wait half of their time, for a broker or a session, and unit tests compute then.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
 
 test-unit: lint  ## style, types and unit tests: the inner loop
-	$(UNIT) -m "not long"
+	$(PYTEST) -n 2 -m "not long" tests/unit
 
 test: lint  ## everything that proves Lookout in minutes
-	$(UNIT) -m "not long"
-	$(FLEET) -m "not long" --durations 20
+	$(PYTEST) -n $(WORKERS) -m "not long" --durations 20
 
 test-all: lint  ## the heavier checks as well
-	$(UNIT)
-	$(FLEET)
+	$(PYTEST) -n $(WORKERS)
 
 demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 	$(BIN)/lookout demo $(if $(FOOTAGE),--footage "$(FOOTAGE)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from functools import cache
 
 import av
@@ -26,9 +27,15 @@ def picture(time_s: float, noise: np.random.Generator) -> np.ndarray:
 
 @cache
 def clip(
-    seconds: float = 12.0, fps: int = 10, gop_s: float = 2.0, codec: str = "libx264", seed: int = 0
+    seconds: float = 12.0,
+    fps: int = 10,
+    gop_s: float = 2.0,
+    codec: str = "libx264",
+    seed: int = 0,
+    *,
+    start_s: float = 0.0,
 ) -> bytes:
-    """MPEG-TS bytes of a stream; P-frames only, as cameras send."""
+    """MPEG-TS bytes of a stream whose clock begins at `start_s`; P-frames only, as cameras send."""
     noise = np.random.default_rng(seed)
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mpegts") as container:
@@ -36,8 +43,9 @@ def clip(
         stream.width = stream.height = SIDE
         stream.pix_fmt = "yuv420p"
         stream.options = {"g": str(round(gop_s * fps)), "bf": "0", "preset": "veryfast", "sc_threshold": "0"}
-        for n in range(round(seconds * fps)):
+        for n in range(round(start_s * fps), round((start_s + seconds) * fps)):
             frame = av.VideoFrame.from_ndarray(picture(n / fps, noise), format="rgb24")
+            frame.pts, frame.time_base = n, Fraction(1, fps)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return buffer.getvalue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from io import BytesIO
 
@@ -53,17 +53,19 @@ def still() -> bytes:
 
 
 #: the random model sees some differences; the threshold lies between them
-STREAMS: Mapping[str, tuple[bytes, Mapping[str, object]]] = {
+STREAMS: Mapping[str, tuple[Callable[[], bytes], Mapping[str, object]]] = {
     "a clock jump": (CLIPS["a clock jump"], {}),
     "damaged": (CLIPS["damaged"], {}),
-    "key windows": (clip(24.0), {"key_every": 3}),
-    "idle": (still(), {"idle_age_s": 60.0}),
+    "key windows": (lambda: clip(24.0), {"key_every": 3}),
+    "idle": (still, {"idle_age_s": 60.0}),
 }
 
 
-def run(data: bytes, watches: Sequence[Watch], values: Mapping[str, object]) -> OneProcessFleet:
+def run(
+    encoded: Callable[[], bytes], watches: Sequence[Watch], values: Mapping[str, object]
+) -> OneProcessFleet:
     fleet = OneProcessFleet(checkpoint("internvl"), *watches, prefill=values, **SAMPLING)
-    for piece in cut(BytesIO(data)):
+    for piece in cut(BytesIO(encoded())):
         fleet.send(piece.data)
     fleet.end()
     return fleet
@@ -129,8 +131,8 @@ def compare(past: Sequence[Verdict], committed: Sequence[Verdict]) -> None:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
-    data, values = STREAMS[name]
-    fleet = run(data, [FALL], values)
+    encoded, values = STREAMS[name]
+    fleet = run(encoded, [FALL], values)
     past, backtest = replayed(fleet, FALL)
     compare(past, fleet.verdicts)
     assert facts(backtest) == incidents(fleet, FALL)
@@ -142,11 +144,11 @@ def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
 
 
 def test_another_question_says_what_it_would_have_said() -> None:
-    data, values = STREAMS["key windows"]
-    both = run(data, [FALL, CROWD], values)
+    encoded, values = STREAMS["key windows"]
+    both = run(encoded, [FALL, CROWD], values)
     expected = [verdict for verdict in both.verdicts if verdict.watch == "crowd"]
     for watches in ([FALL], []):
-        fleet = run(data, watches, values)
+        fleet = run(encoded, watches, values)
         past, backtest = replayed(fleet, CROWD)
         if watches:
             compare(past, expected)
@@ -158,8 +160,8 @@ def test_another_question_says_what_it_would_have_said() -> None:
 
 
 def test_a_part_of_the_past_has_the_answers_of_the_whole() -> None:
-    data, values = STREAMS["key windows"]
-    fleet = run(data, [FALL], values)
+    encoded, values = STREAMS["key windows"]
+    fleet = run(encoded, [FALL], values)
     later = [verdict for verdict in fleet.verdicts if 7 <= verdict.window < 10]
     scope = PastScope("c*", later[0].end.ToMilliseconds(), later[-1].end.ToMilliseconds() + 1)
     past, _ = replayed(fleet, FALL, scope)

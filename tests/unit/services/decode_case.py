@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from lookout.errors import RecordsGoneError
 from lookout.segments import SoftwareDecoder
@@ -102,7 +103,10 @@ class World:
         self.state = self.handler.load("yard", StoredCheckpoint(again, 0, changed))
 
 
-PIECES = segments(8.0)
+@cache
+def pieces() -> list[bytes]:
+    """Eight seconds of a camera, cut at their keyframes."""
+    return segments(8.0)
 
 
 def samples(records: Sequence[FramesRecord]) -> list[int]:

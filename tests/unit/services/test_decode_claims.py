@@ -7,13 +7,13 @@ import pytest
 from lookout.services.decode.claims import Claims
 from lookout.wire import SEGMENTS
 from lookout.worker import Record
-from tests.unit.services.decode_case import PIECES, START_MS, World
+from tests.unit.services.decode_case import START_MS, World, pieces
 
 
 def test_a_camera_id_in_two_partitions_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     for partition in (0, 1, 0, 1):
-        record = Record(SEGMENTS.name, partition, 0, "yard", PIECES[0], (), START_MS)
+        record = Record(SEGMENTS.name, partition, 0, "yard", pieces()[0], (), START_MS)
         world.take(world.handler.handle(world.handler.load("yard", None), record))
     said = capsys.readouterr().out
     assert said.count("two partitions") == 1

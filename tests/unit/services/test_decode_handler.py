@@ -11,12 +11,12 @@ from lookout.v1.frames_pb2 import Frame, FramesRecord
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import SEGMENTS
 from lookout.worker import DeadLetter, Record
-from tests.unit.services.decode_case import PIECES, START_MS, World, samples
+from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 
 def test_segments_of_one_stream_are_one_epoch() -> None:
     world = World()
-    records = [record for piece in PIECES for record in world.send(piece)]
+    records = [record for piece in pieces() for record in world.send(piece)]
     assert [r.epoch for r in records] == [
         1000 * (START_MS + 2000)
     ] * 4  # record time of the segment that opens it
@@ -43,9 +43,9 @@ def test_segments_of_one_stream_are_one_epoch() -> None:
 
 def test_a_takeover_goes_on_where_the_checkpoint_stands() -> None:
     world, undisturbed = World(), World()
-    expected = [record for piece in PIECES for record in undisturbed.send(piece)]
+    expected = [record for piece in pieces() for record in undisturbed.send(piece)]
     found = []
-    for piece in PIECES:
+    for piece in pieces():
         found += world.send(piece)
         world.takeover()
     assert found == expected
@@ -53,25 +53,25 @@ def test_a_takeover_goes_on_where_the_checkpoint_stands() -> None:
 
 def test_a_lost_segment_leaves_a_hole() -> None:
     world = World()
-    records = [*world.send(PIECES[0]), *world.send(PIECES[2])]
+    records = [*world.send(pieces()[0]), *world.send(pieces()[2])]
     assert records[0].epoch == records[1].epoch
     assert samples(records) == [0, 1, 2, 3, 8, 9, 10, 11]
 
 
 def test_a_segment_twice_is_late() -> None:
     world = World()
-    for piece in PIECES[:3]:
+    for piece in pieces()[:3]:
         world.send(piece)
-    late = world.send(PIECES[1])
+    late = world.send(pieces()[1])
     assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
     assert (late[0].event.start_us, late[0].event.end_us) == (2_000_000, 4_000_000)
     assert late[0].event.segment.offset == 3
-    assert samples(world.send(PIECES[3])) == [12, 13, 14, 15]
+    assert samples(world.send(pieces()[3])) == [12, 13, 14, 15]
 
 
 def test_silence_is_one_gap_whoever_notices() -> None:
     world = World(silence_s=10.0)
-    epoch = world.send(PIECES[0])[0].epoch
+    epoch = world.send(pieces()[0])[0].epoch
     assert world.wait(9.5) == []
     gap = world.wait(1.0)
     assert [(r.event.kind, r.event.reason, r.epoch) for r in gap] == [
@@ -80,13 +80,13 @@ def test_silence_is_one_gap_whoever_notices() -> None:
     assert world.wait(100.0) == []
     world.takeover()
     assert world.wait(100.0) == []
-    after = world.send(PIECES[1], after_ms=60_000)
+    after = world.send(pieces()[1], after_ms=60_000)
     assert [r.WhichOneof("body") for r in after] == ["segment"]
     assert after[0].epoch == 1000 * round(world.now * 1000)
     # Nobody ticked: the time stamps of the records say the same.
     replayed = World(silence_s=10.0)
-    replayed.send(PIECES[0])
-    records = replayed.send(PIECES[1], after_ms=60_000)
+    replayed.send(pieces()[0])
+    records = replayed.send(pieces()[1], after_ms=60_000)
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
     assert (records[0].epoch, records[1].epoch) == (epoch, epoch + 60_000_000)
     assert records[0].event.reason == "silence"
@@ -104,8 +104,8 @@ def test_a_camera_that_tells_its_clock_is_silent_by_that_clock(
 ) -> None:
     """Segments that waited in front of a broker that was away are no silence; seconds not filmed are."""
     world = World(silence_s=10.0)
-    world.send(PIECES[0], captured_at=str(START_MS))
-    records = world.send(PIECES[1], after_ms, captured_at=str(START_MS + captured_ms))
+    world.send(pieces()[0], captured_at=str(START_MS))
+    records = world.send(pieces()[1], after_ms, captured_at=str(START_MS + captured_ms))
     assert [r.WhichOneof("body") for r in records] == bodies
 
 
@@ -113,7 +113,7 @@ def test_a_segment_longer_than_a_silence_is_none() -> None:
     world = World(silence_s=1.0)
     records = [
         record
-        for at, piece in enumerate(PIECES)
+        for at, piece in enumerate(pieces())
         for record in world.send(piece, captured_at=str(START_MS + 2_000 * at))
     ]
     assert len({r.epoch for r in records}) == 1
@@ -121,7 +121,7 @@ def test_a_segment_longer_than_a_silence_is_none() -> None:
 
 def test_an_outage_or_a_takeover_is_no_silence() -> None:
     world = World(silence_s=10.0)
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     assert world.wait(5.0) == []
     world.now += 3600  # no ticks: no broker
     assert world.wait(2.0) == []
@@ -132,9 +132,9 @@ def test_an_outage_or_a_takeover_is_no_silence() -> None:
 
 def test_another_configuration_opens_an_epoch() -> None:
     world = World()
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     world.takeover(changed=True)
-    records = world.send(PIECES[1])
+    records = world.send(pieces()[1])
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
     assert records[0].event.reason == "configuration"
     assert records[1].epoch > records[0].epoch
@@ -148,7 +148,7 @@ def test_a_longer_stride_is_another_configuration() -> None:
 
 def test_a_neighbours_records_show_that_a_camera_is_silent() -> None:
     world = World(silence_s=10.0)
-    record = world.send(PIECES[0])[0]
+    record = world.send(pieces()[0])[0]
     arrived = round(world.now * 1000)
     assert world.handler.passed(world.state, arrived + 10_000) is None
     result = world.handler.passed(world.state, arrived + 10_001)
@@ -163,7 +163,7 @@ def test_a_neighbours_records_show_that_a_camera_is_silent() -> None:
 
 def test_a_camera_that_stays_away_is_forgotten() -> None:
     world = World(silence_s=1.0, forget_after_days=2.0)
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     world.wait(2.0)
     world.now += 2 * 86_400 - 60
     assert world.handler.tick(world.state, world.now) is None
@@ -175,7 +175,7 @@ def test_a_camera_that_stays_away_is_forgotten() -> None:
 
 def test_rubbish_is_no_sign_of_life() -> None:
     world = World(silence_s=10.0)
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     arrived = round(world.now * 1000)
     record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), arrived + 9_000)
     with pytest.raises(BadRecordError):
@@ -186,9 +186,9 @@ def test_rubbish_is_no_sign_of_life() -> None:
 
 def test_a_late_segment_of_a_camera_that_tells_its_clock_is_late_however_late() -> None:
     world = World(overlap_s=1.0, window_s=6.0)
-    for at, piece in enumerate(PIECES):
+    for at, piece in enumerate(pieces()):
         world.send(piece, captured_at=str(START_MS + 2000 * at))
-    late = world.send(PIECES[0], captured_at=str(START_MS))
+    late = world.send(pieces()[0], captured_at=str(START_MS))
     assert [r.event.kind for r in late] == [StreamEvent.KIND_LATE]
     assert (late[0].event.start_us, late[0].event.end_us) == (0, 2_000_000)
 
@@ -203,26 +203,26 @@ def test_a_late_segment_of_a_camera_that_tells_its_clock_is_late_however_late() 
 )
 def test_rubbish_is_refused_and_changes_nothing(value: bytes, reason: str) -> None:
     world = World()
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     before = world.state.stream
     with pytest.raises(BadRecordError) as caught:
         world.send(value)
     assert caught.value.reason == reason
     assert world.state.stream == before
-    assert samples(world.send(PIECES[1])) == [4, 5, 6, 7]
+    assert samples(world.send(pieces()[1])) == [4, 5, 6, 7]
 
 
 def test_limits_are_those_of_the_settings() -> None:
     with pytest.raises(BadRecordError) as caught:
-        World(segment_bytes=1000).send(PIECES[0])
+        World(segment_bytes=1000).send(pieces()[0])
     assert caught.value.reason == "too-many-bytes"
 
 
 @pytest.mark.parametrize("change", ["luma", "vectors"])
 def test_pixels_are_made_again_to_the_bit(change: str) -> None:
     world = World(change=change)
-    world.send(PIECES[0])
-    record = world.send(PIECES[1])[0]
+    world.send(pieces()[0])
+    record = world.send(pieces()[1])[0]
     ref = record.segment.pixels
     assert list(ref.shape) == [4, 112, 112, 3]
     held = world.store.get(ref)
@@ -234,7 +234,7 @@ def test_pixels_are_made_again_to_the_bit(change: str) -> None:
 def test_pixels_of_another_camera_are_not_made() -> None:
     """Who may read one camera cannot name another camera's offset in a record of its own."""
     world = World()
-    record = world.send(PIECES[0])[0]
+    record = world.send(pieces()[0])[0]
     stolen = FramesRecord.FromString(record.SerializeToString())
     stolen.camera = stolen.segment.pixels.camera = "lobby"
     with pytest.raises(LineageBrokenError, match="another camera"):
@@ -246,9 +246,9 @@ def test_pixels_of_another_camera_are_not_made() -> None:
 
 def test_pixels_that_cannot_be_made_say_so() -> None:
     world = World()
-    record = world.send(PIECES[0])[0]
+    record = world.send(pieces()[0])[0]
     ref = record.segment.pixels
-    other = Record(SEGMENTS.name, 0, 0, "yard", PIECES[1])
+    other = Record(SEGMENTS.name, 0, 0, "yard", pieces()[1])
     world.topic.records[0] = other
     with pytest.raises(LineageBrokenError, match="other pixels"):
         world.handler.materialize(ref, record)

@@ -9,7 +9,7 @@ import pytest
 from lookout.services.decode.lines import TimeLines
 from lookout.v1.lineage_pb2 import CAUSE_TWO_CAMERAS, StreamEvent
 from tests.streams import segments
-from tests.unit.services.decode_case import PIECES, World
+from tests.unit.services.decode_case import World, pieces
 
 S = 1_000_000
 
@@ -55,7 +55,7 @@ def test_cameras_that_share_an_id_are_named_and_never_mixed(capsys: pytest.Captu
     world = World()
     records = [
         record
-        for pair in zip(PIECES, other, strict=False)
+        for pair in zip(pieces(), other, strict=False)
         for piece in pair
         for record in world.send(piece, 1000)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,21 +12,23 @@ from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 from lookout.v1.lineage_pb2 import StreamEvent
 from lookout.wire import SEGMENTS, headers
 from lookout.worker import DeadLetter, Output, Record
-from tests.unit.services.decode_case import PIECES, World, samples
+from tests.unit.services.decode_case import World, pieces, samples
 
 
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"quota_bytes": len(PIECES[0]) + 1}, "bytes"),
-        ({"quota_work_s": 0.001}, "s of decoding"),
+        (lambda: {"quota_bytes": len(pieces()[0]) + 1}, "bytes"),
+        (lambda: {"quota_work_s": 0.001}, "s of decoding"),
     ],
 )
-def test_a_camera_over_its_quota_is_skipped_by_name(limits: dict[str, float], reason: str) -> None:
-    world = World(quota_interval_s=60.0, **limits)
+def test_a_camera_over_its_quota_is_skipped_by_name(
+    limits: Callable[[], dict[str, float]], reason: str
+) -> None:
+    world = World(quota_interval_s=60.0, **limits())
     sent = []
     while not (sent and sent[-1].HasField("event")):
-        sent = world.send(PIECES[len(world.topic.records)])
+        sent = world.send(pieces()[len(world.topic.records)])
         assert len(world.topic.records) < 4
     event = sent[0].event
     assert event.kind == StreamEvent.KIND_SKIPPED
@@ -33,19 +36,19 @@ def test_a_camera_over_its_quota_is_skipped_by_name(limits: dict[str, float], re
     assert reason in event.reason
     assert event.segment.offset == len(world.topic.records) - 1
     world.takeover()
-    assert world.send(PIECES[0])[0].HasField("event")  # the checkpoint keeps what was used
-    assert world.send(PIECES[1], after_ms=60_000)[-1].HasField("segment")  # another interval
+    assert world.send(pieces()[0])[0].HasField("event")  # the checkpoint keeps what was used
+    assert world.send(pieces()[1], after_ms=60_000)[-1].HasField("segment")  # another interval
 
 
 def test_failures_count_in_the_quota() -> None:
     world = World(quota_failures=2)
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     record = Record(SEGMENTS.name, 0, 9, "yard", b"rubbish", (), round(world.now * 1000))
     for _ in range(2):
         with pytest.raises(BadRecordError):
             world.handler.handle(world.state, record)
         world.take(world.handler.rejected(world.state, record, DeadLetter("unreadable")))
-    assert "2 failed segments" in world.send(PIECES[1])[0].event.reason
+    assert "2 failed segments" in world.send(pieces()[1])[0].event.reason
 
 
 def test_a_camera_that_sent_only_rubbish_is_forgotten_with_its_quota_s_interval() -> None:
@@ -122,7 +125,7 @@ def test_a_thousand_bad_segments_are_all_accounted_for() -> None:
 def test_segments_left_out_are_counted_once_an_interval_without_a_pause() -> None:
     world = World(quota_failures=3, quota_interval_s=60.0)
     bad = BadSegments(world)
-    world.send(PIECES[0])  # an open stream: it is counted all the same
+    world.send(pieces()[0])  # an open stream: it is counted all the same
     bad.send(360, after_ms=500)
     world.wait(70.0)
     counts = [number(letter, headers.RECORDS) for letter in world.letters]
@@ -142,7 +145,7 @@ def test_a_count_that_is_due_waits_for_a_segment_that_is_tried_again() -> None:
     world.now += 60.0
     decoder, world.handler._decoder = world.handler._decoder, UnavailableDecoder()
     with pytest.raises(TransientError):
-        world.send(PIECES[0])
+        world.send(pieces()[0])
     assert world.letters == []
     world.handler._decoder = decoder
     world.again()
@@ -178,9 +181,9 @@ class UnavailableDecoder:
 
 def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() -> None:
     world = World(store={"camera_bytes": 200_000, "camera_wait_s": 30.0})  # a segment's pixels: 150 528
-    [first] = world.send(PIECES[0])
+    [first] = world.send(pieces()[0])
     with pytest.raises(TransientError, match="150528 bytes of camera yard wait"):
-        world.send(PIECES[1])
+        world.send(pieces()[1])
     decoded = world.counts["segments"]
     world.monotonic += 29.0
     with pytest.raises(TransientError):
@@ -190,30 +193,30 @@ def test_a_camera_whose_pixels_nobody_reads_waits_and_is_then_skipped_by_name() 
     assert skipped.event.kind == StreamEvent.KIND_SKIPPED
     assert skipped.event.reason.startswith("quota: 150528 bytes of camera yard wait for their consumer")
     assert skipped.event.segment.offset == 1
-    assert world.send(PIECES[1])[0].event.kind == StreamEvent.KIND_SKIPPED  # it has waited already
+    assert world.send(pieces()[1])[0].event.kind == StreamEvent.KIND_SKIPPED  # it has waited already
     assert world.counts["segments"] == decoded
     world.store.release([first.segment.pixels])
-    [after] = world.send(PIECES[2])
+    [after] = world.send(pieces()[2])
     assert samples([after]) == [8, 9, 10, 11]
     with pytest.raises(TransientError):
-        world.send(PIECES[3])  # the next wait begins again
+        world.send(pieces()[3])  # the next wait begins again
 
 
 def test_a_camera_over_its_quota_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(store={"camera_bytes": 100_000, "camera_wait_s": 30.0})  # less than a segment's pixels
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     monkeypatch.setattr(world.handler, "_decoder", None)
     with pytest.raises(TransientError):
-        world.send(PIECES[1])
+        world.send(pieces()[1])
 
 
 def test_a_wait_for_room_changes_no_epoch() -> None:
     """A segment that opens an epoch is tried again as what it is."""
     world = World(store={"camera_bytes": 200_000})
-    [first] = world.send(PIECES[0])
+    [first] = world.send(pieces()[0])
     world.takeover(changed=True)
     with pytest.raises(TransientError):
-        world.send(PIECES[1])
+        world.send(pieces()[1])
     world.store.release([first.segment.pixels])
     records = world.again()
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]

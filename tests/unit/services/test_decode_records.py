@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lookout.v1.frames_pb2 import Frame
 from tests.streams import segments
-from tests.unit.services.decode_case import PIECES, World, samples
+from tests.unit.services.decode_case import World, pieces, samples
 
 
 def test_codecs_without_vectors_rest_on_luma() -> None:
@@ -16,7 +16,7 @@ def test_codecs_without_vectors_rest_on_luma() -> None:
 
 def test_no_vectors_are_exported_where_pixels_decide() -> None:
     world = World(change="luma")
-    records = [record for piece in PIECES for record in world.send(piece)]
+    records = [record for piece in pieces() for record in world.send(piece)]
     assert samples(records) == list(range(16))
     frames = [frame for record in records for frame in record.segment.frames]
     assert {frame.basis for frame in frames[1:]} == {Frame.BASIS_LUMA}

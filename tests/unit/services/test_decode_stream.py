@@ -11,18 +11,18 @@ from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import Frame
 from lookout.v1.lineage_pb2 import CAUSE_ERASED, CAUSE_RETENTION, StreamEvent
 from lookout.worker.records import Loss
-from tests.unit.services.decode_case import PIECES, START_MS, World, samples
+from tests.unit.services.decode_case import START_MS, World, pieces, samples
 
 
 def test_captured_at_is_the_wall_clock_of_the_epoch() -> None:
-    record = World().send(PIECES[0], captured_at="1600000000123")[0]
+    record = World().send(pieces()[0], captured_at="1600000000123")[0]
     assert record.wall_offset_us == 1_600_000_000_123_000
 
 
 @pytest.mark.parametrize(("stamp", "unit"), [("1600000000", "seconds"), ("1600000000123000", "microseconds")])
 def test_a_captured_at_in_other_units_is_refused(stamp: str, unit: str) -> None:
     with pytest.raises(BadRecordError, match=f"captured-at is {stamp}, perhaps {unit}") as caught:
-        World().send(PIECES[0], captured_at=stamp)
+        World().send(pieces()[0], captured_at=stamp)
     assert caught.value.reason == "bad-captured-at"
 
 
@@ -34,7 +34,7 @@ def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
     first: int, second: int, reason: str, settings: dict[str, float]
 ) -> None:
     world = World(**settings)
-    records = [*world.send(PIECES[first]), *world.send(PIECES[second])]
+    records = [*world.send(pieces()[first]), *world.send(pieces()[second])]
     assert [r.WhichOneof("body") for r in records] == ["segment", "event", "segment"]
     gap = records[1]
     assert (gap.epoch, gap.event.kind, gap.event.reason) == (records[0].epoch, StreamEvent.KIND_GAP, reason)
@@ -47,10 +47,10 @@ def test_a_longer_hole_or_a_clock_set_back_opens_an_epoch_behind_a_gap(
 def test_epochs_are_unique_over_partitions_and_lost_state() -> None:
     first, second = World(), World()
     second.partition = 1
-    a = first.send(PIECES[0])[0].epoch
-    b = second.send(PIECES[0])[0].epoch  # the same camera id in another partition, in the same millisecond
+    a = first.send(pieces()[0])[0].epoch
+    b = second.send(pieces()[0])[0].epoch  # the same camera id in another partition, in the same millisecond
     first.state = first.handler.load("yard", None)  # the state topic was lost
-    c = first.send(PIECES[1])[0].epoch
+    c = first.send(pieces()[1])[0].epoch
     assert len({a, b, c}) == 3
     assert c > a
 
@@ -62,7 +62,7 @@ def test_epochs_of_two_partitions_never_meet_however_they_are_opened() -> None:
     seen: list[set[int]] = [set(), set()]
     for number in range(8):
         for world, epochs in zip(worlds, seen, strict=True):
-            records = world.send(PIECES[3 if number % 2 else 0], after_ms=0 if number else 2000)
+            records = world.send(pieces()[3 if number % 2 else 0], after_ms=0 if number else 2000)
             epochs.update(each.epoch for each in records)
     assert len(seen[0]) == len(seen[1]) >= 4
     assert not seen[0] & seen[1]
@@ -70,8 +70,8 @@ def test_epochs_of_two_partitions_never_meet_however_they_are_opened() -> None:
 
 def test_an_epoch_is_above_its_predecessor_whatever_record_time_says() -> None:
     world = World()
-    before = world.send(PIECES[3])[0].epoch
-    records = world.send(PIECES[0], after_ms=-5000)
+    before = world.send(pieces()[3])[0].epoch
+    records = world.send(pieces()[0], after_ms=-5000)
     assert [r.WhichOneof("body") for r in records] == ["event", "segment"]
     assert records[1].epoch == before + 1000
 
@@ -80,7 +80,7 @@ def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
     """The camera's clock runs slow: 2 s of video come every 2.1 s; one segment comes late by itself."""
     world = World(wall_anchor_s=4.0)
     delays = [2100, 2100, 5000, -800]
-    records = [r for piece, after in zip(PIECES, delays, strict=True) for r in world.send(piece, after)]
+    records = [r for piece, after in zip(pieces(), delays, strict=True) for r in world.send(piece, after)]
     walls = [r.wall_offset_us - START_MS * 1000 for r in records]
     # Anchored at 0 s, then at 4 s with the smallest offset since (not with that of the late segment).
     assert walls == [2_100_000, 2_100_000, 2_200_000, 2_200_000]
@@ -90,34 +90,34 @@ def test_stream_time_is_anchored_to_the_wall_clock_anew() -> None:
 def test_what_retention_removed_is_a_gap_of_its_own_with_its_length() -> None:
     """An hour in which nobody read was once a clock jump without length."""
     world = World(window_s=2.0)
-    before = world.send(PIECES[0])
+    before = world.send(pieces()[0])
     world.loss = Loss(900, round(world.now * 1000) + 3_600_000)
-    gap, after = world.send(PIECES[3], after_ms=3_600_000)
+    gap, after = world.send(pieces()[3], after_ms=3_600_000)
     assert (gap.event.reason, gap.event.cause) == ("retention", CAUSE_RETENTION)
     assert gap.event.start_us == before[0].segment.end_us
     length_us = after.wall_offset_us - before[0].wall_offset_us - gap.event.start_us
     assert gap.event.end_us - gap.event.start_us == length_us
     assert length_us > 3500 * 10**6
     assert after.epoch > before[0].epoch
-    jump, _ = world.send(PIECES[0], after_ms=2000)  # the same loss is no cause of what comes later
+    jump, _ = world.send(pieces()[0], after_ms=2000)  # the same loss is no cause of what comes later
     assert jump.event.reason == "clock-reset"
 
 
 def test_a_loss_before_the_camera_s_newest_segment_is_none_of_it() -> None:
     world = World(window_s=2.0)
-    world.send(PIECES[0])
+    world.send(pieces()[0])
     world.loss = Loss(900, round(world.now * 1000) - 1)
-    jump, _ = world.send(PIECES[3])
+    jump, _ = world.send(pieces()[3])
     assert jump.event.reason == "clock-jump"
 
 
 def test_a_segment_of_an_erased_time_is_not_decoded_and_its_pixels_are_not_made_again() -> None:
     world = World()
-    first, second = (world.send(piece)[0] for piece in PIECES[:2])
+    first, second = (world.send(piece)[0] for piece in pieces()[:2])
     begin_us = second.wall_offset_us + second.segment.start_us
     erasure = Erasure(id="e-1", camera="yard", begin_us=begin_us + 1, end_us=begin_us + 10_000_000)
     world.handler._fence = Fence([erasure])
-    for piece in PIECES[2:3]:  # it comes late: its time was erased before it was read
+    for piece in pieces()[2:3]:  # it comes late: its time was erased before it was read
         (event,) = world.send(piece)
         assert (event.event.kind, event.event.cause) == (StreamEvent.KIND_SKIPPED, CAUSE_ERASED)
         assert event.event.reason == "erased: e-1"

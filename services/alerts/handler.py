@@ -47,31 +47,40 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Watched:
-    """One watch on one camera.
-
-    Attributes:
-        packed: The state as the checkpoint holds it, made once for each change: of 200 open incidents, one
-        answer
-            changes one.
-    """
+    """One watch on one camera."""
 
     question: str
     state: WatchState
     newest_at_tick_ms: int = -1  # to see at the next tick whether verdicts still come
-    packed: state_pb2.WatchState | None = None
 
 
 @dataclass(slots=True)
 class CameraState:
     """The newest window of one camera, and its watches by id.
 
-    Only watches that differ from a new one are kept in the checkpoint.
+    Attributes:
+        packed: What the checkpoint holds: the watches that differ from a new one. A verdict changes one of
+            them, so that it costs the same beside any number of others.
     """
 
     camera: str
     epoch: int = 0
     window: int = -1
     watches: dict[str, Watched] = field(default_factory=dict)
+    packed: dict[str, state_pb2.WatchState] = field(default_factory=dict)
+
+    def put(self, watch: str, watched: Watched) -> None:
+        """A watch in its new state."""
+        self.watches[watch] = watched
+        if watched.state.quiet:
+            self.packed.pop(watch, None)
+        else:
+            self.packed[watch] = convert.pack(watch, watched.state)
+
+    def drop(self, watch: str) -> None:
+        """A watch is gone."""
+        del self.watches[watch]
+        self.packed.pop(watch, None)
 
 
 class AlertsHandler(Handler[CameraState]):
@@ -112,11 +121,10 @@ class AlertsHandler(Handler[CameraState]):
         if stored is None:
             return CameraState(camera)
         alerts = stored.checkpoint.alerts
-        watches = {
-            packed.watch: Watched(packed.incident.question, convert.unpack(packed))
-            for packed in alerts.watches
-        }
-        return CameraState(camera, alerts.epoch, alerts.window, watches)
+        state = CameraState(camera, alerts.epoch, alerts.window)
+        for packed in alerts.watches:
+            state.put(packed.watch, Watched(packed.incident.question, convert.unpack(packed)))
+        return state
 
     def handle(self, state: CameraState, record: Record) -> Result:
         """Step the watch that the verdict belongs to."""
@@ -155,24 +163,19 @@ class AlertsHandler(Handler[CameraState]):
             if not ended or self._is_watched(watch):
                 continue
             watched.state, events = rules.remove(watched.state)
-            watched.packed = None
+            state.put(watch, watched)
             closed += [(watch, event) for event in events]
             if not events:
-                del state.watches[watch]
+                state.drop(watch)
         return self._result(state, closed) if closed else None
 
     def _result(self, state: CameraState, events: list[tuple[str, IncidentEvent]]) -> Result:
         outputs = [self._output(state, watch, event) for watch, event in events]
-        packed = [
-            _packed(name, watched) for name, watched in state.watches.items() if not watched.state.quiet
-        ]
-        return Result(
-            outputs=outputs,
-            counts=Counter(event.kind.name.lower() for _, event in events),
-            checkpoint=state_pb2.Checkpoint(
-                alerts=state_pb2.AlertsState(epoch=state.epoch, window=state.window, watches=packed)
-            ),
-        )
+        checkpoint = state_pb2.Checkpoint()
+        checkpoint.alerts.epoch, checkpoint.alerts.window = state.epoch, state.window
+        checkpoint.alerts.watches.extend(state.packed.values())  # in place: a constructor copies them twice
+        counts = Counter(event.kind.name.lower() for _, event in events)
+        return Result(outputs=outputs, counts=counts, checkpoint=checkpoint)
 
     def _output(self, state: CameraState, watch: str, event: IncidentEvent) -> Output:
         question = state.watches[watch].question
@@ -183,16 +186,10 @@ class AlertsHandler(Handler[CameraState]):
         return Output(ALERTS.name, state.camera, to_json(alert), headers)
 
 
-def _packed(name: str, watched: Watched) -> state_pb2.WatchState:
-    if watched.packed is None:
-        watched.packed = convert.pack(name, watched.state)
-    return watched.packed
-
-
 def _stepped(state: CameraState, answer: WatchVerdict, question: str) -> list[tuple[str, IncidentEvent]]:
     """Bring one watch to its next answer; what happened to its incident."""
     identity = incident_id(answer.camera, answer.epoch, answer.watch, answer.version, answer.window)
     before = state.watches.get(answer.watch)
     after, events = rules.step(before.state if before else None, answer, identity)
-    state.watches[answer.watch] = Watched(question, after)
+    state.put(answer.watch, Watched(question, after))
     return [(answer.watch, event) for event in events]

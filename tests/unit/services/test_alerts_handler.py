@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 from lookout.services.alerts.__main__ import is_watched
 from lookout.services.alerts.handler import AlertsHandler, CameraState
 from lookout.v1 import alerts_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import ALERTS, CAMERA_OFFLINE, event_type, from_json, to_json
+from lookout.wire.limits import CAMERA_WATCHES
 from lookout.worker.records import Record, Result, StoredCheckpoint
 from tests.clock import at
 
@@ -138,3 +143,34 @@ def test_two_hundred_quiet_watches_need_less_than_a_kilobyte() -> None:
             result = maker.handle(state, record(window, 0.1, watch=f"a-watch-with-a-long-name-{number}"))
     assert result.checkpoint is not None
     assert len(result.checkpoint.SerializeToString()) < 1024
+
+
+def calls(run: Callable[[], object]) -> int:
+    """How many functions are called, those written in C included."""
+    count = 0
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_verdict_costs_as_many_calls_beside_255_open_incidents_as_alone() -> None:
+    def verdict_calls(watches: int) -> int:
+        maker = handler()
+        state = maker.load("ward-1", None)
+        for window in range(2):
+            for number in range(watches):
+                maker.handle(state, record(window, 0.9, watch=f"watch-{number}"))
+        third = record(2, 0.9, watch="watch-0")
+        return calls(lambda: maker.handle(state, third))
+
+    alone = verdict_calls(1)
+    assert alone > 10
+    assert verdict_calls(CAMERA_WATCHES) == alone

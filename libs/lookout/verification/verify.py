@@ -82,9 +82,7 @@ def verify(
     shared = {"bootstrap": bootstrap, **(common or {})}
     theirs = {name: dict(values) for name, values in (own or {}).items()}
     settings = load_settings(
-        PrefillSettings,
-        {},
-        **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})},
+        PrefillSettings, {}, **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})}
     )
     digest = folder_digest(model)
     engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, model))

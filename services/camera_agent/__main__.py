@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from lookout.errors import StartupError
 from lookout.observe import Health, Metrics, Probes, logs
 from lookout.outside_text import visible
-from lookout.services.camera_agent.agent import Agent, Numbers
+from lookout.services.camera_agent.agent import Agent, Numbers, camera_fault
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.wire import CAMERAS, MAX_MESSAGE_BYTES, SEGMENTS
 from lookout.worker import load_settings
 from lookout.worker.startup import check_kafka, check_open_files, check_redis
-from lookout.worker.tables import Table
+from lookout.worker.tables import Table, tell_left_out
 
 STOPPED, MISCONFIGURED = 0, 2
 
@@ -31,12 +31,13 @@ def main() -> int:
         check_open_files()
         check_kafka(settings, (CAMERAS, SEGMENTS))
         check_redis(settings)
-        table = Table(settings, CAMERAS.name)
+        table = Table(settings, CAMERAS.name, check=camera_fault)
         table.start(settings.start_timeout_s)
     except StartupError as error:
         sys.stderr.write(visible(f"lookout camera-agent: {error}\n"))
         return MISCONFIGURED
     health, metrics = Health(settings.stall_s), Metrics("camera-agent")
+    tell_left_out(table, health, metrics)
     probes = Probes(metrics, health, settings.metrics_port, settings.host)
     probes.start()
     stopped = threading.Event()

@@ -23,6 +23,15 @@ from lookout.wire.headers import CAPTURED_AT, encode
 from lookout.worker import View
 
 
+def camera_fault(key: str, value: bytes) -> str | None:
+    """Why a record of cameras.v1 cannot be used; None where it can."""
+    try:
+        camera = from_json(value, Camera)
+    except WireError as error:
+        return str(error)
+    return None if camera.id == key else f"its key must be its id, which is {camera.id[:40]!r}"
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """Metrics of an agent."""
@@ -48,7 +57,7 @@ class Agent:
 
     Args:
         settings: Limits.
-        view: The table of cameras.v1.
+        view: The table of cameras.v1, checked by `camera_fault`.
         leases: Which cameras are this agent's.
         producer: Where segments go; its queue is bounded.
         numbers: Metrics.
@@ -95,16 +104,9 @@ class Agent:
         self._leases.leave()
 
     def _cameras(self) -> dict[str, Camera]:
-        cameras = {}
-        for name, values in self._view().history.items():
-            try:
-                camera = from_json(values[-1], Camera)
-            except WireError as error:
-                self._log.error("a camera cannot be read and is left out", camera=name, error=str(error))
-                continue
-            if camera.id == name and camera.url and not camera.paused:
-                cameras[name] = camera
-        return cameras
+        rows = self._view().history.values()
+        cameras = [from_json(values[-1], Camera) for values in rows]
+        return {camera.id: camera for camera in cameras if camera.url and not camera.paused}
 
     def _start(self, camera: Camera) -> None:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))

@@ -26,7 +26,7 @@ class _Count:
 
 
 class LimitedLog:
-    """Warnings by subject (a camera and a reason), limited. Thread-safe.
+    """Warnings and errors by subject (a camera and a reason), limited. Thread-safe.
 
     Args:
         log: Where lines go (structlog).
@@ -41,12 +41,21 @@ class LimitedLog:
 
     def warning(self, subject: Hashable, event: str, **facts: object) -> None:
         """Write a line, unless the subject had its number in this interval."""
+        self._write(self._log.warning, subject, event, facts)
+
+    def error(self, subject: Hashable, event: str, **facts: object) -> None:
+        """The same as an error."""
+        self._write(self._log.error, subject, event, facts)
+
+    def _write(
+        self, write: Callable[..., object], subject: Hashable, event: str, facts: dict[str, object]
+    ) -> None:
         left_out = self._left_out(subject)
         if left_out is None:
             return
         if left_out:
             facts["left_out_before"] = left_out
-        self._log.warning(event, **{name: clean(fact) for name, fact in facts.items()})
+        write(event, **{name: clean(fact) for name, fact in facts.items()})
 
     def _left_out(self, subject: Hashable) -> int | None:
         """How many lines were left out before this one; None where this one is, too."""

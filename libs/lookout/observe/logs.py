@@ -14,6 +14,8 @@ from opentelemetry import trace
 from lookout.outside_text import clean_event
 
 Event = MutableMapping[str, Any]
+#: kinds of messages that are told apart at a time
+_KINDS = 1000
 
 
 def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -> None:
@@ -47,6 +49,7 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
             ],
         )
     )
+    handler.addFilter(Quiet())  # gRPC writes a traceback for every request that is no message
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(logging.getLevelName(level), logging.WARNING))
@@ -92,6 +95,8 @@ class Quiet(logging.Filter):
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:
             return False
+        if len(self._last) >= _KINDS:
+            self._last.clear()
         self._last[kind] = now
         return True
 

@@ -17,6 +17,7 @@ from lookout.observe import logs, tracing
 from lookout.observe.health import Health
 from lookout.observe.limited_log import LimitedLog
 from lookout.observe.metrics import Metrics
+from lookout.wire import WireError
 from lookout.worker.failures import is_device_failure, is_transient
 from lookout.worker.partitions import UNLOADED, Lane
 from lookout.worker.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
@@ -233,15 +234,20 @@ class Processor:
 
     def _unknown(self, lane: Lane, slot: Slot, error: Exception, while_loading: bool) -> Finished:
         self._metrics.retries.labels(self._stage, "unknown").inc()
+        if while_loading and lane.stored is not None and isinstance(error, WireError):
+            return self._without_checkpoint(lane, slot, error)  # what it names reads the same at every try
         slot.failures += 1
         self._log.error("the handler failed", tries=slot.failures, exc_info=error)
         if slot.failures < self._handler.attempts:
             return Finished(lane, slot, delay=self._pause(slot))
         if while_loading and lane.stored is not None:
-            self._log.error("the camera starts without its checkpoint, which cannot be used")
-            lane.stored, slot.failures = None, 0
-            return Finished(lane, slot, delay=self._pause(slot))
+            return self._without_checkpoint(lane, slot, error)
         return self._give_up(lane, slot, DeadLetter("internal-error", f"{type(error).__name__}: {error}"))
+
+    def _without_checkpoint(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
+        self._log.error("the camera starts without its checkpoint, which cannot be used", error=str(error))
+        lane.stored, slot.failures = None, 0
+        return Finished(lane, slot, delay=self._pause(slot))
 
     def _give_up(self, lane: Lane, slot: Slot, reason: DeadLetter) -> Finished:
         """The record becomes a dead letter, with what the handler has to add to it if that works."""

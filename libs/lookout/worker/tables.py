@@ -12,7 +12,7 @@ from types import MappingProxyType
 from confluent_kafka import KafkaException, Message
 
 from lookout.errors import StartupError, TransientError
-from lookout.observe import logs
+from lookout.observe import LimitedLog, logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
 from lookout.outside_text import clean
@@ -98,6 +98,7 @@ class Table:
         self._past: dict[str, tuple[PastRow, ...]] = {}  # deleted rows stay
         self._settings = settings
         self._log = logs.get("table").bind(table=topic)
+        self._limited = LimitedLog(self._log)
         self._history: dict[str, tuple[bytes, ...]] = {}
         self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
@@ -223,8 +224,8 @@ class Table:
             return
         if (why := self._fault(key, value)) is not None:
             self._left_out[key] = why
-            if self._read_once and len(self._left_out) <= NAMED:
-                self._log.error("a row cannot be used and is left out", key=clean(key), reason=clean(why))
+            if self._read_once:
+                self._limited.error(self.topic, "a row cannot be used and is left out", key=key, reason=why)
             return
         self._history[key] = (*self._history.get(key, ()), value)[-KEPT:]
         row = PastRow(message.offset() or 0, value)

@@ -16,6 +16,8 @@ class MemoryLog:
     def warning(self, event: str, **facts: Any) -> None:
         self.lines.append({"event": event, **facts})
 
+    error = warning
+
 
 def test_lines_are_limited_and_counted() -> None:
     log, now = MemoryLog(), [0.0]

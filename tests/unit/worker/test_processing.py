@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from lookout.errors import BadRecordError, DeviceFailedError, TransientError
-from lookout.observe import Health, Metrics
+from lookout.observe import Health, Metrics, logs
 from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import WireError
 from lookout.worker import (
     DeadLetter,
     Handler,
@@ -181,6 +182,20 @@ def test_a_checkpoint_that_the_handler_cannot_use_costs_one_camera_its_state() -
     world.handler.load_error = lambda: KeyError("a field of another release")
     assert letter(world.try_until_it_ends()) is None
     assert world.handler.loads[-1] is False
+
+
+def test_a_checkpoint_that_names_records_that_are_none_is_left_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.setup("toy", "one")
+    world = World()
+    world.lane.stored = StoredCheckpoint(Checkpoint(), 0)
+    world.handler.load_error = lambda: WireError("StrideBlock.patches: 20004 entries, 2048 at most")
+    assert letter(world.try_until_it_ends()) is None
+    assert world.handler.loads == [True, False]
+    lines = capsys.readouterr().err
+    assert "20004 entries" in lines
+    assert "Traceback" not in lines
 
 
 def test_a_forgotten_camera_leaves_its_last_words_and_no_state() -> None:

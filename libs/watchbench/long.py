@@ -281,6 +281,3 @@ class LongTrainer:
         """Make what was learnt the committed weights ``name``; ``card``: of the weights it began with."""
         plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
         return vlm.replace_weights(self.averaged(), name, card | {"long": {"plan": plan, "steps": self.step}})
-
-
-__all__ = ["HISTORY", "Lesson", "Lessons", "LongPlan", "LongTrainer"]

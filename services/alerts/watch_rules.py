@@ -10,8 +10,6 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.worker.tables import PastRow
 
-__all__ = ["WatchRules"]
-
 #: versions of watches that are kept as they were read
 VERSIONS = 16_384
 

@@ -16,19 +16,6 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lookout.outside_text import clean
 
-__all__ = [
-    "PASSWORD_PLACE",
-    "USER_PLACE",
-    "AccessError",
-    "Place",
-    "allowed_hosts",
-    "check_places",
-    "check_scheme",
-    "has_places",
-    "is_for",
-    "placed",
-]
-
 #: where a camera's URL wants the secret's user name and password, if not before the host
 USER_PLACE, PASSWORD_PLACE = "{username}", "{password}"
 

@@ -157,6 +157,3 @@ class Pull:
         except subprocess.TimeoutExpired:
             return "closed its pipe"
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-
-
-__all__ = ["Pull", "PullError"]

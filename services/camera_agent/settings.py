@@ -12,8 +12,6 @@ from pydantic_settings import NoDecode
 from lookout.wire import MAX_SEGMENT_BYTES
 from lookout.worker import ServiceSettings
 
-__all__ = ["AgentSettings"]
-
 
 def _networks(value: object) -> object:
     """Networks from text with commas."""

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from lookout.worker import ServiceSettings
 
-__all__ = ["ControllerSettings"]
-
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 

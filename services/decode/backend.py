@@ -9,8 +9,6 @@ import structlog
 from lookout.errors import StartupError
 from lookout.segments import CodecError, DecodedSegment, DecodeRequest, Reason
 
-__all__ = ["Backend", "Decoder", "NvdecOrSoftware", "TimedDecoder", "choose_decoder"]
-
 Backend = Literal["software", "nvdec", "auto"]
 
 _log = structlog.get_logger(__name__)

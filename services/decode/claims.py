@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Callable
 
-__all__ = ["Claims"]
-
 
 class Claims:
     """Claims of partitions on camera ids, as far as this process sees them; a claim expires after `keep_s`.

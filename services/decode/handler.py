@@ -62,8 +62,6 @@ from lookout.worker import (
     quota_letter,
 )
 
-__all__ = ["EVENTS", "CameraState", "DecodeHandler"]
-
 #: what is counted, in `lookout_events_total`
 EVENTS = {
     "segments": "segments decoded",

@@ -4,8 +4,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-__all__ = ["TimeLines"]
-
 #: segments that are remembered, and how many of them each of two lines must have, with as many changes
 _RECENT, _ENOUGH = 8, 3
 #: how far a segment may begin from the end of the one before it, microseconds

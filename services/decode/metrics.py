@@ -7,8 +7,6 @@ from prometheus_client.registry import Collector
 
 from lookout.store import TensorStore
 
-__all__ = ["Numbers"]
-
 
 class Numbers(Collector):
     """What the store holds."""

@@ -7,8 +7,6 @@ from lookout.v1.lineage_pb2 import RecordRef
 from lookout.v1.state_pb2 import Quota
 from lookout.worker import LeftOut, Record
 
-__all__ = ["LeftOutCount", "QuotaLimits", "Usage"]
-
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:

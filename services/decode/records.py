@@ -8,8 +8,6 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.v1 import frames_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 
-__all__ = ["fill_segment"]
-
 _BASIS = {
     Basis.VECTORS: frames_pb2.Frame.BASIS_VECTORS,
     Basis.LUMA: frames_pb2.Frame.BASIS_LUMA,

@@ -15,9 +15,6 @@ from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
 from lookout.worker import ServiceSettings
 
-__all__ = ["DecodeSettings"]
-
-
 #: of the model that comes with Lookout, where no folder is named
 TINY_INPUT = ModelInput(112, 112, 14)
 

@@ -8,8 +8,6 @@ from lookout.v1.state_pb2 import DecodeState
 from lookout.wire import headers
 from lookout.worker import Record
 
-__all__ = ["Stream", "began_ms", "captured_ms", "ended_ms"]
-
 #: record time beyond this (the year 2255) is no time: epochs stay exact in every JSON reader, below 2^53
 _LAST_MS = 9_000_000_000_000
 #: record time before this (the year 2000) is no time that a camera's clock tells

@@ -7,8 +7,6 @@ from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError
 from lookout.worker import BatchingThread, Supervisor
 
-__all__ = ["After", "Batcher", "choose_windows"]
-
 After = Callable[[Sequence[WindowRequest], Sequence[WindowAnswer]], object]
 
 

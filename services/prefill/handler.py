@@ -44,8 +44,6 @@ from lookout.worker import (
     digest,
 )
 
-__all__ = ["EVENTS", "CameraState", "PrefillHandler"]
-
 #: what is counted, in `lookout_events_total`
 EVENTS = {
     "answered": "outcomes with an answer",

@@ -11,8 +11,6 @@ from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import BlockChange, IdleState
 
-__all__ = ["Answered", "change_of", "repeated_verdict"]
-
 Verdict = verdicts_pb2.Verdict
 
 

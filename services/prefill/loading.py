@@ -15,8 +15,6 @@ from lookout.streams import BlockFacts, NoAnswer
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import StrideBlock
 
-__all__ = ["BlockCache", "BlockLoader", "LostTokensError", "WindowRecord"]
-
 _log = structlog.get_logger(__name__)
 
 

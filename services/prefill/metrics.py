@@ -9,8 +9,6 @@ from prometheus_client.registry import Collector
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.loading import BlockCache
 
-__all__ = ["Numbers", "audit_histogram"]
-
 
 def audit_histogram(registry: CollectorRegistry) -> Histogram:
     """Differences of p(yes) that key windows found: |incremental - in full|."""

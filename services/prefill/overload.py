@@ -6,8 +6,6 @@ from collections.abc import Callable
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.worker import Record
 
-__all__ = ["OverloadPolicy"]
-
 
 class OverloadPolicy:
     """Compares a record's age with the settings. What users need least is left out first:

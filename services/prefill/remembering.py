@@ -22,8 +22,6 @@ from lookout.memory.chapters import Born, ChapterFolder
 from lookout.windows import WindowPlan
 from lookout.worker import Supervisor
 
-__all__ = ["Captures", "ChapterLanes", "MemoryNumbers"]
-
 _log = structlog.get_logger(__name__)
 _ROUND_S = 1.0
 

@@ -14,8 +14,6 @@ from lookout.streams import MAX_DAMAGE
 from lookout.windows import PRESETS, LabelPolicy, WindowSettings
 from lookout.worker import Listed, ModelSettings
 
-__all__ = ["PrefillSettings"]
-
 
 def _kept(value: object) -> object:
     """How much a memory keeps, if the text says so."""

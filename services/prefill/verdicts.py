@@ -17,17 +17,6 @@ from lookout.wire import VERDICT_TYPE, VERDICTS, Stage, event_headers, to_json, 
 from lookout.wire.limits import REASON
 from lookout.worker import Output
 
-__all__ = [
-    "WindowTime",
-    "answered",
-    "cost_of",
-    "evidence_of",
-    "outcome",
-    "output",
-    "show_activity",
-    "unanswered",
-]
-
 EVIDENCE = 3  # frames
 _OUTCOMES = {
     NoAnswerKind.GAP: verdicts_pb2.Verdict.OUTCOME_GAP,

@@ -15,8 +15,6 @@ from lookout.wire import CAMERA_OFFLINE
 from lookout.wire.limits import CAMERA_WATCHES
 from lookout.worker import View
 
-__all__ = ["Active", "Watches"]
-
 _log = structlog.get_logger(__name__)
 
 

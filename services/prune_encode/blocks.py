@@ -15,21 +15,6 @@ from lookout.v1 import frames_pb2, tokens_pb2
 from lookout.v1.lineage_pb2 import RecordRef
 from lookout.vision import FrameInput, Grid
 
-__all__ = [
-    "BlockRecord",
-    "Member",
-    "blocks_between",
-    "check_segment",
-    "check_times",
-    "closed_before",
-    "describe",
-    "input_needed",
-    "input_of",
-    "inputs_of",
-    "members",
-    "sample_of",
-]
-
 _BASIS = {
     frames_pb2.Frame.BASIS_VECTORS: Basis.VECTORS,
     frames_pb2.Frame.BASIS_LUMA: Basis.LUMA,

@@ -10,8 +10,6 @@ from lookout.store import Array
 from lookout.vision import FrameInput, FrameTokens, Tower
 from lookout.worker import BatchingThread, Supervisor
 
-__all__ = ["Encoded", "Encoder"]
-
 
 @dataclass(frozen=True, slots=True)
 class Encoded:

@@ -66,8 +66,6 @@ from lookout.worker import (
     sampling_text,
 )
 
-__all__ = ["EVENTS", "CameraState", "PruneEncodeHandler"]
-
 #: what is counted, in `lookout_events_total`
 EVENTS = {
     "blocks": "stride blocks written",

@@ -8,8 +8,6 @@ from prometheus_client.registry import Collector
 from lookout.services.prune_encode.encoder import Encoder
 from lookout.store import TensorStore
 
-__all__ = ["Numbers"]
-
 
 class Numbers(Collector):
     """What the vision tower ran, and what the store holds."""

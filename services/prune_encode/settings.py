@@ -6,8 +6,6 @@ from lookout.pruning import PruningSettings
 from lookout.store import StoreSettings
 from lookout.worker import Listed, ModelSettings
 
-__all__ = ["PruneEncodeSettings"]
-
 
 class PruneEncodeSettings(ModelSettings, PruningSettings):
     """What prune-encode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""

@@ -26,8 +26,6 @@ from lookout.memory import (
 from lookout.memory.past import covered_ranges
 from lookout.models import asks_yes_no
 
-__all__ = ["Asked", "Asker", "NothingRememberedError", "PastQuestion"]
-
 log = structlog.get_logger(__name__)
 TRIES = 4
 """Of one question: with every chapter, then without those that were lost on the way."""

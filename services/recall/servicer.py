@@ -34,8 +34,6 @@ from lookout.v1.memory_pb2 import (
 )
 from lookout.wire import MAX_QUESTION
 
-__all__ = ["RecallService", "answer_message"]
-
 _log = logs.get("recall")
 _END = object()
 

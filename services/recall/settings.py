@@ -9,8 +9,6 @@ from pydantic import Field
 from lookout.store import StoreSettings
 from lookout.worker import Listed, ModelSettings
 
-__all__ = ["RecallSettings"]
-
 
 class RecallSettings(ModelSettings):
     """What recall adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""

@@ -9,8 +9,6 @@ from lookout.backtest.results import Backtest
 from lookout.pipeline import Pipeline
 from lookout.rules import Outcome, Rule, WatchVerdict
 
-__all__ = ["clip_backtest"]
-
 
 def clip_backtest(pipeline: Pipeline, clips: Iterable[Path], rule: Rule) -> Backtest:
     """The incidents that a rule makes of a pipeline's first question on some files.

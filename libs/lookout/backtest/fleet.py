@@ -20,8 +20,6 @@ from lookout.verification import TokensFromKafka
 from lookout.windows import Planner
 from lookout.worker import load_settings
 
-__all__ = ["fleet_backtest"]
-
 
 def fleet_backtest(
     model: Path,

@@ -9,8 +9,6 @@ from typing import Any
 from lookout import rules
 from lookout.rules import EventKind, Outcome, Rule, WatchVerdict
 
-__all__ = ["Backtest", "PastIncident"]
-
 _DAY_MS = 86_400_000
 
 

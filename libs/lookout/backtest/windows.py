@@ -22,8 +22,6 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import Planner
 
-__all__ = ["PastVerdict", "PastWindows"]
-
 
 @dataclass(frozen=True, slots=True)
 class PastVerdict:

@@ -18,19 +18,6 @@ from lookout.v1.lineage_pb2 import Sampling, TensorRef
 from lookout.windows import StrideBlock
 from lookout.worker import sampling_text
 
-__all__ = [
-    "WIRE_CAUSES",
-    "LoadedBlock",
-    "block_facts",
-    "cause_of",
-    "check_block",
-    "empty_block",
-    "foreign_reason",
-    "keep_mask",
-    "load_block",
-    "stream_name",
-]
-
 WIRE_CAUSES: Final[dict[Cause, lineage_pb2.Cause]] = {
     cause: getattr(lineage_pb2, f"CAUSE_{cause.name}") for cause in Cause
 }

@@ -19,8 +19,6 @@ from lookout.wire import ERASURES, TOKENS, VERDICTS, WireError, check_epoch, fro
 from lookout.worker import ServiceSettings
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
-__all__ = ["EpochRecords", "PastScope", "read_epochs"]
-
 _READ_S: Final = 60.0
 #: how far clocks of cameras may be ahead of Kafka's before the topics are read whole
 _SLACK_S: Final = 600.0

@@ -7,8 +7,6 @@ from dataclasses import fields
 from lookout.windows import Planner
 from lookout.worker import digest
 
-__all__ = ["plan_digest"]
-
 
 def plan_digest(planner: Planner, *, reuse: bool) -> str:
     """Names the settings that windows are planned with, as verdicts carry it: an answer is computed again

@@ -22,8 +22,6 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.windows import Planner, StrideBlock
 
-__all__ = ["BlockSource", "LoadTokens", "chain_windows", "computed_verdict", "replay_epoch"]
-
 #: the block of a record, its tokens fetched or computed again; raises LineageBrokenError where they are gone
 LoadTokens = Callable[[TokensRecord], StrideBlock]
 

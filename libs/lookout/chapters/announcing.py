@@ -27,8 +27,6 @@ from lookout.store import DirectoryDownError
 from lookout.store.directory import Directory
 from lookout.store.labels import camera_entries
 
-__all__ = ["ChapterAnnouncer", "ScenesDirectory", "chapters_key", "scenes_key"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -36,8 +36,6 @@ from lookout.memory.files import MANIFEST as FOLDER_MANIFEST
 from lookout.memory.packing import checksum
 from lookout.worker import Supervisor
 
-__all__ = ["DurableTier", "Uploader"]
-
 log = structlog.get_logger(__name__)
 MANIFEST = "chapter.json"
 FORMAT = 1

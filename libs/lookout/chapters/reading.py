@@ -33,8 +33,6 @@ from lookout.v1.memory_pb2 import (
     SlabRange,
 )
 
-__all__ = ["ChapterSources", "ChapterStore", "Holders", "Resolved"]
-
 log = structlog.get_logger(__name__)
 CONNECT_S = 1.0
 """How long a new connection to a holder whose connection failed may take."""

@@ -28,8 +28,6 @@ from lookout.v1.memory_pb2 import (
     SlabHeader,
 )
 
-__all__ = ["CHUNK_BYTES", "MemoryLimits", "MemoryService", "is_meant"]
-
 CHUNK_BYTES = 1 << 20
 BATCH_RANGES = 1024
 """Ranges of one message at most."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from lookout.outside_text import clean
 
-__all__ = ["CameraAdvice"]
-
 
 class CameraAdvice:
     """Reads the logs of services from now on.

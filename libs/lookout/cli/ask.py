@@ -399,6 +399,3 @@ def trim(
         time.time(),
     )
     echo(f"{freed / 1e6:.1f} MB freed")
-
-
-__all__ = ["app", "ask"]

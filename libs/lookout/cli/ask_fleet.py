@@ -149,6 +149,3 @@ def _summary(summary: AskSummary, as_json: bool) -> None:
         echo(f"{summary.cameras} cameras, {summary.answered} asked with the full budget")
     for reason in summary.not_asked:
         say(TerminalConsole(stderr=True), "not asked: {}", reason)
-
-
-__all__ = ["ask_fleet"]

@@ -165,6 +165,3 @@ class CommandGroup(TyperGroup):
         """Each command with its whole text."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.text) for name, place in COMMANDS.items()])
-
-
-__all__ = ["COMMANDS", "CommandGroup", "CommandPlace", "load_command", "log_plainly"]

@@ -12,8 +12,6 @@ from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
 from lookout.wire import PIPELINE, headers
 
-__all__ = ["DeadLetterNews"]
-
 _LIMIT = 500  # read in one call
 _AGAIN_S = 30.0  # seconds until the same trouble of the same camera is reported again
 

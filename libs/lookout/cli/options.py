@@ -46,6 +46,3 @@ class Position:
 
     at_ms: int | None = None
     oldest: bool = False
-
-
-__all__ = ["BootstrapOption", "CliError", "Position", "asked"]

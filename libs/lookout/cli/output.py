@@ -16,8 +16,6 @@ from rich.segment import Segment
 
 from lookout.outside_text import CHARACTERS, clean, visible
 
-__all__ = ["TerminalConsole", "echo", "escaped", "say"]
-
 
 class TerminalConsole(Console):
     """rich's console, with every character of a text that would change the terminal written as its escape."""

@@ -218,6 +218,3 @@ def run_batch(
 def refused(request: WindowRequest, error: EngineError) -> WindowAnswer:
     """The answer that carries an error."""
     return WindowAnswer(request.plan.stream, request.plan.window, error=error)
-
-
-__all__ = ["Admission", "HeldKv", "ModelLimits", "Suffix", "refused", "run_batch"]

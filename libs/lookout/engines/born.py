@@ -132,6 +132,3 @@ def prefix_of(engine: KeepsRows, plan: WindowPlan) -> Prefix:
     rows = plan.parts[0].stop
     keys, values = engine.rows(plan, 0, rows)
     return Prefix(positions=plan.positions[:, :rows].copy(), keys=keys, values=values)
-
-
-__all__ = ["KeepsRows", "born_block", "frame_embeddings", "prefix_of"]

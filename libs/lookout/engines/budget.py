@@ -95,6 +95,3 @@ class KvBudget:
         self._requests[stream] = (before[1], self._clock)
         if len(self._requests) > REMEMBERED:
             self._requests.popitem(last=False)
-
-
-__all__ = ["KvBudget"]

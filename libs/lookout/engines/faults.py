@@ -70,6 +70,3 @@ def _kind(error: BaseException) -> Fault:
     if type(error).__name__ in _DEVICE_TYPES or any(word in text for word in _DEVICE):
         return Fault.DEVICE
     return Fault.WORK
-
-
-__all__ = ["FAILURES", "Fault", "fault_of"]

@@ -14,8 +14,6 @@ from lookout.flops import DecoderShape
 from lookout.models.checkpoint import count_weights
 from lookout.models.device import free_bytes
 
-__all__ = ["PASS_ROWS", "WINDOW_ROWS", "Sizing", "find_sizing", "kv_budget"]
-
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
 #: rows of one pass, and of one window, for which memory is kept by default

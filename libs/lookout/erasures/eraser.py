@@ -13,8 +13,6 @@ from lookout.v1.erasures_pb2 import ErasedPart, Erasure, ErasureConfirmation, Er
 from lookout.wire import to_json
 from lookout.worker import Supervisor
 
-__all__ = ["Eraser", "Step"]
-
 _log = structlog.get_logger(__name__)
 
 Step = Callable[[Erasure], int]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lookout.v1.erasures_pb2 import Erasure
 
-__all__ = ["Fence", "LiveFence"]
-
 
 class Fence:
     """Erased times. Never changes once made.

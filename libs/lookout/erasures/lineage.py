@@ -6,8 +6,6 @@ from lookout.erasures.fence import Fence
 from lookout.store import LineageBrokenError
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["check_fence"]
-
 
 def check_fence(fence: Fence, ref: TensorRef, wall_offset_us: int, start_us: int, end_us: int) -> None:
     """Check that a tensor's time was not erased.

@@ -15,8 +15,6 @@ from lookout.v1.erasures_pb2 import Erasure
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["ReceiptError", "check_receipt", "receipt_of", "signed"]
-
 FORMAT = 1
 """Of a receipt; raise it when a field changes its meaning."""
 

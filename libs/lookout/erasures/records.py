@@ -9,15 +9,6 @@ from dataclasses import dataclass, field
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import WireError, from_json, is_camera_id, key_text
 
-__all__ = [
-    "ErasureLog",
-    "confirmation_key",
-    "erasure_fault",
-    "member_key",
-    "new_erasure",
-    "read_log",
-]
-
 
 @dataclass(slots=True)
 class ErasureLog:

@@ -18,8 +18,6 @@ from lookout.wire import ERASURES
 from lookout.worker import Context, ServiceSettings
 from lookout.worker.tables import Table
 
-__all__ = ["join", "live_fence"]
-
 _SEND_S = 30.0
 
 

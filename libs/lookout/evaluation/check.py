@@ -378,6 +378,3 @@ def _engine(loaded: _Loaded) -> TransformersEngine:
     device = loaded.whole.device
     model = take_language_model(loaded.whole, loaded.layout.family, device)
     return TransformersEngine(model, loaded.layout, loaded.processor.tokenizer, budget_bytes=1 << 40)
-
-
-__all__ = ["CheckError", "Comparison", "ModelReport", "check_model"]

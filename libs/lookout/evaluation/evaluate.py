@@ -242,6 +242,3 @@ def _count_windows(
             # None: the window lies at the border of a span, where people would not agree either.
             if true is not None:
                 way.answers[answer.question].add(answer.p_yes, true)
-
-
-__all__ = ["DENSE", "PRUNED", "REUSED", "Evaluation", "Way", "calibrate", "evaluate"]

@@ -11,8 +11,6 @@ from lookout.models.checkpoint import count_weights
 from lookout.models.device import default_dtype
 from lookout.models.errors import ModelError
 
-__all__ = ["memory_text"]
-
 
 def memory_text(folder: Path) -> str:
     """How a GPU's memory, or without one the CPU's, is divided by default between a model and its streams.

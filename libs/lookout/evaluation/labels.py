@@ -99,6 +99,3 @@ def _seconds(text: str | None, where: str, name: str) -> float | None:
         return float(text)
     except ValueError as error:
         raise LabelError(f"{where}: {name} {text!r} is not a number of seconds") from error
-
-
-__all__ = ["LabelError", "LabelledClip", "questions_of", "read_labels"]

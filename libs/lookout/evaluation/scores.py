@@ -124,6 +124,3 @@ def reliability_plot(answers: LabelledAnswers, title: str) -> str:
             "</svg>\n",
         ]
     )
-
-
-__all__ = ["LabelledAnswers", "pooled", "reliability_plot"]

@@ -28,6 +28,3 @@ def model_input(folder: Path) -> ModelInput:
         raise ModelError(f"{path}: {error}") from error
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(f"{path}: the sizes of the vision tower are invalid ({error})") from error
-
-
-__all__ = ["model_input"]

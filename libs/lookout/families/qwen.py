@@ -51,6 +51,3 @@ class QwenVL(Family):
             ids, kinds, video_grid_thw=stock["video_grid_thw"], **extra
         )[0]
         return positions[:, 0]
-
-
-__all__ = ["QwenVL"]

@@ -40,6 +40,3 @@ def family_of(model_type: object) -> Family:
             f"model_type {model_type!r} is no family that Lookout runs; supported: {', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]
-
-
-__all__ = ["FAMILIES", "UnknownFamilyError", "family_of"]

@@ -153,6 +153,3 @@ def square(value: Any) -> tuple[int, int]:
     """(height, width) of what may be one number for both."""
     first, second = (value[0], value[1]) if isinstance(value, list) else (value, value)
     return int(first), int(second)
-
-
-__all__ = ["PLAIN_TEXT", "Family", "ModelInput", "Prompt", "TextModel", "square"]

@@ -468,14 +468,3 @@ def open_video(
 
 Given = str | os.PathLike[str] | bytes | BinaryIO | Source
 """What a recording may be given as."""
-
-__all__ = [
-    "BytesSource",
-    "FileSource",
-    "Given",
-    "OpenFileSource",
-    "Source",
-    "UrlSource",
-    "open_video",
-    "source_of",
-]

@@ -94,13 +94,3 @@ def announcements() -> Path:
 def announcement() -> Path:
     """The file with the address of this process's fleet."""
     return announcements() / f"{os.getpid()}.json"
-
-
-__all__ = [
-    "FleetAddress",
-    "announcement",
-    "announcements",
-    "cache_folder",
-    "kafka_login",
-    "running_fleets",
-]

@@ -143,13 +143,3 @@ class KafkaAccounts:
         lines = {"bootstrap.servers": bootstrap, **self.login()}
         text = "".join(f"{name}={value}\n" for name, value in lines.items())
         replace_file(self.properties_file, text.encode())
-
-
-__all__ = [
-    "CLIENTS",
-    "CONTROLLER",
-    "INTERNAL",
-    "KafkaAccounts",
-    "lasting_password",
-    "new_password",
-]

@@ -565,20 +565,3 @@ def write_catalogue(folder: MemoryFolder) -> Path:
 def head_path(folder: Path, version: int) -> Path:
     """Where the head of a sealed memory lies, by the version of its checkpoint."""
     return folder / f"head-{version:08d}.bin"
-
-
-__all__ = [
-    "ByteRange",
-    "Catalogue",
-    "Files",
-    "FolderFiles",
-    "Head",
-    "IndexRange",
-    "LayerScenes",
-    "SnapshotFiles",
-    "WindowBlock",
-    "head_path",
-    "range_bytes",
-    "scenes_bytes",
-    "write_catalogue",
-]

@@ -512,18 +512,3 @@ def facts_of(path: Path) -> ChapterFacts:
         sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
         path,
     )
-
-
-__all__ = [
-    "Born",
-    "ChapterFacts",
-    "ChapterFolder",
-    "ChapterRules",
-    "chapter_of",
-    "chapter_order",
-    "facts_of",
-    "forget_range",
-    "frames_in",
-    "read_chapter",
-    "read_sealed",
-]

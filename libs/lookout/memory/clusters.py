@@ -406,18 +406,3 @@ def _groups(own: torch.Tensor) -> list[Ints]:
     numbers = own.numpy()[order]
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     return [rows.astype(np.int64) for rows in np.split(order, cuts)]
-
-
-__all__ = [
-    "NOBODY",
-    "Cluster",
-    "ClusterPartition",
-    "Members",
-    "Upkeep",
-    "assign",
-    "construct",
-    "make",
-    "settle",
-    "split",
-    "without",
-]

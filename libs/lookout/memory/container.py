@@ -156,16 +156,3 @@ def _next_record(data: memoryview, where: str, place: int) -> int:
         else:
             return begin
     return len(data)
-
-
-__all__ = [
-    "ITEM_BYTES",
-    "DamagedBytes",
-    "StoredArray",
-    "StoredRecord",
-    "checksum",
-    "read_file_record",
-    "read_record",
-    "read_records",
-    "sealed",
-]

@@ -675,6 +675,3 @@ def _mean_variance(partitions: Iterable[ClusterPartition | None]) -> float:
     variance = torch.cat([unit_variance(part.units, part.counts) for part in present])
     counts = torch.cat([part.counts for part in present])
     return float((variance * counts).sum() / counts.sum())
-
-
-__all__ = ["BlockTail", "CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot", "in_half"]

@@ -277,6 +277,3 @@ def block_of(header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], befo
         keys=arrays[before + "keys"],
         values=arrays[before + "values"],
     )
-
-
-__all__ = ["Place", "block_arrays", "block_header", "block_of", "pack_index", "read_index", "seats"]

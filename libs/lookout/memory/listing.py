@@ -19,8 +19,6 @@ from lookout.memory.container import (
 from lookout.memory.errors import HistoryError
 from lookout.memory.files import MANIFEST, bytes_of, needed, read_manifest, read_meta
 
-__all__ = ["Extent", "extent_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Extent:

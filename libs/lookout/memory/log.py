@@ -73,6 +73,3 @@ class RecordLog:
 
     def __del__(self) -> None:
         self.close()
-
-
-__all__ = ["RecordLog"]

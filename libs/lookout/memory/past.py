@@ -565,18 +565,3 @@ def covered_ranges(
         return []
     cuts = np.flatnonzero(np.diff(times) > joint_us) + 1
     return [(int(run[0]), int(run[-1])) for run in np.split(times, cuts)]
-
-
-__all__ = [
-    "Chapter",
-    "ChapterRange",
-    "Choice",
-    "Fetch",
-    "LostChapterError",
-    "Past",
-    "RangeCache",
-    "Readable",
-    "Traffic",
-    "covered_ranges",
-    "fetch_from",
-]

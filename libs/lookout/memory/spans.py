@@ -91,6 +91,3 @@ class FrameMask:
         """Which stretches of frames [first, last] have one that may be read."""
         out: np.ndarray = self.before[last + 1] > self.before[first]
         return out
-
-
-__all__ = ["EVERYTHING", "FrameChoice", "FrameMask", "Span"]

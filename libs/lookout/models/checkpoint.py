@@ -18,8 +18,6 @@ from lookout.disk import read_file
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
 
-__all__ = ["check_checkpoint", "count_weights"]
-
 CONFIG: Final = "config.json"
 #: bytes of a configuration file; published ones have a few thousand, vocabularies up to 20 million
 _CONFIG_BYTES: Final = 4 << 20

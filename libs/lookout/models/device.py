@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Dtype", "default_dtype", "free_bytes"]
-
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 #: CUDA's compute capability from which on bfloat16 is computed natively (Ampere)
 _BFLOAT16 = (8, 0)

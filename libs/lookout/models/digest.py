@@ -3,8 +3,6 @@
 import hashlib
 from pathlib import Path
 
-__all__ = ["folder_digest"]
-
 _FILES = ("*.safetensors", "*.json")
 
 

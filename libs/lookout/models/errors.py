@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lookout.errors import LookoutError
 
-__all__ = ["ModelError", "SamplingError"]
-
 
 class ModelError(LookoutError, ValueError):
     """A folder that is no checkpoint."""

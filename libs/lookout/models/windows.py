@@ -10,8 +10,6 @@ from typing import Final
 
 from lookout.models.errors import ModelError, SamplingError
 
-__all__ = ["WINDOWS_FILE", "SamplingNumbers", "WindowDefaults", "window_defaults"]
-
 SECOND_US = 1_000_000
 
 #: beside config.json: {"fps": 2, "stride_s": 2, "window_s": 10}; each entry may be left out

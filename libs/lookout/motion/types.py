@@ -11,17 +11,6 @@ import numpy.typing as npt
 
 from lookout.motion.geometry import Geometry
 
-__all__ = [
-    "Basis",
-    "FrameInfo",
-    "Gather",
-    "Motion",
-    "Picture",
-    "PredictionBlocks",
-    "PredictionKind",
-    "VectorSource",
-]
-
 U8 = npt.NDArray[np.uint8]
 I8 = npt.NDArray[np.int8]
 I16 = npt.NDArray[np.int16]

@@ -16,8 +16,6 @@ import httpcore
 
 from lookout.errors import BadRecordError, TransientError
 
-__all__ = ["UriFetcher", "uri_of"]
-
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
 PORTS = {"http": 80, "https": 443}

@@ -5,7 +5,5 @@ from __future__ import annotations
 import redis
 from redis.exceptions import RedisClusterException
 
-__all__ = ["REDIS_ERRORS"]
-
 REDIS_ERRORS = (redis.RedisError, RedisClusterException)
 """A cluster without a node that answers raises the second one, which is no RedisError."""

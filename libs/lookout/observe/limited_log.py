@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from lookout.outside_text import clean
 
-__all__ = ["LimitedLog"]
-
 INTERVAL_S: Final = 60.0
 #: lines of one subject in an interval
 LINES: Final = 10

@@ -32,19 +32,6 @@ from lookout.pruning.masks import (
     temporal_pairs,
 )
 
-__all__ = [
-    "FLEET_POLICIES",
-    "POLICIES",
-    "DissimilarTokens",
-    "NamedPolicy",
-    "PolicyError",
-    "RandomPolicy",
-    "anchored_masks",
-    "keeping_everything",
-    "policies_table",
-    "policy_of",
-]
-
 
 class PolicyError(LookoutError, ValueError):
     """There is no policy of that name, or its parameters make no sense."""

@@ -12,8 +12,6 @@ from lookout.pruning.gather import GatherMethod
 from lookout.pruning.masks import Accumulation, Anchors, Change, MaskPolicy, PrunePolicy
 from lookout.pruning.policies import FLEET_POLICIES, POLICIES, PolicyError, keeping_everything, policy_of
 
-__all__ = ["PRESETS", "Preset", "PruningSettings", "preset_policy"]
-
 
 class Preset(StrEnum):
     """Names of settings that belong together."""

@@ -8,8 +8,6 @@ from datetime import time
 from lookout.rules.types import Activity, Outcome, Rule, RuleError, ScheduleEntry, WatchVerdict, Zone
 from lookout.v1 import verdicts_pb2, watches_pb2
 
-__all__ = ["rule_of", "verdict_of"]
-
 _OUTCOMES = {
     verdicts_pb2.Verdict.OUTCOME_ANSWERED: Outcome.ANSWERED,
     verdicts_pb2.Verdict.OUTCOME_GAP: Outcome.GAP,

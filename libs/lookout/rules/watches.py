@@ -9,9 +9,6 @@ from lookout.wire import CAMERA_OFFLINE, WireError, from_json, is_camera_id, to_
 from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, MAX_QUESTION, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
-__all__ = ["check_watch", "next_version", "read_watch", "watch_fault"]
-
-
 _LAST_VERSION = 2**32 - 1  # uint32
 
 

@@ -26,6 +26,3 @@ def bare_environment() -> dict[str, str]:
     path = os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**environment, **threads, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-__all__ = ["bare_environment", "cpu_seconds"]

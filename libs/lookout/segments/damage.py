@@ -17,8 +17,6 @@ import numpy as np
 
 from lookout.motion.types import U8
 
-__all__ = ["CounterScan", "DamageTrail", "breaks_of", "damaged_packets", "with_breaks", "with_damage"]
-
 TS_PACKET = 188
 _SYNC = 0x47
 _ERROR = 0x80  # of byte 1, the transport error indicator: the receiver could not correct the packet

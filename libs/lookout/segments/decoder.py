@@ -490,6 +490,3 @@ class PlannedPass(SinglePass):
             held.frame,
         )
         self._settle([(item, held.slot)])
-
-
-__all__ = ["Counts", "Decoder", "PlannedPass", "SinglePass", "SoftwareDecoder", "decode_segment", "mean_step"]

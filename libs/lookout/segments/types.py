@@ -20,18 +20,6 @@ from lookout.motion.geometry import Fit, Geometry
 from lookout.motion.types import Basis, FrameInfo, Gather, Motion
 from lookout.segments.sampling import LATE_US, Expected, SamplingGrid, Tail
 
-__all__ = [
-    "CodecError",
-    "CutRequest",
-    "DecodeRequest",
-    "DecodedSegment",
-    "Limits",
-    "Reason",
-    "SampledFrame",
-    "Segment",
-    "SegmentFacts",
-]
-
 U8 = npt.NDArray[np.uint8]
 
 

@@ -3,8 +3,6 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-__all__ = ["TierAccounting"]
-
 
 @dataclass(slots=True)
 class TierAccounting:

@@ -3,8 +3,6 @@
 import threading
 from typing import Protocol
 
-__all__ = ["Announcements", "Holdings"]
-
 
 class Holdings(Protocol):
     """Hears which directory entries a store begins and ceases to hold."""

@@ -20,8 +20,6 @@ from lookout.store.store import TensorStore
 from lookout.store.tensors import Array, Rows
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Fetched", "TensorClient"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -34,8 +34,6 @@ from lookout.store.settings import StoreSettings
 from lookout.store.signing import AddressSigner
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Announcer", "Directory", "Holder"]
-
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000

@@ -2,16 +2,6 @@
 
 from lookout.errors import LookoutError
 
-__all__ = [
-    "CameraQuotaError",
-    "DirectoryDownError",
-    "LineageBrokenError",
-    "StoreError",
-    "StoreFullError",
-    "TensorCorruptError",
-    "TensorUnavailableError",
-]
-
 
 class StoreError(LookoutError):
     """Any failure of the tensor store."""

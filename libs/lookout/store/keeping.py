@@ -10,8 +10,6 @@ from lookout.store.tensors import Array
 from lookout.store.unread import Unread
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Keeper"]
-
 
 class Keeper:
     """Puts tensors into a store; a camera over its quota waits once, then its tensors are refused by name.

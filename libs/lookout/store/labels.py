@@ -8,8 +8,6 @@ from lookout.store.errors import TensorCorruptError
 from lookout.store.tensors import Array, checksum, numpy_dtype
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Label", "camera_entries", "entry_of", "filled", "labelled"]
-
 
 @dataclass(frozen=True, slots=True)
 class Label:

@@ -10,8 +10,6 @@ from lookout.store.errors import StoreError
 from lookout.store.tensors import Array
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Makers", "Materializer"]
-
 Materializer = Callable[[TensorRef, Message], Array]
 """Makes a tensor again from its reference and the record that carries it: a pure function of these and the
 segments' bytes. Raises LineageBrokenError where that cannot be."""

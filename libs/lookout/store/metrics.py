@@ -7,8 +7,6 @@ from prometheus_client.registry import Collector
 
 from lookout.store.store import TensorStore
 
-__all__ = ["StoreNumbers"]
-
 
 class StoreNumbers(Collector):
     """Register it once a process: `registry.register(StoreNumbers(store))`."""

@@ -11,8 +11,6 @@ from lookout.store.settings import StoreSettings
 from lookout.store.signing import AddressSigner
 from lookout.store.store import TensorStore
 
-__all__ = ["Node"]
-
 
 class Node:
     """A store with its client, its gRPC service and, once it has joined, its lease.

@@ -23,8 +23,6 @@ from lookout.v1.lineage_pb2 import TensorRef
 from lookout.v1.tensors_pb2 import GetTensorRequest, MaterializeTensorRequest, RowRange, TensorHeader
 from lookout.v1.tokens_pb2 import TokensRecord
 
-__all__ = ["HOSTED", "Peers"]
-
 HOSTED: dict[str, TensorStore] = {}
 """Stores served by this very process, by address: their arrays are handed over without a copy."""
 

@@ -7,8 +7,6 @@ from lookout.store.labels import Label
 from lookout.store.unread import Gauge, Pressure, Unread, UnreadIndex
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["Pins"]
-
 
 class Pins:
     """The tensors that nobody has read yet. Not locked: its owner is.

@@ -26,8 +26,6 @@ from lookout.v1.tensors_pb2 import (
     TensorHeader,
 )
 
-__all__ = ["TensorService"]
-
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", GetTensorResponse, MaterializeTensorResponse)
 

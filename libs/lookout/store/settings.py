@@ -5,8 +5,6 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["CHUNK_BYTES", "StoreSettings"]
-
 MIB = 1 << 20
 CHUNK_BYTES = MIB
 

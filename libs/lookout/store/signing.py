@@ -13,8 +13,6 @@ import hmac
 from lookout.net import GrpcSecurity
 from lookout.net.grpc_security import Token
 
-__all__ = ["AddressSigner"]
-
 _PURPOSE = b"lookout-address"
 
 

@@ -14,8 +14,6 @@ from lookout.store.errors import TensorCorruptError
 from lookout.store.labels import Label
 from lookout.store.tensors import Array, checksum, payload, tensor
 
-__all__ = ["Spool"]
-
 _MAGIC = b"LKT1"
 _HEAD = struct.Struct("<4sI")
 _LONGEST_LABEL = 1 << 16

@@ -16,8 +16,6 @@ from lookout.store.tiers import Tiers
 from lookout.store.unread import Pressure, Unread
 from lookout.v1.lineage_pb2 import TensorRef
 
-__all__ = ["StoreStats", "TensorStore"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:

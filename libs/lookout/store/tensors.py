@@ -11,19 +11,6 @@ from numpy.typing import NDArray
 from lookout.store.errors import TensorCorruptError
 from lookout.store.settings import CHUNK_BYTES
 
-__all__ = [
-    "Array",
-    "Rows",
-    "checksum",
-    "crc_of",
-    "numpy_dtype",
-    "payload",
-    "ranges",
-    "select",
-    "shape_of_rows",
-    "tensor",
-]
-
 Array = NDArray[Any]
 Rows = Sequence[tuple[int, int]]
 """Half-open ranges along the first axis, in the order wanted."""

@@ -14,8 +14,6 @@ from lookout.store.settings import StoreSettings
 from lookout.store.spool import Spool
 from lookout.store.tensors import Array
 
-__all__ = ["Held", "Tiers"]
-
 _log = structlog.get_logger(__name__)
 
 

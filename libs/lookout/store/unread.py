@@ -3,8 +3,6 @@
 import heapq
 from dataclasses import dataclass, field
 
-__all__ = ["Gauge", "Pressure", "Unread", "UnreadIndex"]
-
 _EASE = 0.75
 
 

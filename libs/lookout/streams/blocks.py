@@ -22,19 +22,6 @@ from lookout.streams.window import BlockFacts
 from lookout.vision import FrameInput, Tower
 from lookout.windows import EncodedFrame, StrideBlock
 
-__all__ = [
-    "EncodedStrides",
-    "FrameTime",
-    "StreamBlock",
-    "StrideFrame",
-    "empty_indices",
-    "encode_strides",
-    "encoded_frame",
-    "frame_input",
-    "stream_blocks",
-    "strides_of",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrideFrame:

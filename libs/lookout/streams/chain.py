@@ -21,19 +21,6 @@ from lookout.engines import (
 )
 from lookout.windows import Planner, StrideBlock, WindowPlan, reuses_frames
 
-__all__ = [
-    "AnsweredWindow",
-    "Answerer",
-    "Audit",
-    "ChainRule",
-    "ChainRunner",
-    "EngineAnswers",
-    "WindowChain",
-    "WindowSteps",
-    "basis_of",
-    "run_batch",
-]
-
 #: of a window: as planned, then as a key window
 TRIES: Final = 2
 

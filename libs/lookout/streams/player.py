@@ -11,8 +11,6 @@ from lookout.streams.chain import ChainRule, WindowChain, run_batch
 from lookout.streams.window import NoAnswer, WindowRule
 from lookout.windows import Planner, StrideBlock, WindowPlan
 
-__all__ = ["ClipWindow", "PlayedWindow", "Player", "answered_windows"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlayedWindow:

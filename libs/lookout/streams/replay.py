@@ -12,8 +12,6 @@ from lookout.streams.chain import AnsweredWindow, ChainRule, ChainRunner, Engine
 from lookout.streams.window import NoAnswer, WindowRule
 from lookout.windows import Planner, StrideBlock, WindowError
 
-__all__ = ["BlockGoneError", "ChainWindow", "ReplayError", "ReplayedWindow", "replay_chain"]
-
 
 class BlockGoneError(LookoutError):
     """A block is no longer kept, and its tokens cannot be computed again."""

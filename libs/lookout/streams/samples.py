@@ -12,8 +12,6 @@ from lookout.segments import DecodeRequest, Limits, SamplingGrid, SoftwareDecode
 from lookout.streams.blocks import StrideFrame
 from lookout.vision import Grid
 
-__all__ = ["LONGEST_S", "ClipFrames", "SourceFrame", "read_clip", "segment_frames"]
-
 LONGEST_S = 3600.0
 """Seconds of a clip that are decoded."""
 

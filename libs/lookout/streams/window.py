@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["MAX_DAMAGE", "BlockFacts", "Cause", "NoAnswer", "NoAnswerKind", "WindowRule"]
-
 #: largest share of damaged samples of a window that is asked; chosen from `python -m bench.damage`
 MAX_DAMAGE: Final = 0.1
 

@@ -12,8 +12,6 @@ from lookout.streams import BlockGoneError, ReplayedWindow
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.windows import Planner
 
-__all__ = ["Finding", "Kind", "Replayer"]
-
 
 class Kind(StrEnum):
     """What became of a verdict: computed again with the same p(yes); computed with another; the records it

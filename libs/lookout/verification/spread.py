@@ -10,8 +10,6 @@ from lookout.engines import Engine, Question
 from lookout.streams import StreamBlock, answered_windows
 from lookout.windows import Planner, StrideBlock
 
-__all__ = ["rerun_spread"]
-
 #: streams of the larger batch
 TOGETHER: Final = 8
 

@@ -20,8 +20,6 @@ from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.windows import StrideBlock
 from lookout.worker import RecordReader, load_settings
 
-__all__ = ["TokensFromKafka"]
-
 _MEMORY_BYTES = 256 << 20
 
 

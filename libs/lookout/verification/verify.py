@@ -22,8 +22,6 @@ from lookout.verification.tokens import TokensFromKafka
 from lookout.windows import Planner, StrideBlock
 from lookout.worker import load_settings
 
-__all__ = ["Tally", "verify"]
-
 #: covers float32 in other batches
 FLOAT32 = 1e-4
 _SPREAD_CHAINS, _SPREAD_QUESTIONS = 2, 8

@@ -231,6 +231,3 @@ class VideoPositions(PositionRule):
 def _inside(counts: Rows) -> Rows:
     """0, 1, ... within each of consecutive groups of `counts` rows."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-__all__ = ["FramePositions", "PositionRule", "RowLayout", "RunningPositions", "VideoPositions"]

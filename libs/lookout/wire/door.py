@@ -21,8 +21,6 @@ from lookout.wire.events import from_bytes
 from lookout.wire.limits import EPOCH_AHEAD_MS
 from lookout.wire.message_json import WireError, from_json
 
-__all__ = ["check_epoch", "message_kind", "read_record"]
-
 _JSON: Final[dict[str, type[Message]]] = {
     topics.VERDICTS.name: Verdict,
     topics.ALERTS.name: Alert,

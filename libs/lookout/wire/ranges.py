@@ -17,8 +17,6 @@ from google.protobuf.message import Message
 from lookout.errors import LookoutError
 from lookout.wire import limits
 
-__all__ = ["COUNTS", "LARGEST", "NUMBERS", "SIZES", "RangeError", "check_ranges"]
-
 LARGEST: Final = 2**53
 """What a JSON number holds exactly (RFC 8259, section 6). As microseconds 285 years: the sum of two
 times is a date.

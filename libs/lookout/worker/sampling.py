@@ -11,8 +11,6 @@ from pydantic_settings import BaseSettings
 from lookout.models import TINY, SamplingNumbers, window_defaults
 from lookout.v1.lineage_pb2 import Sampling
 
-__all__ = ["SamplingSettings", "sampling_text"]
-
 #: the model's folder says it
 _UNSET: Any = None
 

@@ -14,8 +14,6 @@ from lookout.errors import LookoutRuntimeError
 from lookout.worker.partitions import Lane
 from lookout.worker.records import Slot
 
-__all__ = ["GRACE_S", "OverdueError", "Running", "Watchdog"]
-
 #: seconds that work has to end once it was told to
 GRACE_S: Final = 10.0
 

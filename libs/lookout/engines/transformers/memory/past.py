@@ -83,6 +83,3 @@ class PastReader:
             foreseen=len(foreseen & set(choice.ids)),
             chance=min(1.0, len(foreseen) / max(1, choice.scored)),
         )
-
-
-__all__ = ["PastReader"]

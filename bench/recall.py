@@ -1,241 +1,379 @@
 """Questions about the past over the real wire: `make bench-recall`.
 
-One process holds the chapters of a camera, cut over holders that serve them by gRPC; the same process asks.
-Ratios of one run: first token over the wire by first token in one process over the same chapters, at lengths
-of history and numbers of holders, with prediction and without; round trips a layer; what writing a block
-costs beside computing its window; and what questions cost windows that are computed at the same time.
+Holders are processes of their own, as prefill's pods are; this process asks. Ratios of one run: first token
+over the wire by first token in one process over the same chapters, at lengths of history and numbers of
+holders, with prediction and without; round trips a layer; what writing a block costs beside computing its
+window; and what questions cost windows that are computed at the same time.
+
+`write_share` is that of one layer of a 7B's shape: a window of the tiny model over a film costs hardly more
+than keeping books about its block (`write_share_tiny`).
+
+Both sides of a ratio are timed in turns, so that other work of the machine meets both, and both begin with
+nothing in memory but the model: this process reads the heads of the chapters, as `lookout ask` does, and asks
+holders for theirs. `--cameras 1000`: a cheap pass over so many cameras (`bench/recall_cameras.py`).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+import redis
 import torch
 
+from bench.memory.shape import TOKENS, layer_of_7b
+from bench.memory.streams import FRAMES
+from bench.recall_processes import Holding, asking
 from lookout.engines import Question, WindowRequest
 from lookout.engines.born import born_block, prefix_of
 from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.engines.transformers.memory import ask
+from lookout.families import load_tower
 from lookout.local import RedisServer
-from lookout.memory import Keep, MemorySettings, Past, RangeCache, RetrievalSettings
+from lookout.memory import (
+    BornBlock,
+    CameraMemory,
+    Keep,
+    KVShape,
+    MemorySettings,
+    Past,
+    Prefix,
+    RangeCache,
+    RetrievalSettings,
+)
 from lookout.memory.catalogue import scenes_bytes
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import fetch_from
-from lookout.models import TINY
-from lookout.services.recall.asking import Asker, PastQuestion
-from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
+from lookout.models import TINY, window_defaults
+from lookout.presets import DEFAULT, preset_of
+from lookout.services.recall.asking import Asked, Asker, PastQuestion
+from lookout.streams import segment_frames, stream_blocks
+from lookout.windows import Planner, StrideBlock
 from tests.chapters_world import World
 
-STRIDE_FRAMES, WINDOW, GRID = 4, 10, (8, 8)
 LENGTHS = (60, 240)
-"""Blocks of 2 s: two and eight minutes."""
+"""Blocks of a history."""
 HOLDERS = (1, 2, 4)
-REPEATS = 5
+ROUNDS = 9
+PHASES, PHASE = 6, 30
+"""Phases with questions and as many without, in turns; windows of a phase."""
+PAUSE_S = 0.03
 QUESTION = PastQuestion("Is anyone lying on the ground?", frames=64)
 RETRIEVAL = RetrievalSettings(frames=64)
+FILM = "room"
+FORESEE = False
+"""Of the figures of the last line."""
 
 
-def history(engine: TransformersEngine, count: int) -> list[StrideBlock]:
-    """Blocks of one stream with random tokens; about 30 of a frame's 64 are kept."""
-    return [_block(index, engine.model.hidden) for index in range(count)]
+def film() -> list[StrideBlock]:
+    """The blocks of a film, pruned and encoded as the product does it."""
+    (path,) = (Path(str(files("watchbench"))) / "films").glob(f"{FILM}-*.mp4")
+    tower, sampling, rules = load_tower(TINY), window_defaults(TINY), preset_of(DEFAULT)
+    frames = segment_frames(path, tower.grid, sampling.step_us, rules.masks, window_us=sampling.window_us)
+    _, members = next(groupby(frames, lambda frame: frame.stream))
+    blocks = stream_blocks(
+        "gate/1",
+        (member.frame for member in members),
+        tower,
+        rules.masks,
+        samples=sampling.block_samples,
+        step_us=sampling.step_us,
+        window_blocks=sampling.window_blocks,
+    )
+    return [member.block for member in blocks][:-1]  # the last one is cut short
 
 
-def _block(index: int, hidden: int) -> StrideBlock:
-    draw = np.random.default_rng([3, index])
-    frames = []
-    for number in range(STRIDE_FRAMES):
-        keep = np.ones(GRID, bool) if number == 0 else draw.random(GRID) < 0.3
-        tokens = torch.from_numpy(draw.standard_normal((int(keep.sum()), hidden)).astype(np.float32))
-        frames.append(EncodedFrame(index * 2_000_000 + number * 500_000, number == 0, keep, tokens, None))
-    return StrideBlock("gate/1", index, tuple(frames))
+def history(blocks: Sequence[StrideBlock]) -> Iterator[StrideBlock]:
+    """A film again and again: a camera that sees the same place all day."""
+    stride_us = window_defaults(TINY).stride_us
+    for index in range(1 << 30):
+        turn, number = divmod(index, len(blocks))
+        shift = turn * len(blocks) * stride_us
+        frames = tuple(
+            replace(
+                frame,
+                time_us=frame.time_us + shift,
+                slot_us=frame.slot_us + shift,
+                label_us=frame.label_us + shift,
+            )
+            for frame in blocks[number].frames
+        )
+        yield replace(blocks[number], index=index, frames=frames)
 
 
-def write(engine: TransformersEngine, root: Path, count: int, chapters: int) -> tuple[ChapterFolder, float]:
-    """Chapters of a history; and the CPU time of writing by that of an incremental window, medians."""
-    folder = ChapterFolder(
+class Windows:
+    """Windows of a history, each computed when it is asked for."""
+
+    def __init__(self, engine: TransformersEngine, blocks: Sequence[StrideBlock]) -> None:
+        self._engine, self._blocks = engine, history(blocks)
+        settings = preset_of(DEFAULT).windows.sampled(window_defaults(TINY))
+        self._planner, self._size = Planner(engine.layout, settings), settings.blocks
+        self._recent: list[StrideBlock] = []
+        self._plan: Any = None
+        self.cpu_s = self.wall_s = 0.0
+        """Of the newest window."""
+
+    def next(self) -> tuple[Born, bool]:
+        """Compute the next window: its newest block, and whether it continues the window before."""
+        self._recent = [*self._recent, next(self._blocks)][-self._size :]
+        wall, cpu = time.perf_counter(), time.thread_time()
+        self._plan = self._planner.plan(self._recent, self._plan)
+        request = WindowRequest(self._plan, self._recent, [Question("q", QUESTION.text)])
+        self._engine.run([request])[0].unwrap()
+        self.wall_s, self.cpu_s = time.perf_counter() - wall, time.thread_time() - cpu
+        block = born_block(self._engine, self._plan, self._recent[-1])
+        whole = len(self._recent) == self._size
+        born = Born("gate", 1, block, prefix_of(self._engine, self._plan), 0)
+        return born, whole and self._plan.parent is not None
+
+    def close(self) -> None:
+        """Free the stream's KV."""
+        self._engine.close_stream("gate/1")
+
+
+def chapters_of(engine: TransformersEngine, root: Path) -> ChapterFolder:
+    """A folder of chapters of the model."""
+    return ChapterFolder(
         root,
         ChapterRules(Keep(seconds=1e12)),
         engine.kv_shape,
-        settings=MemorySettings(window=WINDOW),
+        settings=MemorySettings(window=window_defaults(TINY).window_blocks),
         bias=engine.key_bias,
-        about={"model_digest": "tiny", "stride_us": 2_000_000},
+        about={"model_digest": "tiny", "stride_us": window_defaults(TINY).stride_us},
     )
-    planner = Planner(engine.layout, WindowSettings(blocks=WINDOW, key_every=30))
-    plan, windows, writes = None, [], []
-    blocks = history(engine, count)
-    for index, newest in enumerate(blocks):
-        window = blocks[max(0, index - WINDOW + 1) : index + 1]
-        plan = planner.plan(window, plan)
+
+
+def write(
+    engine: TransformersEngine, root: Path, blocks: Sequence[StrideBlock], count: int, chapters: int
+) -> tuple[ChapterFolder, float]:
+    """Chapters of a history; and the CPU time of writing by that of computing, over incremental windows."""
+    folder, windows = chapters_of(engine, root), Windows(engine, blocks)
+    computed = written = 0.0
+    for index in range(count):
         begun = time.thread_time()
-        engine.run([WindowRequest(plan, window, [Question("q", QUESTION.text)])])[0].unwrap()
-        computed = time.thread_time()
-        born = Born("gate", 1, born_block(engine, plan, newest), prefix_of(engine, plan), 0)
+        born, incremental = windows.next()
         folder.add(born)
-        if plan.parent is not None and index > 2 * WINDOW:
-            windows.append(computed - begun)
-            writes.append(time.thread_time() - computed)
+        if incremental:
+            computed += windows.cpu_s
+            written += time.thread_time() - begun - windows.cpu_s
         if (index + 1) % (count // chapters) == 0:
             folder.seal("gate")
-    engine.close_stream("gate/1")
-    return folder, statistics.median(writes) / statistics.median(windows)
+    windows.close()
+    return folder, written / computed
 
 
-def median_s(ask_once: Callable[[], Any]) -> float:
-    """Median seconds of a few turns, the first left out."""
-    spent = []
-    for _ in range(REPEATS + 1):
-        begun = time.perf_counter()
-        ask_once()
-        spent.append(time.perf_counter() - begun)
-    return statistics.median(spent[1:])
+def write_share_of_7b() -> float:
+    """CPU time of writing a block by that of computing its rows, in one layer of a 7B's shape.
+
+    Both grow with the layers. Weights are random; keys of a place in the frame resemble each other from frame
+    to frame, as those of a fixed camera do. Rows that a window computes beside its newest block are left out.
+    """
+    model = layer_of_7b()
+    width, rows = model.kv_heads * model.head_dim, TOKENS * FRAMES
+    draw = torch.Generator().manual_seed(3)
+    scene = torch.randn(TOKENS, width, generator=draw).repeat(FRAMES, 1)
+    look = torch.randn(1, 64, generator=draw).expand(FRAMES, -1)
+    frame, places = np.repeat(np.arange(FRAMES), TOKENS), np.tile(np.arange(TOKENS), FRAMES)[None]
+    step = np.array([TOKENS], np.int64)
+    nothing = torch.zeros(1, model.kv_heads, 0, model.head_dim, dtype=torch.bfloat16)
+    memory = CameraMemory(
+        KVShape(1, model.kv_heads, model.head_dim, 1, torch.bfloat16),
+        Prefix(np.zeros((1, 0), np.int64), nothing, nothing),
+        MemorySettings(window=window_defaults(TINY).window_blocks),
+    )
+    written = []
+    for index in range(60):
+        keys, values = (
+            (scene + 0.25 * torch.randn(rows, width, generator=draw))
+            .view(rows, model.kv_heads, model.head_dim)
+            .transpose(0, 1)
+            .to(torch.bfloat16)[None]
+            .contiguous()
+            for _ in range(2)
+        )
+        times = (index * FRAMES + np.arange(FRAMES)) * 500_000
+        seen = look + 0.05 * torch.randn(look.shape, generator=draw)
+        block = BornBlock("gate/1", index, times, seen, frame, places, step, step, keys, values)
+        begun = time.thread_time()
+        memory.add(block)
+        written.append(time.thread_time() - begun)
+    hidden = torch.randn(1, rows, model.hidden, generator=draw).to(torch.bfloat16)
+    still = torch.ones(1, rows, model.head_dim, dtype=torch.bfloat16)
+    begun = time.thread_time()
+    with torch.inference_mode():
+        model.layers[0](hidden, position_embeddings=(still, torch.zeros_like(still)))
+    return statistics.mean(written[20:]) / (time.thread_time() - begun)
 
 
-def in_one_process(engine: TransformersEngine, folder: ChapterFolder) -> float:
-    """Seconds of a question over the chapters where they lie, every range read again."""
+def in_one_process(engine: TransformersEngine, folder: ChapterFolder) -> None:
+    """A question over the chapters where they lie, every range read again."""
     reading = [folder.read(facts.name) for facts in folder.chapters("gate")]
     fetch = fetch_from({chapter.name: files for chapter, files in reading})
-
-    def once() -> None:
-        past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), RETRIEVAL)
-        ask(engine, past, QUESTION.text)
-
-    return median_s(once)
+    past = Past([chapter for chapter, _ in reading], RangeCache(fetch, 1 << 30), RETRIEVAL)
+    ask(engine, past, QUESTION.text)
 
 
 def over_wire(
-    engine: TransformersEngine, folder: ChapterFolder, url: str, holders: int, foresee: bool
-) -> dict[str, float]:
-    """Seconds of a question over holders, nothing cached; bytes and round trips; and of the same question
-    again."""
+    engine: TransformersEngine, folder: ChapterFolder, url: str, holders: int
+) -> Iterator[dict[str, Any]]:
+    """First token over holders by that in one process, without prediction and with it."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        world = World(root, url, stack)
-        names = [facts.name for facts in folder.chapters("gate")]
-        for number in range(holders):
-            own = root / str(number)
-            for facts in folder.chapters("gate"):
-                if names.index(facts.name) % holders == number:
-                    shutil.copytree(facts.path, own / facts.path.parent.name / facts.path.name)
-            world.hold(ChapterFolder(own, ChapterRules(Keep(seconds=1e12)), engine.kv_shape))
-        sources = world.sources()
-        last: list[Any] = []
-
-        def once(asker: Asker | None = None) -> None:
-            fresh = Asker(engine, sources, retrieval=RETRIEVAL, foresee=foresee)
-            last[:] = [(asker or fresh).ask("gate", QUESTION)]
-
-        cold = median_s(once)
-        asked = last[0]
-        kept = Asker(engine, sources, retrieval=RETRIEVAL, foresee=foresee)
-        again = median_s(lambda: once(kept))
-        layers = len(engine.model.layers)
-        return {
-            "s": cold,
-            "again_s": again,
-            "bytes": asked.traffic.fetched_bytes,
-            # Of one question: the scenes of all layers come in one round trip before the first layer.
-            "trips": (asked.traffic.calls - 1) / layers,
-            "cached": last[0].traffic.present,
-        }
+        _hold(folder, root, url, holders, stack)
+        sources = World(root, url, stack).sources()
+        local: list[float] = []
+        cold: dict[bool, list[float]] = {False: [], True: []}
+        again: dict[bool, list[float]] = {False: [], True: []}
+        asked: dict[bool, Asked] = {}
+        for _ in range(ROUNDS + 1):
+            local.append(_seconds(lambda: in_one_process(engine, folder)))
+            for foresee in (False, True):
+                asker = Asker(engine, sources, retrieval=RETRIEVAL, foresee=foresee)
+                begun = time.perf_counter()
+                asked[foresee] = asker.ask("gate", QUESTION)
+                cold[foresee].append(time.perf_counter() - begun)
+                again[foresee].append(_seconds(lambda asker=asker: asker.ask("gate", QUESTION)))
+        for foresee, answer in asked.items():
+            yield {
+                "holders": holders,
+                "foresee": foresee,
+                "vs_local": _ratio(cold[foresee], local),
+                "again_vs_local": _ratio(again[foresee], local),
+                "bytes": answer.traffic.fetched_bytes,
+                # The scenes of all layers come in one round trip before the first layer.
+                "trips": (answer.traffic.calls - 1) / len(engine.model.layers),
+            }
 
 
-def live_latency(engine: TransformersEngine, folder: ChapterFolder, asks: bool) -> float:
-    """95th percentile of seconds of incremental windows, with ten questions a second beside them or none.
+def _hold(folder: ChapterFolder, root: Path, url: str, holders: int, stack: ExitStack) -> None:
+    """Processes that hold every so-manieth chapter each; the directory knows no others."""
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    begun = []
+    for number in range(holders):
+        own = root / str(number)
+        for facts in folder.chapters("gate")[number::holders]:
+            shutil.copytree(facts.path, own / facts.path.parent.name / facts.path.name)
+        begun.append(stack.enter_context(Holding(own, url, f"prefill-{number}")))
+    for holder in begun:
+        holder.ready()
 
-    Questions run in a process of their own, as recall does, and read the chapters over gRPC.
+
+def _seconds(call: Any) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def _ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Median of the ratios of the rounds; the first one warms up."""
+    return statistics.median(a / b for a, b in zip(above[1:], below[1:], strict=True))
+
+
+def live_latency(
+    engine: TransformersEngine, folder: ChapterFolder, blocks: Sequence[StrideBlock]
+) -> dict[str, float]:
+    """95th percentile of incremental windows with ten questions a second, by that without any.
+
+    This process holds the chapters and computes windows, as prefill does; a process asks, as recall does.
+    The chapter that is written meanwhile is asked too.
     """
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        world = World(root, None, stack)
-        holder = world.hold(folder)
-        ended = threading.Event()
-        if asks:
-            asker = stack.enter_context(_Questions(holder.address))
-            stack.callback(asker.stop)
-        planner = Planner(engine.layout, WindowSettings(blocks=WINDOW, key_every=30))
-        blocks, plan, spent = history(engine, 120), None, []
-        for index in range(len(blocks)):
-            window = blocks[max(0, index - WINDOW + 1) : index + 1]
-            plan = planner.plan(window, plan)
-            begun = time.perf_counter()
-            engine.run([WindowRequest(plan, window, [Question("q", QUESTION.text)])])[0].unwrap()
-            if plan.parent is not None and index > 2 * WINDOW:
-                spent.append(time.perf_counter() - begun)
-            time.sleep(0.03)
-        engine.close_stream("gate/1")
-        ended.set()
-        return statistics.quantiles(spent, n=20)[-1]
+        holder = World(root, None, stack).hold(folder)
+        enter = stack.enter_context(_lane(folder))
+        windows = Windows(engine, blocks)
+        stack.callback(windows.close)
+        asker = stack.enter_context(asking(holder.address))
+        spent: dict[bool, list[float]] = {True: [], False: []}
+        for phase in range(2 * PHASES):
+            asks = bool(phase % 2)
+            os.kill(asker, signal.SIGCONT if asks else signal.SIGSTOP)
+            calls = holder.service.calls
+            for _ in range(PHASE):
+                born, incremental = windows.next()
+                enter.put(born)
+                if incremental:
+                    spent[asks].append(windows.wall_s)
+                time.sleep(PAUSE_S)
+            print(json.dumps({"asks": asks, "reads": holder.service.calls - calls}), flush=True)
+        os.kill(asker, signal.SIGCONT)
+        p95 = {asks: statistics.quantiles(seconds, n=20)[-1] for asks, seconds in spent.items()}
+        p50 = {asks: statistics.median(seconds) for asks, seconds in spent.items()}
+        return {"p95": p95[True] / p95[False], "p50": p50[True] / p50[False]}
 
 
-class _Questions:
-    """A process that asks ten questions a second."""
+@contextmanager
+def _lane(folder: ChapterFolder) -> Iterator[SimpleQueue[Born | None]]:
+    """A thread that writes blocks into chapters, as prefill's lanes do."""
+    queue: SimpleQueue[Born | None] = SimpleQueue()
 
-    def __init__(self, address: str) -> None:
-        import subprocess
-        import sys
+    def run() -> None:
+        while (born := queue.get()) is not None:
+            folder.add(born)
 
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.recall_questions", address],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-        )
-
-    def __enter__(self) -> _Questions:
-        assert self._process.stdout is not None
-        self._process.stdout.readline()  # it has answered once
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
+    thread = threading.Thread(target=run, name="lane")
+    thread.start()
+    try:
+        yield queue
+    finally:
+        queue.put(None)
+        thread.join()
 
 
 def main() -> None:
     """Print a table, then one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cameras", type=int, default=0, help="a cheap pass over so many cameras instead")
+    cameras = parser.parse_args().cameras
     torch.set_num_threads(1)
     engine = load_engine(TINY, budget_bytes=1 << 30)
+    blocks = film()
     rows: list[dict[str, Any]] = []
-    shares: list[float] = []
     with tempfile.TemporaryDirectory() as scratch, RedisServer() as server:
         server.start()
+        if cameras:
+            from bench.recall_cameras import cheap_passes
+
+            folder, _ = write(engine, Path(scratch) / "one", blocks, 60, 1)
+            print(json.dumps(cheap_passes(engine, folder, server.url, cameras)))
+            return
         for length in LENGTHS:
-            folder, share = write(engine, Path(scratch) / str(length), length, 4)
-            shares.append(share)
-            local = in_one_process(engine, folder)
+            folder, share = write(engine, Path(scratch) / str(length), blocks, length, 4)
             for holders in HOLDERS:
-                for foresee in (False, True):
-                    figures = over_wire(engine, folder, server.url, holders, foresee)
-                    row: dict[str, Any] = {"blocks": length, "holders": holders, "foresee": foresee}
-                    row |= {"vs_local": figures["s"] / local, "again_vs_local": figures["again_s"] / local}
-                    rows.append({**row, "bytes": figures["bytes"], "trips": figures["trips"]})
+                for row in over_wire(engine, folder, server.url, holders):
+                    rows.append({"blocks": length, **{key: round(value, 3) for key, value in row.items()}})
                     print(json.dumps(rows[-1]), flush=True)
-        latency = live_latency(engine, folder, True) / live_latency(engine, folder, False)
+        latency = live_latency(engine, folder, blocks)
     shape = engine.kv_shape
     longest = [row for row in rows if row["blocks"] == max(LENGTHS)]
-    by_holders = {row["holders"]: row["vs_local"] for row in longest if not row["foresee"]}
+    by_holders = {row["holders"]: row["vs_local"] for row in longest if row["foresee"] is FORESEE}
     result: dict[str, Any] = {
-        "ttft_vs_local": round(by_holders[1], 3),
-        "ttft_2_holders": round(by_holders[2], 3),
-        "roundtrips_per_layer": round(max(row["trips"] for row in rows if not row["foresee"]), 2),
+        "ttft_vs_local": by_holders[1],
+        "ttft_2_holders": by_holders[2],
+        "roundtrips_per_layer": max(row["trips"] for row in rows if not row["foresee"]),
         "redis_bytes_camera_hour": scenes_bytes(3600 * 2 // 16, shape) * shape.layers,
-        "write_share": round(max(shares), 3),
-        "latency_with_asks": round(latency, 3),
-        "rows": [{key: round(value, 3) for key, value in row.items()} for row in rows],
+        "write_share": round(write_share_of_7b(), 4),
+        "write_share_tiny": round(share, 3),
+        "latency_with_asks": round(latency["p95"], 3),
+        "latency_median": round(latency["p50"], 3),
+        "rows": rows,
     }
     print(json.dumps(result))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ def add(context: Context[RecallSettings]) -> None:
         StartupError: the model or the durable tier cannot be used.
     """
     settings = context.settings
+    os.nice(settings.niceness)  # windows of cameras come first where they share a processor
     folder, digest = checked_model(settings, settings.model_dir)
     fence, erasures = live_fence(context)
     asker = Asker(

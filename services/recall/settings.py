@@ -35,6 +35,9 @@ class RecallSettings(ModelSettings):
     queue: int = Field(
         32, ge=1, le=1024, description="questions that may wait for their turn; others are refused"
     )
+    niceness: int = Field(
+        10, ge=0, le=19, description="how far recall gives way to other processes of its machine (nice)"
+    )
     list_s: float = Field(10.0, gt=0, description="seconds that a holder may take to name its chapters")
     read_s: float = Field(30.0, gt=0, description="seconds that a holder may take for one read")
     foresee: bool = Field(True, description="fetch what the next layer probably needs ahead")

@@ -99,11 +99,14 @@ class Holders:
         Raises:
             HistoryError: it does not answer, no longer has one, or sent other bytes.
         """
-        out: list[bytes] = []
-        for part in split_calls([place.length for _, place in requests], self._limits):
-            out += self._call(address, requests[part])
-        for (chapter, place), data in zip(requests, out, strict=True):
-            place.checked(data, f"{chapter.name} from {address}")
+        # Ranges of a chapter stand together, those of a file in its order.
+        order = sorted(range(len(requests)), key=lambda number: _place(requests[number]))
+        ordered = [requests[number] for number in order]
+        out: list[bytes] = [b""] * len(requests)
+        for part in split_calls([place.length for _, place in ordered], self._limits):
+            for number, data in zip(order[part], self._call(address, ordered[part]), strict=True):
+                chapter, place = requests[number]
+                out[number] = place.checked(data, f"{chapter.name} from {address}")
         return out
 
     def close(self) -> None:
@@ -179,6 +182,9 @@ class Holders:
                     [
                         ("grpc.max_receive_message_length", 8 << 20),
                         ("grpc.enable_retries", 0),
+                        ("SingleThreadedUnaryStream", 1),
+                        ("grpc.http2.lookahead_bytes", 4 << 20),
+                        ("grpc.http2.max_frame_size", 1 << 20),
                         ("grpc.initial_reconnect_backoff_ms", 100),
                         ("grpc.max_reconnect_backoff_ms", 2000),
                         # Else a new channel waits out the pause of the one before.
@@ -188,6 +194,11 @@ class Holders:
                 stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
                 self._stubs[address] = channel, stub
             return self._stubs[address][1]
+
+
+def _place(request: ChapterRange) -> tuple[str, str, int]:
+    chapter, place = request
+    return chapter.key, place.file, place.offset
 
 
 def _slabs(batch: SlabBatch) -> Iterator[bytes]:

@@ -286,6 +286,9 @@ class ChapterFolder:
             chapter = next((chapter for chapter in self._open.values() if chapter.name == name), None)
             if chapter is not None and version in chapter.recent:
                 return chapter.recent[version][1]
+            facts = self._sealed.get(name)
+            if facts is not None and facts.version == version:
+                return FolderFiles(facts.path)  # its head is not read again for every call
         found, files = self.read(name)
         if found.head.version != version:
             raise HistoryError(f"chapter {name!r}: version {version} is gone; it is at {found.head.version}")

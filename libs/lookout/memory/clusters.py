@@ -62,6 +62,11 @@ class ClusterPartition:
         return np.array([cluster.id for cluster in self.clusters], dtype=np.int64)
 
     @cached_property
+    def tokens(self) -> int:
+        """Members of all clusters."""
+        return sum(cluster.count for cluster in self.clusters)
+
+    @cached_property
     def counts(self) -> torch.Tensor:
         """Members per cluster, int64 [clusters]."""
         return torch.tensor([cluster.count for cluster in self.clusters])

@@ -42,22 +42,9 @@ class OpenBlock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerIndex:
-    """One layer of the memory: a partition per visual cluster (None where its tokens are gone), what the
-    first stage of retrieval reads, stacked over visual clusters, and what the second reads.
+class _Stacked:
+    """What retrieval reads of a layer's partitions, stacked: see `LayerIndex`."""
 
-    Attributes:
-        partitions: one per visual cluster.
-        table: all their clusters.
-        keys: [visual, width], mean raw key of each in half precision, as other processes read it; `values`
-            likewise, in full.
-        counts: int64 [visual], tokens of each.
-        frames: int64 [3, visual], first, mean and last frame number of each.
-        places: int64 [axes, visual], mean place in the frame.
-        runs: sums over neighbouring visual clusters.
-    """
-
-    partitions: tuple[ClusterPartition | None, ...]
     table: ClusterTable
     runs: RunSums
     keys: torch.Tensor
@@ -67,34 +54,21 @@ class LayerIndex:
     places: Ints
 
     @classmethod
-    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
-        """The index of a layer without clusters."""
+    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> _Stacked:
+        """That of a layer without clusters."""
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
         table = ClusterTable.empty(width, axes, dtype)
         runs = RunSums.empty(width, axes, dtype)
-        frames, places = np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64)
-        return cls((), table, runs, none, none, counts, frames, places)
+        return cls(table, runs, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
 
-    def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
-        """The clusters of some rows of the table, in their order."""
-        places = np.searchsorted(self.table.starts, rows, side="right") - 1
-        numbers = (rows - self.table.starts[places]).tolist()
-        parts = [self.partitions[place] for place in places.tolist()]
-        return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
-
-    def changed(self, partitions: Mapping[int, ClusterPartition | None]) -> LayerIndex:
-        """This index with some partitions replaced or added; only their rows are computed."""
-        if not partitions:
-            return self
-        old, total = len(self.partitions), max(len(self.partitions), max(partitions) + 1)
-        growth = total - old
+    def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
+        """The same with some of `total` partitions replaced or added; only their rows are computed."""
+        growth = total - len(self.counts)
         keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
         counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
         frames, places = (np.pad(x, ((0, 0), (0, growth))) for x in (self.frames, self.places))
-        parts = [*self.partitions, *[None] * growth]
         for place, part in partitions.items():
-            parts[place] = part
             if part is None:
                 for rows in (keys, values, counts):
                     rows[place] = 0
@@ -105,7 +79,106 @@ class LayerIndex:
             middle, places[:, place] = part.middle
             frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
         table, runs = self.table.changed(partitions, total), self.runs.changed(partitions, total)
-        return LayerIndex(tuple(parts), table, runs, keys, values, counts, frames, places)
+        return _Stacked(table, runs, keys, values, counts, frames, places)
+
+
+class LayerIndex:
+    """One layer of the memory: a partition per visual cluster (None where its tokens are gone), what the
+    first stage of retrieval reads, stacked over visual clusters, and what the second reads. Immutable.
+
+    What is stacked is computed when it is first read: most blocks are taken in without a question behind
+    them. It is a function of the partitions alone, so it does not matter when.
+
+    Attributes:
+        partitions: one per visual cluster.
+    """
+
+    __slots__ = ("_pending", "_stacked", "partitions")
+
+    def __init__(
+        self,
+        partitions: tuple[ClusterPartition | None, ...],
+        stacked: _Stacked,
+        pending: Mapping[int, ClusterPartition | None] | None = None,
+    ) -> None:
+        """`stacked` is of the partitions before those of `pending` were replaced or added."""
+        self.partitions = partitions
+        self._stacked, self._pending = stacked, pending or {}
+
+    @classmethod
+    def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
+        """The index of a layer without clusters."""
+        return cls((), _Stacked.empty(width, axes, dtype))
+
+    @property
+    def table(self) -> ClusterTable:
+        """All clusters of the partitions."""
+        return self._read().table
+
+    @property
+    def runs(self) -> RunSums:
+        """Sums over neighbouring visual clusters."""
+        return self._read().runs
+
+    @property
+    def keys(self) -> torch.Tensor:
+        """[visual, width], mean raw key of each in half precision, as other processes read it."""
+        return self._read().keys
+
+    @property
+    def values(self) -> torch.Tensor:
+        """[visual, width], mean value of each, in full."""
+        return self._read().values
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """int64 [visual], tokens of each."""
+        return self._read().counts
+
+    @property
+    def frames(self) -> Ints:
+        """int64 [3, visual], first, mean and last frame number of each."""
+        return self._read().frames
+
+    @property
+    def places(self) -> Ints:
+        """int64 [axes, visual], mean place in the frame."""
+        return self._read().places
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all clusters."""
+        return sum(part.tokens for part in self.partitions if part is not None)
+
+    def clusters(self, rows: Ints) -> tuple[Cluster, ...]:
+        """The clusters of some rows of the table, in their order."""
+        places = np.searchsorted(self.table.starts, rows, side="right") - 1
+        numbers = (rows - self.table.starts[places]).tolist()
+        parts = [self.partitions[place] for place in places.tolist()]
+        return tuple(p.clusters[number] for p, number in zip(parts, numbers, strict=True) if p is not None)
+
+    def changed(self, partitions: Mapping[int, ClusterPartition | None]) -> LayerIndex:
+        """This index with some partitions replaced or added."""
+        if not partitions:
+            return self
+        total = max(len(self.partitions), max(partitions) + 1)
+        parts = [*self.partitions, *[None] * (total - len(self.partitions))]
+        for place, part in partitions.items():
+            parts[place] = part
+        with _READING:
+            stacked, pending = self._stacked, self._pending
+        return LayerIndex(tuple(parts), stacked, {**pending, **partitions})
+
+    def _read(self) -> _Stacked:
+        with _READING:
+            if self._pending:
+                self._stacked = self._stacked.changed(self._pending, len(self.partitions))
+                self._pending = {}
+            return self._stacked
+
+
+_READING = threading.Lock()
+"""Held while what is stacked is brought up to date."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +222,7 @@ class Snapshot:
     @property
     def clustered(self) -> bool:
         """Whether there is anything beside the blocks that are read whole."""
-        return any(int(index.counts.sum()) for index in self.layers)
+        return any(index.tokens for index in self.layers)
 
     def covered_frames(self) -> np.ndarray:
         """Which frames nothing is missing of, bool [frames]: their KV is held, or they never had a token."""
@@ -638,7 +711,7 @@ class CameraMemory:
     @property
     def kv_bytes(self) -> int:
         """KV bytes held, window included."""
-        clustered = sum(int(index.counts.sum()) for index in self.layers)
+        clustered = sum(index.tokens for index in self.layers)
         return clustered * self.shape.token_bytes + sum(entry.block.kv_bytes for entry in self.open)
 
     def clusters(self, layer: int) -> list[Cluster]:
@@ -656,7 +729,7 @@ class CameraMemory:
         row = sizes.width * sizes.dtype.itemsize
         clusters = sum(len(self.clusters(layer)) for layer in range(self.shape.layers))
         visual = sum(len(index.counts) for index in self.layers)
-        tokens = sum(int(index.counts.sum()) for index in self.layers)
+        tokens = sum(index.tokens for index in self.layers)
         index = (clusters + visual) * (2 * row + 40)
         return IndexSize(index, clusters * row, tokens * sizes.token_bytes, clusters, tokens)
 

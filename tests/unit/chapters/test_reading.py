@@ -120,7 +120,9 @@ def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one
     small = ByteRange(chapter.head.catalogue, 0, 16)
     places = [part for place, _ in chapter.head.scenes for part in (small, small, place)]
     expected = files.read(places)
-    monkeypatch.setattr(service, "CHUNK_BYTES", max(map(len, expected)) - 1)  # some are longer than a message
+    longest = max(map(len, expected))
+    for limit in ("CHUNK_BYTES", "BATCH_BYTES"):  # some ranges are longer than a message
+        monkeypatch.setattr(service, limit, longest - 1)
     holder = world.hold(three)
     request = ReadSlabsRequest(batches=True)
     part = request.chapters.add(name=facts.name, version=facts.version)

@@ -56,6 +56,8 @@ FIXED = frozenset(
         "mode",
         "model_digest",
         "model_dir",
+        "prefix",
+        "release",
         "namespace",
         "redis_url",
         "static_member",
@@ -163,6 +165,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "pattern": r"^$|^[A-Za-z0-9.\-\[\]:]+:[0-9]+(,[A-Za-z0-9.\-\[\]:]+:[0-9]+)*$",
     },
     "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
+    "kafka.prefix": {"type": "string", "pattern": r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$"},
     "kafka.options": {
         "type": "object",
         "additionalProperties": {"type": ["string", "number", "boolean"]},

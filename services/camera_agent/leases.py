@@ -16,10 +16,11 @@ from typing import Any
 import redis
 
 from lookout.net.redis_errors import REDIS_ERRORS
+from lookout.wire import REDIS_KEYS
 
-AGENTS = "lookout:{agents}:alive"
-LEASE = "lookout:{{{camera}}}:agent"
-REPORT = "lookout:{{{camera}}}:report"
+AGENTS = REDIS_KEYS + "{agents}:alive"
+LEASE = REDIS_KEYS + "{{{camera}}}:agent"
+REPORT = REDIS_KEYS + "{{{camera}}}:report"
 
 _TIME = "return redis.call('TIME')"
 

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartiti
 from lookout.observe import logs
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ALERTS, VERDICTS, WireError, from_json
+from lookout.wire import ALERTS, VERDICTS, WireError, from_json, prefixed
 from lookout.worker import ServiceSettings
 
 _RECENT = 500  # windows over which coverage is counted
@@ -133,7 +133,7 @@ class ActivityFollower:
         consumer = Consumer(
             self._settings.kafka(
                 **{
-                    "group.id": f"activity-{self._settings.instance}",
+                    "group.id": prefixed(f"activity-{self._settings.instance}"),
                     "isolation.level": "read_committed",
                     "enable.auto.commit": False,
                 }

@@ -9,10 +9,11 @@ from typing import Any
 
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.services.controller.convert import Condition
+from lookout.wire import REDIS_KEYS
 from lookout.worker import ServiceSettings
 
 #: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
-REPORT = "lookout:{{{camera}}}:report"
+REPORT = REDIS_KEYS + "{{{camera}}}:report"
 
 
 class AgentReports:

@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from lookout.errors import StartupError
 from lookout.outside_text import visible
 from lookout.services.controller.settings import ControllerSettings
-from lookout.wire import Topic, all_topics
+from lookout.wire import Topic, all_topics, prefixed
 from lookout.worker import load_settings
 
 #: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
     options = _parser().parse_args(arguments)
     try:
-        retention = dict(options.retention_hours)
+        retention = {prefixed(name): hours for name, hours in options.retention_hours}
         if unknown := sorted(set(retention) - {topic.name for topic in all_topics()}):
             raise StartupError(f"--retention-hours: no topic {', '.join(unknown)}")
         refused: list[str] = []
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             _refuse_missing(existing)
         created = _create(admin, existing, options.partitions, options.replication, retention)
-        problems = _problems(admin, existing, options.partitions)
+        problems = _problems(admin, existing, options.partitions, options.replication)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
     except StartupError as error:
@@ -167,7 +167,9 @@ def configuration(topic: Topic, replication: int, retention_hours: float | None 
     return settings
 
 
-def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], partitions: int) -> list[str]:
+def _problems(
+    admin: AdminClient, existing: Mapping[str, TopicMetadata], partitions: int, replication: int
+) -> list[str]:
     """Return what is wrong with topics that were there before, one sentence each."""
     topics = [topic for topic in all_topics() if topic.name in existing]
     if not topics:
@@ -177,6 +179,12 @@ def _problems(admin: AdminClient, existing: Mapping[str, TopicMetadata], partiti
         count = len(existing[topic.name].partitions)
         if topic.pipeline and count != partitions:
             complaints.append(f"{topic.name} has {count} partitions, topics.partitions is {partitions}")
+        copies = min(len(partition.replicas) for partition in existing[topic.name].partitions.values())
+        if copies < replication:
+            complaints.append(
+                f"{topic.name} has {copies} copies, topics.replication is {replication}: add some with "
+                "kafka-reassign-partitions.sh, or say how many you want"
+            )
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
     by_name = {topic.name: topic for topic in topics}
     for resource, future in admin.describe_configs(resources, request_timeout=_CALL_S).items():

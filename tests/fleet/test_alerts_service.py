@@ -77,7 +77,7 @@ def still_open(events: Events) -> int:
 
 
 @contextmanager
-def service(bootstrap: str, redis_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def service(bootstrap: str, redis_url: str, log: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """`python -m lookout.services.alerts` as a process of its own."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LOOKOUT_")},
@@ -85,6 +85,7 @@ def service(bootstrap: str, redis_url: str, log: Path) -> Iterator[subprocess.Po
         "LOOKOUT_REDIS_URL": redis_url,
         "LOOKOUT_INSTANCE": "alerts-0",
         "LOOKOUT_HOST": "127.0.0.1",
+        **{f"LOOKOUT_{name.upper()}": value for name, value in settings.items()},
     }
     with log.open("ab") as sink:
         process = subprocess.Popen(

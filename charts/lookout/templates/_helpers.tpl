@@ -162,6 +162,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "lookout.kafkaEnv" -}}
 {{- $kafka := .Values.kafka }}
 - {name: LOOKOUT_BOOTSTRAP, value: {{ include "lookout.bootstrap" . | quote }}}
+- {name: LOOKOUT_RELEASE, value: {{ printf "%s.%s" .Release.Namespace .Release.Name | quote }}}
+{{- with $kafka.prefix }}
+- {name: LOOKOUT_PREFIX, value: {{ . | quote }}}
+{{- end }}
 {{- if not .Values.tryout.enabled }}
 {{- $sasl := ne $kafka.sasl.mechanism "" }}
 {{- if or $sasl $kafka.tls.enabled }}

@@ -51,6 +51,8 @@ def main() -> None:
     """Run the command; an error is one line and exit code 1."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # commands have bars of their own
     try:
+        if os.environ.get("LOOKOUT_PREFIX"):
+            _check_prefix()
         app()
     except LookoutError as error:
         _fail(str(error), error)
@@ -61,6 +63,13 @@ def main() -> None:
         if not _is_kafka(error):
             raise
         _fail(f"Kafka: {error.args[0].str()}", error)
+
+
+def _check_prefix() -> None:
+    from lookout.wire import prefix_fault
+
+    if fault := prefix_fault():
+        raise LookoutError(fault)
 
 
 def _is_kafka(error: Exception) -> bool:

@@ -30,6 +30,7 @@ from lookout.wire import (
     WireError,
     from_json,
     key_text,
+    prefixed,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class CommittedReader:
         self._consumer = Consumer(
             {
                 **client_options(bootstrap),
-                "group.id": f"lookout-cli-{uuid.uuid4().hex[:8]}",
+                "group.id": prefixed(f"lookout-cli-{uuid.uuid4().hex[:8]}"),
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "fetch.message.max.bytes": MAX_MESSAGE_BYTES,

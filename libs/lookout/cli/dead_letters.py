@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
-from lookout.wire import PIPELINE, headers
+from lookout.wire import PIPELINE, headers, prefixed
 
 _LIMIT = 500  # read in one call
 _AGAIN_S = 30.0  # seconds until the same trouble of the same camera is reported again
@@ -29,7 +29,7 @@ class DeadLetterNews:
     def __init__(self, options: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._consumer = Consumer(
-            {**options, "group.id": f"lookout-up-{uuid.uuid4().hex}", "enable.auto.commit": False}
+            {**options, "group.id": prefixed(f"lookout-up-{uuid.uuid4().hex}"), "enable.auto.commit": False}
         )
         topics = [flow.dead_letters.name for flow in PIPELINE.values()]
         known = self._consumer.list_topics(timeout=10.0).topics

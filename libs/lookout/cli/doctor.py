@@ -36,7 +36,7 @@ from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
 from lookout.net import RedisSecurity, load_connections, public_url
-from lookout.wire import all_topics
+from lookout.wire import PIPELINE, all_topics
 
 _ANSWER_S = 10.0
 _ROOM_GB = 2.0
@@ -243,20 +243,20 @@ def _settings(admin: AdminClient, name: str) -> dict[str, str]:
 
 def _lags(admin: AdminClient) -> Iterator[CheckResult]:
     """Which stages have members; a stage without one processes nothing."""
-    from lookout.wire import Stage
-
     try:
-        groups = admin.describe_consumer_groups([stage.value for stage in Stage], request_timeout=_ANSWER_S)
-        for name, pending in groups.items():
-            members = len(pending.result(_ANSWER_S).members)
+        groups = admin.describe_consumer_groups(
+            [flow.group for flow in PIPELINE.values()], request_timeout=_ANSWER_S
+        )
+        for stage, flow in PIPELINE.items():
+            members = len(groups[flow.group].result(_ANSWER_S).members)
             if members:
-                yield CheckResult(f"stage {name}", State.GOOD, f"{members} worker(s)")
+                yield CheckResult(f"stage {stage}", State.GOOD, f"{members} worker(s)")
             else:
                 yield CheckResult(
-                    f"stage {name}",
+                    f"stage {stage}",
                     State.BAD,
                     "no worker",
-                    f"start one: python -m {service_module(Stage(name))}",
+                    f"start one: python -m {service_module(stage)}",
                 )
     except KafkaException as error:
         yield CheckResult("stages", State.NOTE, f"unknown: {error.args[0].str()}")

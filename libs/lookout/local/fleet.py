@@ -36,7 +36,7 @@ from lookout.local.redis import RedisServer
 from lookout.local.server import LocalServer, Startable
 from lookout.local.topics import create_topics, reconcile_topics
 from lookout.net import KafkaSecurity, RedisSecurity, load_connections
-from lookout.wire import Stage, all_topics
+from lookout.wire import NAME_PREFIX, Stage, all_topics
 from lookout.worker.startup import check_open_files
 
 Progress = Callable[[str], None]
@@ -378,6 +378,7 @@ class Fleet(Startable):
             "redis_url": self.redis_url,
             **self._own_security(),
             **({"grpc_token_file": str(self._token_file)} if self._token_file else {}),
+            **({"prefix": NAME_PREFIX} if NAME_PREFIX else {}),
             **self._common,
             **self._own.get(stage, {}),
         }

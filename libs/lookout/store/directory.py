@@ -1,6 +1,6 @@
 """Where tensors are: an index in Redis that may vanish at any moment.
 
-Keys (the part in braces is the hash tag, so that every script touches one slot):
+Keys (after `LOOKOUT_PREFIX`; the part in braces is the hash tag, so that every script touches one slot):
 
 - `lookout:{camera}:stage:topic/partition/offset`: hash of pod -> epoch, one for each input record and stage,
   with a TTL
@@ -33,6 +33,7 @@ from lookout.store.labels import entry_of
 from lookout.store.settings import StoreSettings
 from lookout.store.signing import AddressSigner
 from lookout.v1.lineage_pb2 import TensorRef
+from lookout.wire import REDIS_KEYS
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -62,7 +63,7 @@ class Holder:
 
 
 def _pods(stage: int, what: str) -> str:
-    return f"lookout:{{pods:{stage}}}:{what}"
+    return f"{REDIS_KEYS}{{pods:{stage}}}:{what}"
 
 
 class Directory:

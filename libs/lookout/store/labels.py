@@ -7,6 +7,7 @@ import numpy as np
 from lookout.store.errors import TensorCorruptError
 from lookout.store.tensors import Array, checksum, numpy_dtype
 from lookout.v1.lineage_pb2 import TensorRef
+from lookout.wire import REDIS_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Label:
 def camera_entries(camera: str) -> str:
     """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-    return f"lookout:{{{name}}}:"
+    return f"{REDIS_KEYS}{{{name}}}:"
 
 
 def entry_of(ref: TensorRef) -> str:

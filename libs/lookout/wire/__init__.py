@@ -19,6 +19,7 @@ from lookout.wire.ids import (
 )
 from lookout.wire.limits import MAX_QUESTION
 from lookout.wire.message_json import WireError, from_json, to_json
+from lookout.wire.prefix import NAME_PREFIX, REDIS_KEYS, prefix_fault, prefixed
 from lookout.wire.topics import (
     ALERTS,
     CAMERA_OFFLINE,
@@ -51,7 +52,9 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "MAX_QUESTION",
     "MAX_SEGMENT_BYTES",
+    "NAME_PREFIX",
     "PIPELINE",
+    "REDIS_KEYS",
     "SEGMENTS",
     "TOKENS",
     "VERDICTS",
@@ -72,6 +75,8 @@ __all__ = [
     "is_camera_id",
     "key_text",
     "message_kind",
+    "prefix_fault",
+    "prefixed",
     "read_record",
     "stable_id",
     "state_topic",

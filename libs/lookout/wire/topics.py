@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lookout.wire.prefix import prefixed
+
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # a full segment and its headers
 HOUR_MS: Final = 3_600_000
@@ -93,19 +95,21 @@ class Topic:
 
 
 SEGMENTS: Final = Topic(
-    "camera.segments.v1",
+    prefixed("camera.segments.v1"),
     "container bytes, or a URI (text/uri-list)",
     max_message_bytes=MAX_MESSAGE_BYTES,
     broker_time=True,  # by a producer's old time stamps retention would remove what is not read yet
 )
-FRAMES: Final = Topic("frames.v1", "lookout.v1.FramesRecord")
-TOKENS: Final = Topic("tokens.v1", "lookout.v1.TokensRecord")
+FRAMES: Final = Topic(prefixed("frames.v1"), "lookout.v1.FramesRecord")
+TOKENS: Final = Topic(prefixed("tokens.v1"), "lookout.v1.TokensRecord")
 VERDICTS: Final = Topic(
-    "verdicts.v1", "CloudEvents, lookout.v1.Verdict as JSON", retention_ms=7 * 24 * HOUR_MS
+    prefixed("verdicts.v1"), "CloudEvents, lookout.v1.Verdict as JSON", retention_ms=7 * 24 * HOUR_MS
 )
-ALERTS: Final = Topic("alerts.v1", "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS)
+ALERTS: Final = Topic(
+    prefixed("alerts.v1"), "CloudEvents, lookout.v1.Alert as JSON", retention_ms=30 * 24 * HOUR_MS
+)
 WATCHES: Final = Topic(
-    "watches.v1",
+    prefixed("watches.v1"),
     "lookout.v1.Watch as JSON",
     pipeline=False,
     retention_ms=None,
@@ -114,19 +118,22 @@ WATCHES: Final = Topic(
 )
 #: cameras that are pulled by agents; those that publish their own segments need no record
 CAMERAS: Final = Topic(
-    "cameras.v1", "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
+    prefixed("cameras.v1"), "lookout.v1.Camera as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
 #: what is erased, and who has erased it; kept for ever, since a pod may come back with an old disk
 ERASURES: Final = Topic(
-    "erasures.v1", "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
+    prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
 
 def state_topic(service: str) -> Topic:
     """The compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
     return Topic(
-        f"{service}.state.v1", "lookout.v1.Checkpoint", retention_ms=None, compact_within_ms=STATE_COMPACT_MS
+        prefixed(f"{service}.state.v1"),
+        "lookout.v1.Checkpoint",
+        retention_ms=None,
+        compact_within_ms=STATE_COMPACT_MS,
     )
 
 
@@ -147,7 +154,7 @@ class Flow:
     Several services may read one topic, each in its own consumer group, named after the service.
 
     Attributes:
-        name: Of the service, its consumer group and its state topic.
+        name: Of the service; with the installation's prefix, of its consumer group and its state topic.
         source: The topic that it reads.
         outputs: Topics that it writes; none: its effect is outside Kafka.
     """
@@ -155,6 +162,11 @@ class Flow:
     name: str
     source: Topic
     outputs: tuple[Topic, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+        return prefixed(self.name)
 
     @property
     def state(self) -> Topic:

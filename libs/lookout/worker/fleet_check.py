@@ -14,13 +14,18 @@ from lookout.observe import logs
 from lookout.worker.retry import CALL_S
 from lookout.worker.settings import ServiceSettings, digest
 
+#: the fact of a client id that tells installations apart
+RELEASE = "release"
 _SAFE = re.compile(r"[^A-Za-z0-9.]+")
 PAUSE_S = 0.5
 
 
-def client_id(stage: str, shared: Mapping[str, str]) -> str:
-    """`decode_fps-2_grid-16x16`: the stage and what it shares; letters, digits, `.`, `-` and `_` only."""
-    return "_".join([stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(shared.items()))])
+def client_id(stage: str, shared: Mapping[str, str], release: str = "") -> str:
+    """`decode_fps-2_grid-16x16`: the stage, what it shares, and its release where that has a name;
+    letters, digits, `.`, `-` and `_` only.
+    """
+    facts = {**shared, **({RELEASE: release} if release else {})}
+    return "_".join([stage, *(f"{_safe(name)}-{_safe(value)}" for name, value in sorted(facts.items()))])
 
 
 def differences(ours: str, theirs: str) -> list[str]:
@@ -30,6 +35,8 @@ def differences(ours: str, theirs: str) -> list[str]:
     own, other_facts = _facts(ours), _facts(theirs)
     if not other_facts:
         return []
+    if RELEASE not in own or RELEASE not in other_facts:  # started by hand, or by an older chart
+        own.pop(RELEASE, None), other_facts.pop(RELEASE, None)
     return [
         f"{name} is {other_facts.get(name, 'not set')}, here {own.get(name, 'not set')}"
         for name in sorted({*own, *other_facts})
@@ -78,7 +85,8 @@ def check_group(
         if clock() >= deadline:
             raise StartupError(
                 f"the running instances of group {group!r} have other settings: {'; '.join(lines)}. "
-                "Give this one the same, or stop them all first"
+                "Give this one the same, or stop them all first; another installation needs a "
+                "LOOKOUT_PREFIX of its own"
             )
         sleep(PAUSE_S)
 

@@ -73,7 +73,7 @@ class Context(Generic[T]):
     def downstream(self, reader: Flow | Stage, changed: Callable[[Any], None] | None = None) -> Downstream:
         """What a service has read of its input (its group must have its default name)."""
         flow = flow_of(reader)
-        watcher = Downstream(self.settings, flow.name, flow.source.name, changed)
+        watcher = Downstream(self.settings, flow.group, flow.source.name, changed)
         watcher.start(self.supervisor)
         self.on_close(watcher.stop)
         return watcher

@@ -13,12 +13,13 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lookout.errors import StartupError
 from lookout.models.device import Dtype, default_dtype
 from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, public_url, setting
+from lookout.wire import NAME_PREFIX, prefix_fault
 from lookout.worker.sampling import SamplingSettings
 
 #: settings of the command line, tests and the local fleet that may stand in the same environment
@@ -58,6 +59,17 @@ class ServiceSettings(Connections, SamplingSettings):
 
     mode: Literal["cluster", "local"] = Field(
         "cluster", description="local: addresses default to this machine"
+    )
+    prefix: str = Field(
+        NAME_PREFIX,
+        validate_default=True,
+        description="what topics, consumer groups, transactional ids and Redis keys begin with; "
+        "installations that share a Kafka or a Redis need different ones",
+    )
+    release: str = Field(
+        "",
+        max_length=120,
+        description="name of the installation; a service refuses to work beside one of another name",
     )
     instance: str = Field(
         default_factory=socket.gethostname,
@@ -171,6 +183,15 @@ class ServiceSettings(Connections, SamplingSettings):
         description="what to do with checkpoints of other shared settings: refuse (stop), or restart "
         "(start those cameras without them)",
     )
+
+    @field_validator("prefix")
+    @classmethod
+    def _usable_prefix(cls, value: str) -> str:
+        if value != NAME_PREFIX:  # the topic table took it from the environment when the process began
+            raise ValueError("stands in the environment of the process, not elsewhere")
+        if fault := prefix_fault(value):
+            raise ValueError(fault.partition(" ")[2])
+        return value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """What `repr` and `str` show: addresses without the credentials that a URL may carry."""

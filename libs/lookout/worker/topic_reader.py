@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from lookout.errors import RecordsGoneError
 from lookout.observe import logs
+from lookout.wire import prefixed
 from lookout.worker.settings import ServiceSettings
 
 BEGINNING = OFFSET_BEGINNING
@@ -61,7 +62,7 @@ class TopicReader:
     ) -> None:
         self._settings = settings
         self._name = name
-        self._group = group or f"{name}-{settings.instance}"
+        self._group = group or prefixed(f"{name}-{settings.instance}")
         self._options = dict(options or {})
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None

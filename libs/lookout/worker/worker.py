@@ -26,7 +26,7 @@ from lookout.observe import logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
 from lookout.outside_text import clean
-from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id
+from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id, prefixed
 from lookout.wire import headers as names
 from lookout.worker.backpressure import Backpressure
 from lookout.worker.committing import Commits
@@ -86,7 +86,7 @@ class Worker:
         self._metrics = metrics or Metrics(stage)
         self._health = health or Health(settings.stall_s)
         self._supervisor = supervisor or Supervisor()
-        self._group = settings.group or stage
+        self._group = settings.group or prefixed(stage)
         self._identity = f"{self._group}.{settings.instance}"
         self._log = logs.get("worker")
         self._stopping = threading.Event()
@@ -108,7 +108,7 @@ class Worker:
             StartupError: the group, or the checkpoints, belong to another configuration.
             ThreadDiedError: a supervised thread died.
         """
-        own = client_id(self._stage, self._handler.shared_settings)
+        own = client_id(self._stage, self._handler.shared_settings, self._settings.release)
         check_group(self._settings, self._group, own)
         self._build()
         try:

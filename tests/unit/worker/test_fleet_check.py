@@ -43,6 +43,13 @@ def test_the_client_id_tells_what_is_shared() -> None:
     assert client_id("decode", SHARED) == "decode_fps-2_grid-16x16_windows-10"
 
 
+def test_releases_are_told_apart_where_both_have_a_name() -> None:
+    """A member that an older chart started has none, and an upgrade runs beside it."""
+    one, two, none = (client_id("decode", SHARED, release) for release in ("cams.one", "cams.two", ""))
+    assert differences(one, two) == ["release is cams.two, here cams.one"]
+    assert differences(one, one) == differences(one, none) == differences(none, one) == []
+
+
 def test_an_empty_group_and_equal_members_are_joined_at_once() -> None:
     assert check([]).now == 0.0
     assert check([client_id("decode", SHARED)]).now == 0.0

@@ -19,7 +19,7 @@ from lookout.segments import CodecError, DecodeRequest, Limits
 from lookout.store import Peers, Rows, StoreError, StoreSettings, TensorClient
 from lookout.v1.frames_pb2 import FramesRecord, Picture
 from lookout.v1.lineage_pb2 import STAGE_FRAMES
-from lookout.wire import MAX_MESSAGE_BYTES
+from lookout.wire import MAX_MESSAGE_BYTES, prefixed
 
 U8 = npt.NDArray[np.uint8]
 
@@ -42,7 +42,7 @@ class SegmentReader:
         self._consumer = Consumer(
             {
                 **client_options(bootstrap),
-                "group.id": "lookout-report",
+                "group.id": prefixed("lookout-report"),
                 "enable.auto.commit": False,
                 # One record is wanted, not those behind it: Kafka sends the first whatever its size.
                 "fetch.message.max.bytes": 1 << 16,

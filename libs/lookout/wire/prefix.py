@@ -1,0 +1,35 @@
+"""What installations that share a Kafka or a Redis tell their names apart by.
+
+Topics, consumer groups, transactional ids and Redis keys of a process begin with `LOOKOUT_PREFIX`. It is read
+once, from the environment, because the topic table is made of constants; all processes of an installation,
+commands included, need the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+__all__ = ["NAME_PREFIX", "REDIS_KEYS", "prefix_fault", "prefixed"]
+
+NAME_PREFIX: Final = os.environ.get("LOOKOUT_PREFIX", "")
+#: what every key in Redis begins with
+REDIS_KEYS: Final = f"{NAME_PREFIX}lookout:"
+#: what Kafka takes in names of topics, with an end that keeps prefix and name apart in lists
+_PREFIXES: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,38}[.-])?")
+
+
+def prefixed(name: str) -> str:
+    """A name of this installation."""
+    return NAME_PREFIX + name
+
+
+def prefix_fault(prefix: str = NAME_PREFIX) -> str | None:
+    """Why a prefix cannot be used; None: it can."""
+    if _PREFIXES.fullmatch(prefix):
+        return None
+    return (
+        f"LOOKOUT_PREFIX={prefix[:60]!r} is not of at most 40 lower-case letters, digits, dots and dashes, a "
+        "letter or digit first, a dot or dash last, for example site-a."
+    )

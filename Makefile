@@ -73,8 +73,8 @@ demo: setup  ## alerts from rendered cameras; FOOTAGE=path adds your own
 test-faults: setup  ## twelve cameras, two of them lossy, while everything fails; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.faults
 
-test-strangers: setup  ## strangers at every door while five cameras play (LONG=1: an hour); ends with one line of JSON
-	$(BIN)/python -m tests.fleet.strangers $(if $(LONG),--long)
+test-strangers: setup  ## strangers at every door while five cameras play (LONG=60: for an hour); ends with one line of JSON
+	$(BIN)/python -m tests.fleet.strangers $(if $(LONG),--minutes $(LONG))
 
 test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)

@@ -16,7 +16,8 @@ def test_one_outcome_each_whatever_happens(tmp_path: Path) -> None:
     plan = run.Plan(cameras=2, seconds=16, seed=3, pace=1.0, patience_s=200.0, lossy=(0.05,))
     footage = run.film(plan)
     said: list[str] = []
-    committed, tally = run.stormy(plan, footage.segments, FEW, tmp_path, said.append)
-    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged)
+    committed, tally, memory = run.stormy(plan, footage.segments, FEW, tmp_path, said.append)
+    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged, memory)
     assert score.clean, (score, faults, said)
+    assert memory.frames, said
     assert {"key", "incremental"} <= set(outcomes.bases(committed)), said

@@ -41,12 +41,13 @@ def main() -> int:
             f"filming {plan.cameras} cameras, {plan.seconds} s each, and {len(plan.lossy)} that lose packets"
         )
         footage = run.film(plan)
-        committed, tally = run.stormy(plan, footage.segments, EVERY, folder, tell)
-    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged)
+        committed, tally, memory = run.stormy(plan, footage.segments, EVERY, folder, tell)
+    score, faults = outcomes.score(plan.expected, committed, tally, footage.damaged, memory)
     for line in faults[:40]:
         tell(line)
     tell(f"{outcomes.kinds(committed)}, {len(committed.alerts)} alerts; {len(EVERY)} faults")
     tell(f"computed again: {tally.to_dict()}; {outcomes.bases(committed)}")
+    tell(f"remembered: {memory.frames} frames in {memory.chapters} chapters")
     sys.stdout.write(json.dumps(score.to_dict()) + "\n")
     return 0 if score.clean else 1
 

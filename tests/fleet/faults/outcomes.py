@@ -15,6 +15,7 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.verification import Kind, Tally
 from lookout.wire import ALERTS, VERDICTS, from_json
 from tests.fleet.faults.footage import FPS
+from tests.fleet.faults.remembered import Remembered
 
 #: camera, number of the epoch, watch, its version, window (or kind of alert)
 Place = tuple[str, int, str, int, int]
@@ -42,18 +43,20 @@ class Score:
     """Outcomes of a disturbed run. `expected`: by the plan of the run. `doubled`: ids that were committed
     twice. `unverified`: outcomes that are no answer, or that a replay out of Kafka does not confirm (windows
     of a camera that loses packets may be without an answer). `unmarked`: answers to windows more damaged
-    than an answered window may be."""
+    than an answered window may be. `misremembered`: chapters and frames that are not as they were born."""
 
     expected: int
     committed: int
     doubled: int
     unverified: int
     unmarked: int
+    misremembered: int
 
     @property
     def clean(self) -> bool:
         """One committed outcome each, every one computed again with the same p(yes), damage marked."""
-        return self.expected == self.committed and self.doubled == self.unverified == self.unmarked == 0
+        wrong = (self.doubled, self.unverified, self.unmarked, self.misremembered)
+        return self.expected == self.committed and not any(wrong)
 
     def to_dict(self) -> dict[str, int]:
         """For JSON."""
@@ -61,9 +64,14 @@ class Score:
 
 
 def score(
-    expected: int, committed: Committed, tally: Tally, damaged: Mapping[str, set[int]]
+    expected: int,
+    committed: Committed,
+    tally: Tally,
+    damaged: Mapping[str, set[int]],
+    memory: Remembered,
 ) -> tuple[Score, list[str]]:
-    """The score of a disturbed run, and a line for each fault. `damaged`: see `run.Footage`."""
+    """The score of a disturbed run, and a line for each fault. `damaged`: see `run.Footage`;
+    `memory`: what the cameras remember."""
     everything = (*committed.verdicts.items(), *committed.alerts.items())
     twice = [f"{key}: {len(each)} times" for key, each in everything if len(each) > 1]
     doubled = sum(len(each) - 1 for _, each in everything)
@@ -86,7 +94,8 @@ def score(
         if each[0].outcome == Verdict.OUTCOME_ANSWERED
         and (share := damage(each[0], damaged.get(each[0].camera, set()))) > MAX_DAMAGE
     ]
-    return Score(expected, committed.outcomes, doubled, missing, len(silent)), [*twice, *wrong, *silent]
+    lines = [*twice, *wrong, *silent, *memory.faults]
+    return Score(expected, committed.outcomes, doubled, missing, len(silent), len(memory.faults)), lines
 
 
 def damage(verdict: Verdict, damaged: set[int]) -> float:

@@ -19,6 +19,7 @@ from lookout.wire import SEGMENTS, WATCHES, Stage, to_json
 from tests.fleet.faults import outcomes
 from tests.fleet.faults.faults import LEASE_S, SESSION_S, Fault, supervised_for
 from tests.fleet.faults.footage import Piece, damaged_frames, lossy, pieces
+from tests.fleet.faults.remembered import Remembered, remembered
 from tests.fleet.faults.scarce import SCARCE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,6 +27,7 @@ MODEL = ROOT / "libs/lookout/models/tiny"
 QUESTIONS = ("Is a person in view?", "Is anyone lying on the ground?")
 STRIDE_S, WINDOW_S = 2.0, 10.0
 SETTLE_S = 3.0
+CHAPTER_S = 20.0  # several chapters a camera
 KV_BYTES, STORE_BYTES = 4 << 20, 8 << 20  # of a few cameras: the others' are on disk
 
 Tell = Callable[[str], None]
@@ -148,8 +150,8 @@ def fleet(
         folder: for everything it writes.
         engine: of prefill.
         more: settings of every stage but alerts.
-        scarce: models that run out of memory when told to, and so little memory that tensors and KV are
-            written to disk.
+        scarce: models that run out of memory when told to, so little memory that tensors and KV are
+            written to disk, and cameras that remember.
     """
     model = folder / "model"
     shutil.copytree(MODEL, model)
@@ -165,6 +167,7 @@ def fleet(
         store |= {"store__memory_bytes": str(STORE_BYTES)}
         spools = {stage: {"store__spool": str(folder / "spool" / stage.value)} for stage in Stage}
         kv = {"kv_bytes": str(KV_BYTES), "kv_spill_dir": str(folder / "kv")}
+        kv |= {"memory": "2h", "memory_dir": str(folder / "memory"), "memory_chapter_s": str(CHAPTER_S)}
     modules = {stage: ("tests.fleet.faults.scarce", stage.value, str(folder / "fleet")) for stage in SCARCE}
     return Fleet(
         folder / "fleet",
@@ -194,9 +197,9 @@ def undisturbed(
 
 def stormy(
     plan: Plan, segments: Sequence[Piece], faults: Sequence[Fault], folder: Path, tell: Tell
-) -> tuple[outcomes.Committed, Tally]:
-    """The outcomes of a fleet that meets `faults` in an order drawn from the seed while the cameras play, and
-    what became of each when it was computed again out of Kafka."""
+) -> tuple[outcomes.Committed, Tally, Remembered]:
+    """The outcomes of a fleet that meets `faults` in an order drawn from the seed while the cameras play,
+    what became of each when it was computed again out of Kafka, and what the cameras remember."""
     chance = random.Random(plan.seed)
     with fleet(folder, scarce=True) as running:
         tell("the other fleet is up")
@@ -212,7 +215,8 @@ def stormy(
         committed = _await(running, publisher, plan, tell)
         tell("computing every outcome again")
         common = {"stride_s": STRIDE_S, "window_s": WINDOW_S}
-        return committed, verify(folder / "model", running.bootstrap, common=common, tolerance=outcomes.SAME)
+        tally = verify(folder / "model", running.bootstrap, common=common, tolerance=outcomes.SAME)
+    return committed, tally, remembered(folder / "memory")
 
 
 def watch(bootstrap: str) -> None:

@@ -1,7 +1,7 @@
 """`python -m tests.fleet.faults.scarce STAGE FOLDER`: a service that may run out of memory.
 
-It does while the file FOLDER/STAGE is there. The real tower or engine runs, and one tensor operation of each
-call fails, another one each time (`tests.out_of_memory`)."""
+It does while the file FOLDER/STAGE is there. The real tower, engine or folder of chapters works, and one
+tensor operation of each call fails, another one each time (`tests.out_of_memory`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lookout.wire import Stage
 from lookout.worker import main
 from tests.out_of_memory import OutOfMemoryAt
 
-#: tensor operations of a call, about: a later one never fails
-OPERATIONS = 400
+#: tensor operations of a call of each method, about: one beyond the last never fails
+OPERATIONS: Final = {"encode": 400, "run": 400, "rows": 12, "add": 1200, "seal": 15_000}
 SCARCE = (Stage.PRUNE_ENCODE, Stage.PREFILL)
 
 
@@ -25,25 +25,26 @@ def shortage(folder: Path, stage: Stage) -> Path:
     return folder / stage.value
 
 
-class Scarce:
-    """An engine or a tower; `method` of it may fail, everything else is the real one's."""
+def scarce(make: Callable[..., Any], file: Path, *methods: str) -> Callable[..., Any]:
+    """What `make` makes, with methods that run out of memory while `file` is there."""
+    chance = random.Random(str(file))
 
-    def __init__(self, real: Any, method: str, file: Path) -> None:
-        self._real, self._method, self._file = real, method, file
-        self._chance = random.Random(str(file))
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._real, name)
-        return self._scarce(value) if name == self._method else value
-
-    def _scarce(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def failing(call: Callable[..., Any], operations: int) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
-            if not self._file.exists():
+            if not file.exists():
                 return call(*arguments, **options)
-            with OutOfMemoryAt(self._chance.randint(1, OPERATIONS)):
+            with OutOfMemoryAt(chance.randint(1, operations)):
                 return call(*arguments, **options)
 
         return run
+
+    def made(*arguments: Any, **options: Any) -> Any:
+        real = make(*arguments, **options)
+        for method in methods:
+            setattr(real, method, failing(getattr(real, method), OPERATIONS[method]))
+        return real
+
+    return made
 
 
 def run(stage: Stage, folder: Path) -> None:
@@ -53,15 +54,14 @@ def run(stage: Stage, folder: Path) -> None:
         from lookout.services.prune_encode import __main__ as prune_encode
         from lookout.services.prune_encode.settings import PruneEncodeSettings
 
-        load_tower = prune_encode.load_tower
-        prune_encode.load_tower = lambda *given, **more: Scarce(load_tower(*given, **more), "encode", file)
+        prune_encode.load_tower = scarce(prune_encode.load_tower, file, "encode")
         main(stage, PruneEncodeSettings, prune_encode.make_handler)
     elif stage is Stage.PREFILL:
         from lookout.services.prefill import __main__ as prefill
         from lookout.services.prefill.settings import PrefillSettings
 
-        load_engine = prefill.load_engine
-        prefill.load_engine = lambda *given, **more: Scarce(load_engine(*given, **more), "run", file)
+        prefill.load_engine = scarce(prefill.load_engine, file, "run", "rows")
+        prefill.ChapterFolder = scarce(prefill.ChapterFolder, file, "add", "seal")  # type: ignore[assignment,misc]
         main(stage, PrefillSettings, prefill.make_handler)
     raise SystemExit(f"{stage} has no model")
 

@@ -19,9 +19,10 @@ from tests.fleet.strangers import run
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, help="of each honest camera, a multiple of the stride")
+    parser.add_argument(
+        "--minutes", type=float, default=3.0, help="that the honest cameras play, and strangers try at least"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--long", action="store_true", help="an hour: every input twelve times")
     parser.add_argument("--list", action="store_true", help="print every kind of input and end")
     parser.add_argument("--keep", type=Path, help="folder to keep logs and data in")
     given = parser.parse_args()
@@ -39,8 +40,7 @@ def main() -> int:
             kinds = run.kinds(folder)
             sys.stdout.write("\n".join([*kinds, f"{len(kinds)} kinds", ""]))
             return 0
-        seconds, rounds = (1500, 12) if given.long else (90, 1)
-        plan = run.Plan(seconds=given.seconds or seconds, rounds=rounds, seed=given.seed)
+        plan = run.Plan(minutes=given.minutes, seed=given.seed)
         score, tally = run.run(plan, folder, tell)
     for kind, count in sorted(tally.inputs.items()):
         tell(f"  {count:6d} {kind}")

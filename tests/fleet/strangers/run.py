@@ -55,17 +55,16 @@ class Plan:
 
     Attributes:
         cameras: Honest ones.
-        seconds: Of each honest camera, a whole number of strides.
-        pace: Times real time at which they play.
-        rounds: How often the inputs of every kind are sent.
+        minutes: That the honest cameras play. Strangers send every input, and all of them again while time is
+            left for a round.
+        pace: Times real time at which the cameras play.
         seed: Of every choice.
         patience_s: For the honest cameras' outcomes once everything is sent.
     """
 
     cameras: int = 5
-    seconds: int = 90
+    minutes: float = 3.0
     pace: float = 0.5
-    rounds: int = 1
     seed: int = 1
     patience_s: float = 900.0
 
@@ -73,6 +72,12 @@ class Plan:
     def names(self) -> list[str]:
         """The honest cameras."""
         return [f"cam-{number:02d}" for number in range(self.cameras)]
+
+    @property
+    def seconds(self) -> int:
+        """Of each honest camera's film, a whole number of strides."""
+        strides = int(self.minutes * 60 * self.pace / STRIDE_S)
+        return int(max(1, strides) * STRIDE_S)
 
     @property
     def expected(self) -> int:
@@ -111,9 +116,12 @@ def run(plan: Plan, folder: Path, tell: Tell) -> tuple[Score, Tally]:
         listener = directory.Listener()
         opened = _doors(fleet, folder, footage, listener=listener, chance=chance, tally=tally)
         agent = _agent(fleet, folder, tally)
-        for number in range(plan.rounds):
+        start_s, rounds, round_s = time.monotonic(), 0, 0.0
+        while rounds == 0 or time.monotonic() - start_s + round_s <= plan.minutes * 60:
             _attack(fleet, opened, chance, tell)
-            tell(f"round {number + 1} of {plan.rounds}: {sum(tally.inputs.values())} inputs")
+            rounds += 1
+            round_s = (time.monotonic() - start_s) / rounds
+            tell(f"round {rounds}: {sum(tally.inputs.values())} inputs")
         for door in opened:
             door.close()
         _settle(fleet, publisher, plan, tally, tell)

@@ -99,10 +99,12 @@ class _Worker:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
+        # Memory that both sides map: a segment and its pictures are not copied through a pipe.
         self._in, self._out = shared_file(), shared_file()
         job_read, self._jobs = os.pipe()
         self._replies, reply_write = os.pipe()
         self._files, files_read = socket.socketpair()
+        # A worker that takes no job must not hold the caller up: writing to it has a deadline.
         os.set_blocking(self._jobs, False)
         fields = ("memory", "result", "threads", "strict", "landlock", "modules")
         options = json.dumps(
@@ -154,6 +156,7 @@ class _Worker:
             SandboxError: The code in the worker failed.
         """
         if not self._ready:
+            # Imports are not the first job's CPU time.
             self._job_cpu_s = self._settings.start_s
             ready = self._expect(self._settings.start_s, "did not start", 0)
             raise_failure(ready)
@@ -185,6 +188,7 @@ class _Worker:
             raise SandboxError(str(bug)) from None
         except ReplyError as error:
             raise _WorkerLostError(f"sent a reply that cannot be read ({error})") from None
+        # Its pages go back: a large segment does not stay in memory until the next one.
         os.ftruncate(self._in, 0)
         os.ftruncate(self._out, 0)
         return result
@@ -287,6 +291,8 @@ class SandboxPool:
             if not pieces:
                 return
             yield from pieces
+            # The file is opened again for every few pieces: another worker, or one that replaces a dead one,
+            # goes on at `first`.
             request = replace(request, first=request.first + len(pieces))
 
     def cut_stream(
@@ -354,6 +360,7 @@ class SandboxPool:
                 fates.append(str(lost))
                 continue
             except CodecError as error:
+                # It could not confine itself, and has ended.
                 if error.reason is Reason.UNAVAILABLE:
                     self._drop(worker)
                 else:

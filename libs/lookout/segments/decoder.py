@@ -67,17 +67,22 @@ def decode_segment(
         )
     exported = request.vectors and request.gather is not None
     with Video(source, vectors=exported, threads=threads, limits=request.limits) as video:
+        # All of them before anything is decoded: times and keyframes say which pictures are needed at all.
         packets = list(_bounded(video, request))
         breaks: list[int] = []
         if isinstance(segment, bytes) and video.container == "mpegts":
             breaks = breaks_of(segment, video.stream.id)
         damaged = damaged_packets(packets, breaks)
         timetable = Timetable.of(video, packets)
+        # Stamps that do not tell the pictures apart choose none beforehand; without a keyframe in front the
+        # single pass says what is wrong.
         if timetable is None or not packets[0].is_keyframe:
             return SinglePass(video, request, size, packets, damaged).run()
         try:
             return PlannedPass(video, request, size, timetable, damaged).run()
         except _UnplannedError:
+            # The planned pass told the decoder to skip pictures: the whole segment is decoded now, from its
+            # beginning.
             video.context.skip_frame = "DEFAULT"
             video.context.flush_buffers()
             return SinglePass(video, request, size, packets, damaged).run()
@@ -102,6 +107,7 @@ def too_long(request: DecodeRequest) -> CodecError:
 def mean_step(times: list[int], otherwise: int) -> float:
     """Mean distance of rising times without pauses, microseconds."""
     steps = np.diff(times)
+    # A step four times the usual one is a pause of the camera, which would lower the frame rate of the rest.
     usual = steps[steps <= 4 * usual_step(times, otherwise)]
     return float(usual.mean()) if len(usual) else float(otherwise)
 
@@ -279,9 +285,13 @@ class SinglePass:
             sampled = item.info.index in self.wanted
             self._settle([(item, self.request.grid.slot(item.stream_us) if sampled else None)])
             return
+        # An intra picture is sharp where others are predicted: of two frames near a grid point the selector
+        # takes it.
         intra = item.info.key or item.info.picture.intra
         self._settle(self.selector.offer(item, item.stream_us, intra, item.info.corrupt))
         gather = self.request.gather
+        # Pixels are let go at once where nobody can ask for them any more: a segment may have thousands of
+        # frames.
         if self.selector.candidate is not item and not (gather is not None and gather.needs_luma):
             item.frame = None
 
@@ -328,6 +338,7 @@ class SinglePass:
         if gather is not None:
             moved = zip(self.samples, gather.motions(), strict=True)
             self.samples = [replace(sample, motion=motion) for sample, motion in moved]
+        # Grid points before the segment stay taken even where it gives no sample; a new epoch begins at zero.
         floor = self.request.first_slot if self.continued or self.request.expected is None else 0
         return DecodedSegment(
             pixels=np.stack(self.pixels) if self.pixels else np.zeros(shape, np.uint8),

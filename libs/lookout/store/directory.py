@@ -262,6 +262,7 @@ class Announcer:
             except DirectoryDownError:
                 self.epoch = 0
                 return False
+            # A third of an entry's life: two renewals may fail before it expires.
             due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3
             if self.epoch and (new or due or self._behind):
                 self._behind = False

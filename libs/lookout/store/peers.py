@@ -109,8 +109,10 @@ class Peers:
                 channel = self._opener.open(
                     address,
                     [
+                        # A peer sends chunks; twice that leaves room for the header, and a larger message is
+                        # refused unread.
                         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
-                        ("grpc.enable_retries", 0),
+                        ("grpc.enable_retries", 0),  # another holder is asked, or its stage
                         # A pod that comes back under its address is tried soon, not after minutes of
                         # back-off.
                         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -128,6 +130,7 @@ class Peers:
 
         def fits() -> bool:
             used = self._on_the_way.get(address, 0)
+            # A tensor larger than the limit goes alone; otherwise it would wait without end.
             return used == 0 or used + length <= limit
 
         with self._room:
@@ -164,6 +167,7 @@ def _assemble(stream: Any, ref: TensorRef, rows: Rows | None, limit: int) -> Arr
         raise TensorCorruptError(f"{ref.id}: the peer sent no header")
     header: TensorHeader = first.header
     _check_header(header, ref, rows, limit)
+    # Allocated only after the header is checked against the reference: a peer may promise any length.
     buffer = np.empty(header.length, np.uint8)
     filled = crc = 0
     for part in parts:
@@ -208,4 +212,5 @@ def _translated(error: grpc.RpcError, address: str, ref: TensorRef) -> StoreErro
 
 def rank(address: str, key: str) -> int:
     """Rendezvous order: requests for one tensor meet at the same replica first."""
+    # Not `hash`: every process of the fleet must come to the same order.
     return zlib.crc32(f"{address}|{key}".encode())

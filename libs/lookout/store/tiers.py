@@ -196,6 +196,7 @@ class Tiers:
                     self.counts.corrupt += 1
                     self.forget(key)
             if lost:
+                # Logged outside the lock: a slow log must not hold every reader up.
                 _log.warning("spooled tensor lost", key=key, error=str(error))
             return None
 

@@ -198,6 +198,7 @@ class ChainRule:
         plan = self.planner.plan(blocks, previous, key=False)
         if plan.parent is None:
             return None
+        # Only p(yes) is compared: a description would be computed for nobody.
         plain = [replace(question, describe=0) for question in questions]
         answer = yield self._request(plan, blocks, plain)
         return answer if answer.error is None else None

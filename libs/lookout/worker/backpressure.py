@@ -69,6 +69,7 @@ class Backpressure:
             if each.seek_to is not None and each.loaded and self._source.place(each.number, each.seek_to):
                 each.seek_to = None
                 placed.add(each.number)
+        # A share for each, not one budget for all: large segments of a camera would pause every partition.
         share = self._bytes / max(1, len(partitions))
         paused = {
             number

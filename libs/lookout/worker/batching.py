@@ -74,6 +74,7 @@ class BatchingThread(Generic[R, A]):
             Exception: What `compute` raised.
         """
         waiting: _Waiting[R, A] = _Waiting(request)
+        # Put first, look second: where the thread ends in between, one of the two sides refuses the request.
         self._queue.put(waiting)
         if self._ended.is_set():
             self._refuse_queued()  # the thread may have looked for the last time already
@@ -112,6 +113,8 @@ class BatchingThread(Generic[R, A]):
 
     def _gather(self) -> bool:
         """Take everything that waits; wait where that is nothing. False at the end."""
+        # What arrived while a batch was computed is the next one: batches grow with load, and nothing waits
+        # for them.
         while not self._waiting or not self._queue.empty():
             job = self._queue.get()
             if job is None:

@@ -73,16 +73,18 @@ class Source:
         options: dict[str, Any] = {
             "group.id": group,
             "client.id": client_id,
-            "group.protocol": "classic",
+            "group.protocol": "classic",  # of which cooperative-sticky is
             "partition.assignment.strategy": "cooperative-sticky",
             "isolation.level": "read_committed",
-            "enable.auto.commit": False,
+            "enable.auto.commit": False,  # offsets are committed in transactions alone
             "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
+            "enable.partition.eof": True,  # time counts only at the end of a partition
             "auto.offset.reset": "earliest",
             "session.timeout.ms": int(settings.session_timeout_s * 1000),
             "heartbeat.interval.ms": max(200, int(settings.session_timeout_s * 1000 / 5)),
+            # librdkafka refuses an interval below the session.
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
+            # The client reads ahead beside the worker: half of the bytes that may be in flight.
             "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
             "statistics.interval.ms": 1000,
             "stats_cb": self.on_statistics,

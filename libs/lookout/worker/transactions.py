@@ -199,8 +199,9 @@ class Committer:
                 **{
                     "transactional.id": self.identity,
                     "transaction.timeout.ms": int(self._settings.transaction_timeout_s * 1000),
+                    # A dead letter carries a segment (16 MiB) and all of its headers (1 MiB).
                     "message.max.bytes": 17 << 20,
-                    "linger.ms": 0,
+                    "linger.ms": 0,  # nothing follows that a batch could wait for
                 }
             ),
             logger=logs.client_logger("producer"),
@@ -308,6 +309,8 @@ class Committer:
         """After an error: abort it, doubt the client, or end the process."""
         transaction.why = transaction.abandoned or error.str()
         if error.code() in _FENCED:
+            # Kafka aborts a transaction that outlasts its time and fences its producer: that is no other
+            # process.
             lasted = time.monotonic() - transaction.started
             if self._client is Client.SOUND and lasted < self._settings.transaction_timeout_s:
                 raise FencedError(

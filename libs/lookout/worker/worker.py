@@ -44,9 +44,10 @@ from lookout.worker.takeover import StateReader, Takeover, Takeovers
 from lookout.worker.transactions import Committer, Ended, Topics
 from lookout.worker.watchdog import GRACE_S
 
+# Longest waits for a message: what compute threads finished is only noticed between two polls.
 IDLE_S = 0.1
 BUSY_S = 0.01
-REVOKE_S = 5.0
+REVOKE_S = 5.0  # the whole group waits for a member that gives partitions back
 CATCH_UP_S = 2.0  # after reading starts again, before time counts
 
 
@@ -109,6 +110,8 @@ class Worker:
             ThreadDiedError: a supervised thread died.
         """
         own = client_id(self._stage, self._handler.shared_settings, self._settings.release)
+        # Before it joins: a member of another configuration would already have taken partitions from the
+        # others.
         check_group(self._settings, self._group, own)
         self._build()
         try:
@@ -192,9 +195,11 @@ class Worker:
 
     def _close(self) -> None:
         self._ownership.close()
+        # Not waited for: a call into C may never end. What it computes counts no more (`Ownership.close`).
         self._compute.shutdown(wait=False, cancel_futures=True)
         self._committer.close()
         self._takeovers.close()
+        # The group is left last: until then no other worker owns the partitions of an open transaction.
         self._source.close()
         self._health.block("worker", "stopped")
 
@@ -209,7 +214,10 @@ class Worker:
         self._look_for_overdue()
         self._commits.step(self._source.metadata, self._kafka_up)
         for number in self._backpressure.update(partitions):
+            # What was sent meanwhile is read first: until then the worker cannot tell a backlog from silence.
             partitions[number].next_tick = time.monotonic() + CATCH_UP_S
+        # Last, because it waits and because rebalances happen in it: what finished is on its way to Kafka by
+        # now.
         self._source.read(self._wait_s())
 
     def _look_for_overdue(self) -> None:
@@ -358,6 +366,8 @@ class Worker:
         if (reason := _refusal(record)) is None:
             self._lanes.dispatch(partition.add(slot))
             return
+        # It keeps its place in the order, so that its offset is committed with its neighbours', but no
+        # camera: keys that producers invent open no lanes.
         slot.camera = ""
         partition.add(slot).waiting.pop()
         slot.result = Result(dead_letter=reason)

@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all demo docs architecture clean eval-sight train bench-peers operations soak results
+.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs architecture clean eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -61,8 +61,13 @@ PYTEST := $(BIN)/python -m pytest --dist loadgroup
 test-unit: lint  ## style, types and unit tests: the inner loop
 	$(PYTEST) -n 2 -m "not long" tests/unit
 
-test: lint  ## everything that proves Lookout in minutes
+test: setup  ## everything that proves Lookout in minutes
+	$(MAKE) --jobs 2 --output-sync=target lint collect
 	$(PYTEST) -n $(WORKERS) -m "not long" --durations 20
+
+# Tests are read while types are checked: every worker finds their bytecode, and that of all they import.
+collect: setup
+	@$(BIN)/python -m pytest --collect-only -q > $(VENV)/tests.txt || { cat $(VENV)/tests.txt; exit 1; }
 
 test-all: lint  ## the heavier checks as well
 	$(PYTEST) -n $(WORKERS)

@@ -300,14 +300,14 @@ def test_under_a_budget_a_sticky_subset_of_cameras_keeps_its_kv(share: float, le
     wide = engine("internvl")
     names = [f"{number}/0" for number in range(10)]
     for name in names:
-        slide(wide, "internvl", name, range(5))
+        slide(wide, "internvl", name, range(3))
     need = wide.device_bytes
     for name in names:
         wide.close_stream(name)
     tight = load_engine(checkpoint("internvl"), budget_bytes=int(share * need))
     plans: dict[str, WindowPlan | None] = dict.fromkeys(names)
     kept = asked = 0
-    for number in range(8):
+    for number in range(6):
         for name in names:
             previous = plans[name]
             assert (previous is None) == (number == 0)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -48,14 +49,18 @@ def asked(fleet: Fleet, *words: str) -> list[dict[str, Any]]:
 
 def lookout(fleet: Fleet, *words: str) -> str:
     """What a command prints. It runs in this process: one of its own would import for longer than it asks."""
-    addresses = {
+    result = CliRunner().invoke(app, words, env=environment(fleet), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def environment(fleet: Fleet) -> dict[str, str]:
+    """How commands reach the fleet."""
+    return {
         "LOOKOUT_GRPC_TOKEN_FILE": str(fleet.address.grpc_token_file),
         "LOOKOUT_KAFKA": fleet.bootstrap,
         "LOOKOUT_RECEIPT_KEY": str(fleet.folder / "key.pem"),
     }
-    result = CliRunner().invoke(app, words, env=addresses, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def frames(answer: dict[str, Any]) -> int:
@@ -117,34 +122,84 @@ def verdicts(fleet: Fleet) -> Iterator[dict[str, float]]:
             yield {"start_us": times[0], "end_us": times[1]}
 
 
-@pytest.mark.timeout(600)
-def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
+@contextmanager
+def remembering(tmp_path: Path, **settings: str) -> Iterator[Fleet]:
+    """A fleet that has watched a film and remembers it."""
     (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
     path = tmp_path / "room.ts"
     parts = [part for part in cut(film) if part.start_us < SECONDS * 1e6]
     path.write_bytes(b"".join(part.data for part in parts))
     windows = -(-(parts[-1].start_us + parts[-1].duration_us) // BLOCK_US)
     rule = Rule(threshold=0.5, k=2, n=3)
-    with Fleet(settings={"model_dir": str(TINY)}, memory="2h", open_servers=True) as fleet:
+    common = {"model_dir": str(TINY), **settings}
+    with Fleet(settings=common, memory="2h", open_servers=True) as fleet:
         write_watches(fleet.bootstrap, [Watch(id="fall", version=1, question=QUESTION, rule=rule)])
         example("publish.py", fleet.bootstrap, "room", str(path))
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride
         complete = (windows - 1) * 4
         eventually(lambda: frames(asked(fleet, "--camera", "room")[0]) > complete, seconds=120)
+        yield fleet
+
+
+def killed(fleet: Fleet) -> Any:
+    """Kill prefill, and wait until its process has ended."""
+    (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
+    assert prefill.pid is not None
+    os.kill(prefill.pid, signal.SIGKILL)
+    eventually(lambda: prefill.pid is None, seconds=30)
+    return prefill
+
+
+def restarted(fleet: Fleet, prefill: Any) -> None:
+    """Start prefill again, and wait until it serves."""
+    fleet.supervise()
+    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=120)
+
+
+@pytest.mark.timeout(600)
+def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
+    with remembering(tmp_path) as fleet:
         growing, summary = asked(fleet, "--camera", "r*")
         assert summary == {"summary": {"cameras": 1, "answered": 1}}
         assert "missing" not in growing
+        (recall,) = [service for service in fleet.services if service.name == "recall-0"]
+        assert recall.pid is not None
+        assert os.getpriority(os.PRIO_PROCESS, recall.pid) == 10  # windows come first
 
-        (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
-        assert prefill.pid is not None
-        os.kill(prefill.pid, signal.SIGKILL)
-        eventually(lambda: prefill.pid is None, seconds=30)
-        fleet.supervise()
-        eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=120)
+        prefill = killed(fleet)
+        restarted(fleet, prefill)
         again, _ = asked(fleet, "--camera", "room")
         assert again["covered"] == growing["covered"]
         shutil.copytree(prefill.folder / "memory", tmp_path / "copies")
         erased(fleet, again, tmp_path)
+    (expected,) = ask_folder(tmp_path / "copies", QUESTION, camera="room")
+    assert again["p_yes"] == expected.p_yes
+    assert [moment["weight"] for moment in again["moments"]] == [moment.weight for moment in expected.moments]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_memory_that_is_lost_with_its_disk_is_made_again(tmp_path: Path) -> None:
+    tier = tmp_path / "tier"
+    with remembering(tmp_path, memory_url=str(tier)) as fleet:
+        prefill = killed(fleet)
+        shutil.copytree(prefill.folder / "memory", tmp_path / "copies")
+        shutil.rmtree(prefill.folder / "memory")
+        restarted(fleet, prefill)
+        port = fleet.address.grpc["recall-0"]
+        question = ["ask", "--fleet", QUESTION, "--json", "--camera", "room"]
+        refused = CliRunner().invoke(
+            app, [*question, "--recall", f"127.0.0.1:{port}"], env=environment(fleet)
+        )
+        assert refused.exit_code
+        assert "nothing is remembered" in refused.output
+
+        holder = f"127.0.0.1:{fleet.address.grpc['prefill-0']}"
+        rebuild = ["memory", "rebuild", "--camera", "room", "--to", str(tier), "--holder", holder]
+        out = lookout(fleet, *rebuild)
+        assert out.endswith("past the retention of Kafka: 0\n"), out
+        again, _ = asked(fleet, "--camera", "room")
+        assert "blocks made again: 0" in lookout(fleet, *rebuild)  # all is there
     (expected,) = ask_folder(tmp_path / "copies", QUESTION, camera="room")
     assert again["p_yes"] == expected.p_yes
     assert [moment["weight"] for moment in again["moments"]] == [moment.weight for moment in expected.moments]

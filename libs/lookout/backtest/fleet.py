@@ -10,15 +10,9 @@ from typing import Any
 from lookout.backtest.results import Backtest
 from lookout.backtest.windows import PastWindows
 from lookout.chains import EpochRecords, PastScope, read_epochs
-from lookout.engines import load_engine
-from lookout.models.digest import folder_digest
 from lookout.rules import messages
-from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.sizing import kv_bytes
 from lookout.v1.watches_pb2 import Watch
-from lookout.verification import TokensFromKafka
-from lookout.windows import Planner
-from lookout.worker import load_settings
+from lookout.verification import fleet_replay
 
 
 def fleet_backtest(
@@ -46,20 +40,12 @@ def fleet_backtest(
         LookoutError: The settings or the model cannot be used.
         TimeoutError: A topic cannot be read to its end.
     """
-    options = {"bootstrap": bootstrap, **(common or {})}
-    theirs = {name: dict(values) for name, values in (own or {}).items()}
-    settings = load_settings(
-        PrefillSettings,
-        {},
-        **{"mode": "local", "model_dir": model, **options, **theirs.get("prefill", {})},
-    )
-    digest = folder_digest(model)
-    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, Path(model)))
-    reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
     backtest = Backtest(messages.rule_of(watch.rule))
-    with TokensFromKafka(model, digest, options, theirs) as tokens:
+    with fleet_replay(model, bootstrap, common, own) as fleet:
+        settings = fleet.settings
+        reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
         epochs = [epoch for epoch in read_epochs(settings, scope, reach_s) if _watched(epoch.camera, watch)]
-        windows = PastWindows(settings, engine, Planner(engine.layout, settings.windows), tokens.load, digest)
+        windows = PastWindows(settings, fleet.engine, fleet.planner, fleet.load, fleet.model_digest)
         total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
         for epoch in epochs:
             for past in windows.verdicts(epoch, watch, scope):
@@ -75,7 +61,6 @@ def fleet_backtest(
                     backtest.add(messages.verdict_of(past.verdict, backtest.rule))
                 replayed += 1
                 progress(min(replayed, total), total)
-    engine.close()
     return backtest
 
 

@@ -18,7 +18,7 @@ from lookout.chapters.announcing import ScenesDirectory
 from lookout.chapters.service import MemoryLimits, split_calls
 from lookout.memory import Chapter, HistoryError, LostChapterError
 from lookout.memory.catalogue import ByteRange, Head
-from lookout.memory.chapters import chapter_of, chapter_order
+from lookout.memory.chapters import chapter_of, without_doubles
 from lookout.memory.past import ChapterRange
 from lookout.net import Channels, GrpcSecurity, without_security
 from lookout.store import Directory
@@ -433,7 +433,8 @@ def _by_camera(listed: Iterable[tuple[str, Chapter]], model_digest: str) -> dict
         else:
             resolved.chapters.append(chapter)
     for resolved in out.values():
-        resolved.chapters.sort(key=chapter_order)
+        resolved.chapters, left_out = without_doubles(resolved.chapters)
+        resolved.missing += [f"{name}: {cause}" for name, cause in left_out.items()]
         for sources in resolved.sources.values():
             sources.sort(key=lambda source: (source == DURABLE, source))
     return out

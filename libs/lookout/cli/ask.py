@@ -16,6 +16,7 @@ from lookout.cli.commands import log_plainly
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.rebuild import rebuild
 from lookout.cli.recording_text import clock
 from lookout.cli.times import parse_offset
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from lookout.memory.shelf import Entry
     from lookout.pipeline import Recollection
 
-app = typer.Typer(no_args_is_help=True, help="Memories kept in a folder: list, check, repair, remove, trim.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Memories kept in a folder: list, check, repair, remove, trim; lost ones of a fleet: rebuild.",
+)
+app.command("rebuild")(rebuild)
 _TEXT_TOKENS = 64
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of memories.")]
 

@@ -88,7 +88,7 @@ COMMANDS = {
     "memory": CommandPlace(
         "ask",
         "app",
-        "Memories kept in a folder: list, check, repair, remove, trim.",
+        "Memories kept in a folder: list, check, repair, remove, trim; lost ones of a fleet: rebuild.",
         group=True,
         logs=False,
     ),

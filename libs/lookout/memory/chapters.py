@@ -12,11 +12,12 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import structlog
 import torch
 
@@ -39,6 +40,8 @@ from lookout.memory.types import BornBlock, Keep, KVShape, MemorySettings, Prefi
 
 log = structlog.get_logger(__name__)
 
+REBUILT = "rebuilt"
+"""Of what a chapter is about: it was made again from records."""
 VERSIONS = 4
 """Versions of a growing chapter that stay readable, so that an answer that began before is not cut off."""
 
@@ -478,6 +481,28 @@ def read_chapter(path: Path) -> tuple[Chapter, Files]:
     folder = MemoryFolder.open(path, owner=False)
     catalogue = Catalogue(folder.memory.snapshot(), folder.memory.shape, folder.about, folder.memory.sealed)
     return chapter_of(catalogue.head), SnapshotFiles(catalogue)
+
+
+def without_doubles(chapters: Sequence[Chapter]) -> tuple[list[Chapter], dict[str, str]]:
+    """Chapters of one camera in their order, without those made again whose frames are there in others.
+
+    Returns:
+        The chapters, and why others are left out, by name: nothing is lost of those that are not named.
+    """
+    out: list[Chapter] = []
+    left_out: dict[str, str] = {}
+    for chapter in sorted(chapters, key=lambda one: (REBUILT in one.head.about, chapter_order(one))):
+        own = chapter.head.times_us[chapter.head.present]
+        others = [other for other in out if other.head.about["epoch"] == chapter.head.about["epoch"]]
+        if REBUILT not in chapter.head.about or not others:
+            out.append(chapter)
+            continue
+        known = np.isin(own, np.concatenate([other.head.times_us[other.head.present] for other in others]))
+        if not known.any():
+            out.append(chapter)
+        elif not known.all():
+            left_out[chapter.name] = "made again, and a part of it is in other chapters: rebuild it once more"
+    return sorted(out, key=chapter_order), left_out
 
 
 def chapter_order(chapter: Chapter) -> tuple[int, int, str]:

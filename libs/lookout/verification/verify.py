@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from lookout.chains import EpochRecords, LoadTokens, PastScope, plan_digest, read_epochs
-from lookout.engines import Engine, Question, load_engine
-from lookout.models.digest import folder_digest
+from lookout.engines import Engine, Question
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.sizing import kv_bytes
 from lookout.store import LineageBrokenError
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.verification.fleet import fleet_replay
 from lookout.verification.replay import Finding, Kind, Replayer
 from lookout.verification.spread import rerun_spread
-from lookout.verification.tokens import TokensFromKafka
 from lookout.windows import Planner, StrideBlock
-from lookout.worker import load_settings
 
 #: covers float32 in other batches
 FLOAT32 = 1e-4
@@ -77,28 +74,21 @@ def verify(
         progress: Called with the verdicts done and their number.
     """
     scope = scope or PastScope()
-    shared = {"bootstrap": bootstrap, **(common or {})}
-    theirs = {name: dict(values) for name, values in (own or {}).items()}
-    settings = load_settings(
-        PrefillSettings, {}, **{"mode": "local", "model_dir": model, **shared, **theirs.get("prefill", {})}
-    )
-    digest = folder_digest(model)
-    engine = load_engine(model, settings.device, settings.dtype, budget_bytes=kv_bytes(settings, model))
-    planner = Planner(engine.layout, settings.windows)
     tally = Tally()
-    with TokensFromKafka(model, digest, shared, theirs) as tokens:
+    with fleet_replay(model, bootstrap, common, own) as fleet:
+        settings, engine, planner = fleet.settings, fleet.engine, fleet.planner
         epochs = _epochs(settings, scope)
         if tolerance is None:
             tolerance = FLOAT32
             if settings.dtype != "float32":
-                tolerance = max(FLOAT32, 2 * _spread(engine, planner, tokens.load, epochs))
+                tolerance = max(FLOAT32, 2 * _spread(engine, planner, fleet.load, epochs))
         tally.tolerance = tolerance
         total = sum(len(group) for epoch in epochs for group in epoch.verdicts.values())
         replayer = Replayer(
             planner,
             engine,
-            tokens.load,
-            model_digest=digest,
+            fleet.load,
+            model_digest=fleet.model_digest,
             plan_digest=plan_digest(planner, reuse=settings.reuse),
             tolerance=tolerance,
         )
@@ -109,7 +99,6 @@ def verify(
                     tally.add(finding)
                 count += 1
                 progress(count, total)
-    engine.close()
     return tally
 
 

@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "backtest": {
         "v1", "wire", "windows", "engines", "worker", "services", "streams", "models", "chains", "rules",
-        "verification", "pipeline",
+        "verification", "pipeline", "memory", "chapters",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench", "chains", "backtest", "erasures",
+        "verification", "watchbench", "chains", "backtest", "erasures", "chapters",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
     "services": {

@@ -33,7 +33,7 @@ from lookout.memory import (
     RetrievalSettings,
 )
 from lookout.memory.catalogue import Files
-from lookout.memory.chapters import chapter_order, read_chapter
+from lookout.memory.chapters import read_chapter, without_doubles
 from lookout.memory.packing import checksum
 from lookout.memory.past import fetch_from
 from lookout.memory.shelf import Entry, entries, place_of
@@ -360,7 +360,7 @@ class ChaptersRecall:
         self, engine: TransformersEngine, camera: str, reading: Sequence[tuple[Chapter, Files]]
     ) -> None:
         self._engine, self._camera = engine, camera
-        self._chapters = sorted((chapter for chapter, _ in reading), key=chapter_order)
+        self._chapters, _ = without_doubles([chapter for chapter, _ in reading])
         fetch = fetch_from({chapter.name: files for chapter, files in reading})
         self._ranges = RangeCache(fetch, CHAPTER_CACHE_BYTES)
         first = self._chapters[0]

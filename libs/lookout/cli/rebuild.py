@@ -1,0 +1,93 @@
+"""`lookout memory rebuild`: chapters whose holder is lost, made again out of Kafka."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from lookout.cli.commands import log_plainly
+from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security
+from lookout.cli.model import ModelOption, find_model
+from lookout.cli.options import BootstrapOption, CliError
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.times import parse_span
+from lookout.cli.up import PresetOption, SettingOption, parse_settings
+from lookout.wire import TOKENS
+
+_LATEST_MS = 1 << 62
+
+
+def rebuild(
+    camera: Annotated[str, typer.Option("--camera", "-c", help="Camera id or pattern ('yard-*').")],
+    since: Annotated[str, typer.Option(help="start, how long ago (90m, 24h, 2d), or a time.")] = "24h",
+    until: Annotated[str, typer.Option(help="now, how long ago (15m, 6h, 2d), or a time.")] = "now",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Durable tier of the fleet: s3://bucket/prefix, or a folder.  [LOOKOUT_MEMORY_URL]"
+        ),
+    ] = None,
+    holder: Annotated[
+        list[str] | None,
+        typer.Option(help="gRPC address of a prefill pod; repeat.  [default: those of the local fleet]"),
+    ] = None,
+    model: ModelOption = None,
+    preset: PresetOption = "default",
+    setting: SettingOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Make again what no pod and no durable tier has, while Kafka holds its segments; it goes into the tier.
+
+    Windows are computed again by the chains by which the fleet computed them. Give the settings of the fleet
+    with --preset and --set.
+    """
+    url = to or os.environ.get("LOOKOUT_MEMORY_URL")
+    if not url:
+        raise CliError("name the fleet's durable tier with --to, or in LOOKOUT_MEMORY_URL")
+    begin_ms, end_ms = parse_span(since, until)
+    folder, address = find_model(model), find_bootstrap(bootstrap)
+    check_reachable(address, TOKENS.name)
+    common, own = parse_settings(setting or [], preset)
+    log_plainly()
+    # After all that is refused at once: these import the models.
+    from lookout.backtest import rebuild_chapters
+    from lookout.chains import PastScope
+    from lookout.chapters.durable import DurableTier
+    from lookout.chapters.reading import ChapterSources, Holders
+    from lookout.memory import Chapter
+
+    tier, console = DurableTier(url), TerminalConsole(stderr=True)
+    sources = ChapterSources(
+        Holders(grpc_security(address)), replicas=holder or _holders(address), durable=tier
+    )
+
+    def present(name: str) -> list[Chapter]:
+        resolved = sources.find(name, None, None).get(name)
+        for cause in resolved.missing if resolved is not None else ():
+            say(console, "{}: {}", name, cause)
+        return [] if resolved is None else resolved.chapters
+
+    try:
+        scope = PastScope(camera, begin_ms or 0, end_ms or _LATEST_MS)
+        rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=common, own=own)
+    finally:
+        sources.close()
+    echo(
+        f"blocks made again: {rebuilt.blocks}, in chapters: {rebuilt.chapters}; past the retention of Kafka: "
+        f"{rebuilt.gone}"
+    )
+
+
+def _holders(bootstrap: str) -> list[str]:
+    """The prefill workers of the local fleet behind an address."""
+    from lookout.local import running_fleets
+
+    return [
+        f"127.0.0.1:{port}"
+        for fleet in running_fleets()
+        if fleet.bootstrap == bootstrap
+        for name, port in fleet.grpc.items()
+        if name.startswith("prefill-")
+    ]

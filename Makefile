@@ -56,7 +56,7 @@ lint: setup  ## style and types
 # Tests share no server and no folder with those of another file (all of vLLM count as a file), so files run
 # side by side: fleets wait half of their time, for a broker or a session, and unit tests compute then.
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --dist loadscope
 
 test-unit: lint  ## style, types and unit tests: the inner loop
 	$(PYTEST) -n 2 -m "not long" tests/unit

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 import structlog
 from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 # Before torch is imported. Two threads of OpenMP that share a busy core wait for each other by spinning:
@@ -25,19 +25,17 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared machine")
 
-TESTS = Path(__file__).parent
-VLLM = TESTS / "vllm"
 #: groups that start servers and services: no more of them at a time than two cores carry
-HEAVY, HEAVY_AT_A_TIME = ("vllm", "tests/fleet/"), 2
+HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 2
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
     "tests/fleet/test_recall.py",
-    "vllm",
+    "tests/vllm/",
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",
 )
-#: rules that read the same files share their syntax trees
-HOUSE = TESTS / "unit" / "house"
+#: folders whose files run in one process
+TOGETHER = ("tests/vllm/", "tests/unit/house/")
 DEFAULT_FOOTAGE = Path(__file__).resolve().parents[2] / "shared" / "video"
 
 
@@ -48,26 +46,23 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A `long` test that names no timeout has half an hour: on a busy machine brokers start for minutes.
-
-    Side by side, tests of a file stay together, because they share servers; so do all of vLLM, whose engines
-    are one at a time and serve several files."""
+    """A `long` test that names no timeout has half an hour: on a busy machine brokers start for minutes."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1800))
 
 
-def group_of(path: Path) -> str:
-    """The group that a test file belongs to."""
-    for folder in (VLLM, HOUSE):
-        if folder in path.parents:
-            return folder.name
-    return str(path.relative_to(TESTS.parent))
+class Interleaved(LoadScopeScheduling):
+    """Fleets beside unit tests: while a fleet waits for a broker or a session, unit tests compute.
 
+    Tests of a file stay together, because they share servers. So do all of vLLM, whose engines are one at a
+    time and serve several files, and the rules of the house, which share syntax trees. The groups of xdist
+    (`--dist loadgroup`) are no choice: they are lost with pytest's ids from 9.2 on.
+    """
 
-class Interleaved(LoadGroupScheduling):
-    """Fleets beside unit tests: while a fleet waits for a broker or a session, unit tests compute."""
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         def is_heavy(group: str) -> bool:
@@ -91,7 +86,7 @@ class Interleaved(LoadGroupScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Interleaved | None:
     """The order of groups in a run of several processes."""
-    return Interleaved(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return Interleaved(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(autouse=True)

@@ -180,10 +180,10 @@ def test_a_network_that_stalls_costs_nothing(stalling: tuple[str, StallingLine],
     bench.assert_counted(CAMERAS, 40)
 
 
-def fill(client: redis.Redis) -> None:
-    """Write until the server has no memory left."""
+def fill(client: redis.Redis, size: int) -> None:
+    """Write values of so many bytes until the server has no memory left for one."""
     for number in range(10_000):
-        client.set(f"x{number}", bytes(10_000))
+        client.set(f"x{size} {number}", bytes(size))
 
 
 def test_a_redis_without_memory_is_a_directory_that_is_away() -> None:
@@ -192,8 +192,9 @@ def test_a_redis_without_memory_is_a_directory_that_is_away() -> None:
         directory = Directory(server.url, StoreSettings(redis_retry_s=0.1))
         announcer = Announcer(directory, STAGE_FRAMES, "pod", "127.0.0.1:9", lambda: [entry_of(REF)])
         assert announcer.renew()
-        with pytest.raises(redis.ResponseError, match="maxmemory"):
-            fill(stranger)
+        for size in (10_000, 100):  # until there is no room for a lease either
+            with pytest.raises(redis.ResponseError, match="maxmemory"):
+                fill(stranger, size)
         assert not announcer.renew()
         assert announcer.epoch == 0
         try:

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from lookout.errors import BadRecordError
 from lookout.local import create_topics
+from lookout.net import KafkaSecurity, load_connections
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import VERDICTS, Flow, WireError, from_json
 from lookout.worker import (
@@ -93,6 +94,7 @@ def make_handler(context: Context[TallySettings]) -> Tally:
 
 if __name__ == "__main__":
     if "--create-topics" in sys.argv:
-        create_topics(os.environ["LOOKOUT_BOOTSTRAP"], topics=TALLY.topics)
+        security = load_connections(KafkaSecurity).kafka_security()  # the password, if the settings name one
+        create_topics(os.environ["LOOKOUT_BOOTSTRAP"], topics=TALLY.topics, security=security)
         sys.exit()
     main(TALLY, TallySettings, make_handler)

@@ -83,7 +83,8 @@ def _reached(bootstrap: str, security: Mapping[str, str]) -> AdminClient:
     except KafkaException as error:
         why = complaints[-1] if complaints else error.args[0].str()
         raise LocalError(
-            f"Kafka at {bootstrap} does not answer ({why}): check the address and that it runs"
+            f"Kafka at {bootstrap} does not answer ({why}): check the address, that it runs, and that "
+            "the password is given if it asks for one"
         ) from error
     return admin
 

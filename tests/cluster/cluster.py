@@ -22,7 +22,7 @@ import yaml
 from tests.cluster import workshop
 from tests.cluster.node_init import Plan
 from tests.cluster.pki import Authority, Subject
-from tests.cluster.tools import BIN, CACHE, ToolError, say
+from tests.cluster.tools import BIN, CACHE, ToolError, check_host, say
 
 STATE = CACHE / "state"
 API = "10.90.0.1"
@@ -64,10 +64,7 @@ class Cluster:
         Raises:
             ToolError: This machine cannot run a cluster, or a part did not come up.
         """
-        if os.geteuid() != 0:
-            raise ToolError("a cluster is made of namespaces: run as root")
-        if not Path("/sys/fs/cgroup/memory").is_dir():
-            raise ToolError("a cluster of namespaces needs cgroup version 1 at /sys/fs/cgroup")
+        check_host()
         self.down()
         started = time.monotonic()
         _certificates(self.nodes)

@@ -118,18 +118,44 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def check_host(cgroups: Path = Path("/sys/fs/cgroup")) -> None:
+    """Check that this machine can run a cluster, before anything is built for it, and say what will be
+    installed.
+
+    Raises:
+        ToolError: It cannot; the message says why.
+    """
+    if os.geteuid() != 0:
+        raise ToolError("a cluster is made of namespaces: run as root")
+    if not (cgroups / "memory").is_dir():
+        raise ToolError(f"a cluster of namespaces needs cgroup version 1 at {cgroups}, with its part memory")
+    programs = [tool.name for tool in _missing_tools()] + (["kube"] if _stamp("kube") != KUBERNETES else [])
+    if programs and shutil.which("go") is None:
+        raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
+    plan = []
+    if not _has_packages():
+        if shutil.which("apt-get") is None:
+            raise ToolError(f"a cluster needs these Debian packages: {' '.join(_PACKAGES)}")
+        plan.append(f"Debian packages with apt-get, on this machine: {' '.join(_PACKAGES)}")
+    if programs:
+        plan.append(f"Go programs into {BIN}: {' '.join(programs)}")
+    if plan:
+        say(f"to be installed: {'; '.join(plan)}")
+
+
+def _missing_tools() -> list[GoTool]:
+    return [tool for tool in GO_TOOLS if _stamp(tool.name) != tool.package]
+
+
 def build_all() -> None:
     """Build every missing program; what is there already is left alone."""
+    check_host()
     CACHE.mkdir(parents=True, exist_ok=True)
     with FileLock(str(CACHE / "tools.lock")):
         install_packages()
         BIN.mkdir(parents=True, exist_ok=True)
-        missing = [tool for tool in GO_TOOLS if _stamp(tool.name) != tool.package]
+        missing = _missing_tools()
         kube_missing = _stamp("kube") != KUBERNETES
-        if not missing and not kube_missing:
-            return
-        if shutil.which("go") is None:
-            raise ToolError("a cluster is built from Go modules: install Go 1.26 or newer")
         for tool in missing:
             _timed(tool.name, lambda tool=tool: _build(tool))
             _write_stamp(tool.name, tool.package)
@@ -179,8 +205,7 @@ def install_packages() -> None:
     Raises:
         ToolError: A package is missing and this machine or user cannot install it.
     """
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    if all(shutil.which(command, path=path) for command in _COMMANDS):
+    if _has_packages():
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ToolError(f"a cluster needs root and these Debian packages: {' '.join(_PACKAGES)}")
@@ -188,6 +213,11 @@ def install_packages() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]):
         _call(["apt-get", "-o", "DPkg::Lock::Timeout=300", *command], environment)
+
+
+def _has_packages() -> bool:
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    return all(shutil.which(command, path=path) for command in _COMMANDS)
 
 
 def _build(tool: GoTool) -> None:
@@ -246,7 +276,7 @@ def kube_module(upstream: str, version: str) -> str:
 
 def _call(command: list[str], environment: dict[str, str], folder: Path | None = None) -> None:
     done = subprocess.run(
-        ["nice", "-n", "19", *command],
+        ["nice", "-n", "5", *command],  # at the lowest priority it gets nothing beside other work
         env=environment,
         cwd=folder,
         check=False,

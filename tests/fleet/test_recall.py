@@ -137,7 +137,7 @@ def remembering(tmp_path: Path, **settings: str) -> Iterator[Fleet]:
         example("publish.py", fleet.bootstrap, "room", str(path))
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride
         complete = (windows - 1) * 4
-        eventually(lambda: frames(asked(fleet, "--camera", "room")[0]) > complete, seconds=120)
+        eventually(lambda: frames(asked(fleet, "--camera", "room")[0]) > complete, seconds=120, every=0.5)
         yield fleet
 
 
@@ -153,7 +153,7 @@ def killed(fleet: Fleet) -> Any:
 def restarted(fleet: Fleet, prefill: Any) -> None:
     """Start prefill again, and wait until it serves."""
     fleet.supervise()
-    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=120)
+    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=120, every=0.1)
 
 
 @pytest.mark.timeout(600)

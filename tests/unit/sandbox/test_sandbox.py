@@ -131,11 +131,12 @@ def test_a_gather_that_cannot_be_made_again_is_refused(pool: SandboxPool) -> Non
     assert caught.value.reason is Reason.REQUEST
 
 
-def test_a_process_is_replaced_before_the_kernel_would_end_it() -> None:
+def test_a_process_is_replaced_before_the_kernel_would_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's limit is for a life, and no job may suffer from those before it."""
+    monkeypatch.setattr("lookout.sandbox.pool.CPU_JOBS", 4)
     with SandboxPool(1, QUICK) as pool:
         pids = []
-        for _ in range(20):  # 0.3 s of CPU each, the kernel's limit is 5 s
+        for _ in range(8):  # 0.3 s of CPU each, the kernel's limit is 2 s
             ask(pool, "busy")
             pids += pool.pids()
         assert pool.restarts == 0

@@ -125,11 +125,11 @@ class CameraState:
 
 
 @dataclass(slots=True)
-class Made:
+class Draft:
     """What one input record gives before it is committed."""
 
     outputs: list[Output] = field(default_factory=list)
-    kept: list[TensorRef] = field(default_factory=list)  # put into the store
+    tensors: list[TensorRef] = field(default_factory=list)  # put into the store
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -221,18 +221,17 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         now = state.open
         if message.epoch < now.epoch or (message.epoch == now.epoch and now.ended):
             return Result(counts={"stale": 1})
-        outputs = Made()
+        draft = Draft()
         try:
-            now = self._taken(state.camera, now, record, message, outputs)
+            now = self._taken(state.camera, now, record, message, draft)
         except BaseException:
-            self._store.release(
-                outputs.kept
-            )  # nobody will read what a part of the record's blocks left there
+            # Nobody will read what a part of the record's blocks left there.
+            self._store.release(draft.tensors)
             raise
         state.open = now
-        if outputs.kept and not outputs.counts["over_quota"]:
+        if draft.tensors and not draft.counts["over_quota"]:
             self._keeper.forget(state.camera)
-        return Result(outputs.outputs, self._checkpoint(now), counts=outputs.counts)
+        return Result(draft.outputs, self._checkpoint(now), counts=draft.counts)
 
     def tick(self, state: CameraState, now: float) -> Result | None:
         """A camera that stays away is forgotten."""
@@ -243,11 +242,11 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         state.open = Open()
         return Result(forget=True)
 
-    def _taken(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
+    def _taken(self, camera: str, now: Open, record: Record, message: FramesRecord, draft: Draft) -> Open:
         sampling = message.sampling if message.sampling.step_us else self._settings.sampling
         if message.epoch > now.epoch:
             if now.started and not now.ended:
-                self._cut(camera, now, _ref(record), made)
+                self._cut(camera, now, _ref(record), draft)
             now = Open(epoch=message.epoch, sampling=sampling)
             self._compare(camera, sampling)
         elif sampling != now.sampling and message.sampling.step_us:
@@ -257,10 +256,10 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             )
         now = replace(now, wall_us=message.wall_offset_us, heard_ms=max(now.heard_ms, record.timestamp_ms))
         if message.HasField("segment"):
-            return self._segment(camera, now, record, message, made)
+            return self._segment(camera, now, record, message, draft)
         if message.event.kind == StreamEvent.KIND_GAP:
-            return self._gap(camera, now, record, message, made)
-        made.outputs.append(_forwarded(message))
+            return self._gap(camera, now, record, message, draft)
+        draft.outputs.append(_forwarded(message))
         if message.event.kind == StreamEvent.KIND_SKIPPED:
             cause = message.event.cause or CAUSE_QUOTA
             return replace(now, missing=Missing(cause, message.event.reason))
@@ -299,7 +298,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 gathered=message.segment.facts.gather or "nothing",
             )
 
-    def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
+    def _segment(self, camera: str, now: Open, record: Record, message: FramesRecord, draft: Draft) -> Open:
         check_segment(message, self._grid, residual=self._policy.residual)
         check_times(message, now.sampling.step_us)
         self._compare_vectors(camera, message)
@@ -310,7 +309,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         carry = now.carry
         for index in blocks_between(sources, now.block, first, samples, now.sampling.window_blocks):
             block_members = members(sources, index, samples)
-            carry = self._close(camera, now, index, block_members, carry=carry, source=source, made=made)
+            carry = self._close(camera, now, index, block_members, carry=carry, source=source, draft=draft)
             if len(block_members) == samples:
                 now = replace(now, missing=None)
         sources = tuple(item for item in sources if _reaches(item, first, samples))
@@ -325,7 +324,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         *,
         carry: Carry | None,
         source: RecordRef,
-        made: Made,
+        draft: Draft,
     ) -> Carry | None:
         """Write one block; the carry-over behind it. A block that cannot be kept because its camera is over
         its quota is written without frames.
@@ -333,19 +332,19 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         Raises:
             TransientError: Its pixels, or room for its tokens, cannot be had for now.
         """
-        before = len(made.kept)
+        before = len(draft.tensors)
         try:
             if chosen:
                 self._keeper.check(camera)
-            return self._write(camera, now, index, chosen, carry=carry, source=source, made=made)
+            return self._write(camera, now, index, chosen, carry=carry, source=source, draft=draft)
         except CameraQuotaError as error:
-            self._store.release(made.kept[before:])
-            del made.kept[before:]
-            made.counts["over_quota"] += 1
+            self._store.release(draft.tensors[before:])
+            del draft.tensors[before:]
+            draft.counts["over_quota"] += 1
             reason = f"quota: {error}"
             left_out = replace(now, missing=Missing(CAUSE_QUOTA, reason))
             _log.warning("block left out", camera=camera, block=index, reason=reason)
-            return self._write(camera, left_out, index, [], carry=carry, source=source, made=made)
+            return self._write(camera, left_out, index, [], carry=carry, source=source, draft=draft)
 
     def _write(
         self,
@@ -356,7 +355,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         *,
         carry: Carry | None,
         source: RecordRef,
-        made: Made,
+        draft: Draft,
     ) -> Carry | None:
         wall_us = chosen[-1].held.record.wall_offset_us if chosen else now.wall_us
         record = TokensRecord(camera=camera, epoch=now.epoch, wall_offset_us=wall_us, sampling=now.sampling)
@@ -373,9 +372,9 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         masks, carry = prune_block(samples, self._grid, self._policy, carry)
         describe(block, chosen, pixels, masks, self._grid)
         segments = [member.held.record.segment.segment for member in chosen]
-        tags = self._encode(record, pixels, segments, source, made) if masks else []
-        made.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))
-        made.counts.update(
+        tags = self._encode(record, pixels, segments, source, draft) if masks else []
+        draft.outputs.append(Output(TOKENS.name, camera, record.SerializeToString(), tag=tags))
+        draft.counts.update(
             blocks=1,
             empty_blocks=not chosen,
             frames=len(chosen),
@@ -431,7 +430,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         pixels: list[np.ndarray],
         segments: Sequence[RecordRef],
         source: RecordRef,
-        made: Made,
+        draft: Draft,
     ) -> list[TensorRef]:
         """Run the tower, put its tokens into the store and name them in the record."""
         block = record.block
@@ -448,7 +447,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             reference = self._reference(record, name, segments, source)
             seconds = (block.end_us - block.start_us) / 1e6
             ref = self._keeper.put(reference, array, Unread(source.partition, seconds), encoded.dtype)
-            made.kept.append(ref)
+            draft.tensors.append(ref)
             (block.deepstack if name else block.embeddings).CopyFrom(ref)
             refs.append(ref)
         return refs
@@ -470,18 +469,18 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
 
     # -- events
 
-    def _gap(self, camera: str, now: Open, record: Record, message: FramesRecord, made: Made) -> Open:
+    def _gap(self, camera: str, now: Open, record: Record, message: FramesRecord, draft: Draft) -> Open:
         """Close the open block if it has a frame, pass the gap on, end the epoch."""
-        closed = self._cut(camera, now, _ref(record), made)
-        made.outputs.append(_forwarded(message))
+        closed = self._cut(camera, now, _ref(record), draft)
+        draft.outputs.append(_forwarded(message))
         return replace(now, block=closed, held=(), carry=None, ended=True)
 
-    def _cut(self, camera: str, now: Open, source: RecordRef, made: Made) -> int:
+    def _cut(self, camera: str, now: Open, source: RecordRef, draft: Draft) -> int:
         """Close the last block of an epoch early; the block behind it."""
         open_members = members(now.held, now.block, now.sampling.block_samples)
         if not open_members:
             return now.block
-        self._close(camera, now, now.block, open_members, carry=now.carry, source=source, made=made)
+        self._close(camera, now, now.block, open_members, carry=now.carry, source=source, draft=draft)
         return now.block + 1
 
     def _checkpoint(self, now: Open) -> Checkpoint:

@@ -35,6 +35,7 @@ def skipped_leading(data: bytes) -> bool:
 
 def holds_slice(data: bytes) -> bool:
     """Whether the beginning of an H.264 access unit reaches its first slice."""
+    # Types 1 to 5 are the slices of a picture (H.264, table 7-1).
     return any(1 <= nal[0] & 0x1F <= IDR for nal in nal_units(data))
 
 

@@ -198,6 +198,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if (exceeded := state.usage.exceeded(self._settings.quota)) is not None:
             return self._skipped(state, record, exceeded)
         try:
+            # Before anything is decoded: a camera whose unread pixels fill its share of the store costs no
+            # CPU time.
             self._keeper.check(state.camera)
             result = self._segment(state, record)
         except CameraQuotaError as error:
@@ -222,11 +224,14 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         if (erasure := self._fence.hides(state.camera, *span)) is not None:
             return self._erased(state, record, erasure.id)
         facts = decoded.facts
+        # Before the segment is taken for late: two cameras under one id look like segments that come out of
+        # order.
         if state.lines.take(facts.first_us, facts.end_us, google_crc32c.value(value)):
             if decoded.continued:
                 decoded = self._decode(value, None, 0)
             return self._other_camera(state, record, decoded)
         if expected is not None and decoded.continued:
+            # All of it was written before: a producer that sends again after an error, or a segment twice.
             if decoded.end_stream_us <= stream.watermark_us:
                 return self._late(state, record, decoded, decoded.end_stream_us)
             return self._write(state, record, decoded, stream, [])
@@ -234,6 +239,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             return self._late(state, record, decoded, end_us)
         if not stream.open:
             gap = []
+        # Retention is the cause where offsets are missing, whatever the camera's clock says.
         elif _removed(stream, record):
             gap = [self._gap(state, "retention", max(0, began_ms(record) * 1000 - stream.wall_us))]
         else:
@@ -275,6 +281,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
                 return self._forgotten(state)
             return self._count_written(state, self._quota_letters(state, now * 1000))
         if state.ticked_at is not None:
+            # Not more than one tick's time at once: while the process stood still nobody watched the camera.
             state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
         state.ticked_at = now
         if state.quiet_s >= self._settings.silence_s:

@@ -314,6 +314,7 @@ class Fleet(Startable):
             self._kafka.start()
         created = create_topics(self.bootstrap, self._partitions, security=self.kafka_security())
         if self._token_file is not None:
+            # After the servers, before the services that read it.
             new_password(self._token_file)
         if self._kafka:  # topics of a broker that this fleet did not start are left as they are
             existing = [topic for topic in all_topics() if topic.name not in created]
@@ -329,6 +330,7 @@ class Fleet(Startable):
         self._await_ready()
         if self._announced:
             announcements().mkdir(parents=True, exist_ok=True)
+            # Once everything answers: whoever finds the fleet by this file may use it at once.
             hold(announcement(), json.dumps(asdict(self.address)))
         return self
 

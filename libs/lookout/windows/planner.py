@@ -159,6 +159,8 @@ class Planner:
         ]
         parts = self._parts(shown, base, origin)
         ids, positions, question = self._rows(stream, [frame for _, _, frame in shown], parts)
+        # A policy that computes every row takes none from the parent, although the chain and its labels go
+        # on.
         from_scratch = base is None or active in WHOLE
         source = np.full(len(ids), -1, dtype=np.int64) if from_scratch else _sources(parts, len(ids))
         plan = WindowPlan(
@@ -203,6 +205,8 @@ class Planner:
         `every` is a camera's own interval in strides; None: that of the settings.
         """
         camera = stream.rpartition("/")[0] or stream
+        # By the camera's name: key windows of many cameras spread over the strides, and every replica agrees
+        # on them.
         phase = zlib.crc32(camera.encode())
         return (window + phase) % (every or self.settings.key_every) == 0
 
@@ -256,8 +260,10 @@ class Planner:
             first = not one_label or place == 0 or shown[place - 1][0] != block
             last = not one_label or place + 1 == len(shown) or shown[place + 1][0] != block
             if style is not None and style.counts == "seconds":
+                # Tenths of a second: `LabelStyle` writes the last digit behind the point.
                 label = round((frame.label_us - origin) / 100_000)
             else:
+                # A reused frame keeps the number that it had: its KV was computed behind that label.
                 label = label + first if old is None else old.label
             visual = row + opening * first
             end = visual + len(frame.kept)
@@ -306,12 +312,15 @@ class Planner:
     def _choose(self, plan: WindowPlan, base: WindowPlan, grid: int) -> WindowPlan:
         """The rows to compute of a window that continues `base`; `grid` counts the groups of a frame."""
         fresh = np.flatnonzero(plan.source < 0)
+        # While the window still grows nothing has left, so nothing that was reused saw what is gone.
         evicted = any(part.block not in plan.blocks for part in base.parts[1:])
         anchors = [s for s in plan.parts if s.anchor and s.source >= 0][: self.settings.anchors]
         budget = self._budget(plan, anchors, grid) if evicted else 0
         first = plan.parts[0].stop
         old = np.flatnonzero(plan.source[first:] >= 0) + first
         if plan.policy is Policy.FRONT and evicted:
+            # From the front without a hole: a row that is computed again must see rows before it that are
+            # right.
             old = old[: max(budget, self._stale(plan))]
             return _settled(replace(plan, compute=_union(old, fresh)), old)
         if plan.policy is Policy.REUSE_ALL or budget == 0:
@@ -321,6 +330,7 @@ class Planner:
             return replace(plan, compute=_union(picked, fresh))
         budget = min(budget, len(old))
         if plan.policy is Policy.RANDOM_K:
+            # Drawn by name, not in turn: a replay draws the same rows.
             seed = zlib.crc32(f"{self.settings.seed}:{plan.stream}:{plan.window}".encode())
             drawn = np.random.default_rng(seed).choice(old, budget, replace=False)
             return replace(plan, compute=_union(drawn, fresh))
@@ -329,6 +339,8 @@ class Planner:
             layers = tuple(_union(old[:count], fresh) for count in counts)
             return replace(plan, compute=layers[0], layers=layers)
         lower_layers = max(1, self.layout.layers - 1)
+        # The first layer computes all old rows, to compare them; what is left of the budget is spread over
+        # the others.
         rows = max(0, min(len(old), (budget * self.layout.layers - len(old)) // lower_layers))
         return replace(plan, compute=_union(old, fresh), select=Selection(rows))
 
@@ -373,6 +385,8 @@ def falling_shares(budget: int, layers: int, limit: int) -> tuple[int, ...]:
     shares = [budget * (1.5 - layer / (layers - 1)) for layer in range(layers)]
     edges = np.rint(np.cumsum(shares)).astype(int)
     counts = np.diff(np.concatenate(([0], edges)))
+    # Rounding by cumulative sums keeps the total; sorted, since neighbours may differ by one the wrong way
+    # round.
     return tuple(int(min(count, limit)) for count in np.sort(counts)[::-1])
 
 

@@ -100,6 +100,8 @@ class GroupPrefill:
         with self.engine.in_turn():
             self._reserve(plan)
             state = self._pass(plan, suffixes, position)
+            # The questions run behind the group in the same pass, so that their attention to it costs no
+            # second one.
             hidden = torch.cat([self._embed(plan, shown), self._embed_text(suffixes)])
             self._run(state, hidden, self._deep(plan, shown, sum(map(len, suffixes))))
             self.kv.rows += plan.kept
@@ -233,6 +235,7 @@ class GroupPrefill:
     def _run(self, state: GroupPass, hidden: torch.Tensor, deep: torch.Tensor | None) -> torch.Tensor:
         """Hidden states [rows, hidden] behind the last layer."""
         size = self.model.head_dim
+        # The stock layer rotates by nothing: `GroupPass` has the angles of the group and of the questions.
         cosine = torch.ones(1, hidden.shape[0], size, dtype=hidden.dtype, device=hidden.device)
         sine = torch.zeros_like(cosine)
         hidden = hidden[None]

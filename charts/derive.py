@@ -96,6 +96,13 @@ _NAME = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?
 _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 _TOLERATIONS = {"type": "array", "items": {"type": "object"}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
+#: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
+_CLIENTS = ("decode", "prune-encode", "prefill", "alerts", "recall", "controller", "camera-agent", "topics")
+_OWN_SECRETS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {name: {**_NAME, "minLength": 1} for name in _CLIENTS},
+}
 _NAMED = {"type": "array", "items": {"type": "object", "required": ["name"]}}
 _POD = {
     "type": "object",
@@ -151,6 +158,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "passwordSecret": _NAME,
     "addressSecret": _NAME,
     "sasl.secret": _NAME,
+    "sasl.secrets": _OWN_SECRETS,
+    "tls.clientSecrets": _OWN_SECRETS,
     "grpc.secret": _NAME,
     "priorityClassName": _NAME,
     "busyShare": {"type": "number", "minimum": 0.1, "maximum": 0.95},

@@ -160,19 +160,20 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/* How a container reaches Kafka: names and files; passwords are read from mounted secrets. */}}
 {{- define "lookout.kafkaEnv" -}}
-{{- $kafka := .Values.kafka }}
-- {name: LOOKOUT_BOOTSTRAP, value: {{ include "lookout.bootstrap" . | quote }}}
-- {name: LOOKOUT_RELEASE, value: {{ printf "%s.%s" .Release.Namespace .Release.Name | quote }}}
+{{- $root := .root }}
+{{- $kafka := $root.Values.kafka }}
+- {name: LOOKOUT_BOOTSTRAP, value: {{ include "lookout.bootstrap" $root | quote }}}
+- {name: LOOKOUT_RELEASE, value: {{ printf "%s.%s" $root.Release.Namespace $root.Release.Name | quote }}}
 {{- with $kafka.prefix }}
 - {name: LOOKOUT_PREFIX, value: {{ . | quote }}}
 {{- end }}
-{{- if not .Values.tryout.enabled }}
+{{- if not $root.Values.tryout.enabled }}
 {{- $sasl := ne $kafka.sasl.mechanism "" }}
 {{- if or $sasl $kafka.tls.enabled }}
 - {name: LOOKOUT_KAFKA_PROTOCOL, value: {{ printf "%s%s" (ternary "sasl_" "" $sasl) (ternary "ssl" "plaintext" $kafka.tls.enabled) }}}
 {{- end }}
 {{- if $sasl }}
-{{- $secret := required "kafka.sasl.secret: name the secret with the user's name and password" $kafka.sasl.secret }}
+{{- $secret := required "kafka.sasl.secret: name the secret with the user's name and password" (get $kafka.sasl.secrets .component | default $kafka.sasl.secret) }}
 - {name: LOOKOUT_KAFKA_MECHANISM, value: {{ $kafka.sasl.mechanism }}}
 - name: LOOKOUT_KAFKA_USERNAME
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}}
@@ -181,7 +182,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if and $kafka.tls.enabled $kafka.tls.caSecret }}
 - {name: LOOKOUT_KAFKA_CA_FILE, value: /etc/lookout/kafka-ca/ca.crt}
 {{- end }}
-{{- if and $kafka.tls.enabled $kafka.tls.clientSecret }}
+{{- if and $kafka.tls.enabled (get $kafka.tls.clientSecrets .component | default $kafka.tls.clientSecret) }}
 - {name: LOOKOUT_KAFKA_CERT_FILE, value: /etc/lookout/kafka-client/tls.crt}
 - {name: LOOKOUT_KAFKA_KEY_FILE, value: /etc/lookout/kafka-client/tls.key}
 {{- end }}
@@ -238,16 +239,19 @@ annotations: {{- toYaml . | nindent 2 }}
 - {name: LOOKOUT_GRPC_TLS_NAME, value: {{ include "lookout.grpcName" . }}}
 {{- end }}
 
-{{/* Certificates and passwords as files: a list of (name, secret, key, path); key empty: all of the secret. */}}
+{{/* Certificates and passwords of a component as files: a list of (name, secret, key, path); key empty: all of the secret. */}}
 {{- define "lookout.secretFiles" -}}
+{{- $component := .component }}
 {{- $files := list }}
-{{- if not .Values.tryout.enabled }}
-{{- with .Values.kafka }}
+{{- if not .root.Values.tryout.enabled }}
+{{- with .root.Values.kafka }}
+{{- $client := get .tls.clientSecrets $component | default .tls.clientSecret }}
+{{- $user := get .sasl.secrets $component | default .sasl.secret }}
 {{- if and .tls.enabled .tls.caSecret }}{{ $files = append $files (dict "name" "kafka-ca" "secret" .tls.caSecret "key" .tls.caKey "path" "ca.crt") }}{{ end }}
-{{- if and .tls.enabled .tls.clientSecret }}{{ $files = append $files (dict "name" "kafka-client" "secret" .tls.clientSecret) }}{{ end }}
-{{- if .sasl.mechanism }}{{ $files = append $files (dict "name" "kafka-user" "secret" .sasl.secret "key" .sasl.passwordKey "path" "password") }}{{ end }}
+{{- if and .tls.enabled $client }}{{ $files = append $files (dict "name" "kafka-client" "secret" $client) }}{{ end }}
+{{- if .sasl.mechanism }}{{ $files = append $files (dict "name" "kafka-user" "secret" $user "key" .sasl.passwordKey "path" "password") }}{{ end }}
 {{- end }}
-{{- with .Values.redis }}
+{{- with .root.Values.redis }}
 {{- if .caSecret }}{{ $files = append $files (dict "name" "redis-ca" "secret" .caSecret "key" .caKey "path" "ca.crt") }}{{ end }}
 {{- if .clientSecret }}{{ $files = append $files (dict "name" "redis-client" "secret" .clientSecret) }}{{ end }}
 {{- if .passwordSecret }}{{ $files = append $files (dict "name" "redis-user" "secret" .passwordSecret "key" .passwordKey "path" "password") }}{{ end }}

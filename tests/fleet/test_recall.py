@@ -94,6 +94,7 @@ def erased(fleet: Fleet, answer: dict[str, Any], tmp_path: Path) -> None:
 
     receipt = json.loads(lookout(fleet, "erase", "--receipt", identity))
     assert (receipt["complete"], receipt["not_confirmed"], receipt["camera"]) == (True, [], "room")
+    assert receipt["confirmations_checked"]
     assert {entry["service"] for entry in receipt["erased"]} == {
         "decode",
         "prune-encode",

@@ -35,6 +35,7 @@ from lookout.wire import (
 
 if TYPE_CHECKING:
     from lookout.erasures.records import ErasureLog
+    from lookout.erasures.signing import ConfirmationSigner
     from lookout.net import GrpcSecurity
 
 _NO_LEADER_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
@@ -161,14 +162,19 @@ _SHOWN: Mapping[str, type[Alert | Verdict]] = {VERDICTS.name: Verdict, ALERTS.na
 """Topics whose records of an erased time are not shown."""
 
 
-def read_erasures(bootstrap: str) -> ErasureLog:
-    """What stands in the topic of erasures; nothing where a fleet of an earlier release has none."""
+def read_erasures(bootstrap: str, signer: ConfirmationSigner | None = None) -> ErasureLog:
+    """What stands in the topic of erasures; nothing where a fleet of an earlier release has none.
+
+    Args:
+        bootstrap: Kafka.
+        signer: Leaves out confirmations that the fleet did not sign; None: all count.
+    """
     from lookout.erasures.records import ErasureLog, read_log
 
     if ERASURES.name not in Producer(client_options(bootstrap)).list_topics(timeout=_ANSWER_S).topics:
         return ErasureLog()
     with reading(bootstrap, [ERASURES.name], Position(oldest=True)) as reader:
-        return read_log((message.key() or b"", message.value()) for message in reader.until_now())
+        return read_log(((message.key() or b"", message.value()) for message in reader.until_now()), signer)
 
 
 class CommittedReader:

@@ -17,6 +17,7 @@ from lookout.cli.connect import (
     check_reachable,
     client_options,
     find_bootstrap,
+    grpc_security,
     read_erasures,
     reading,
     send_and_confirm,
@@ -30,6 +31,8 @@ from lookout.wire import ERASURES, PIPELINE, all_topics, is_camera_id, to_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from lookout.erasures.signing import ConfirmationSigner
 
 ReceiptOption = Annotated[
     str | None,
@@ -136,10 +139,10 @@ def _erase(
 
 def _wait(address: str, identity: str, wait_s: float) -> list[str]:
     """Instances that have not confirmed when the time is over."""
-    deadline = time.monotonic() + wait_s
+    deadline, signer = time.monotonic() + wait_s, _signer(address)
     with TerminalConsole(stderr=True).status("waiting for confirmations"):
         while True:
-            waiting = [member.instance for member in read_erasures(address).open_at(identity)]
+            waiting = [member.instance for member in read_erasures(address, signer).open_at(identity)]
             if not waiting or time.monotonic() > deadline:
                 return waiting
             time.sleep(0.5)
@@ -148,7 +151,8 @@ def _wait(address: str, identity: str, wait_s: float) -> list[str]:
 def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
     from lookout.erasures.receipt import receipt_of, signed
 
-    log = read_erasures(address)
+    signer = _signer(address)
+    log = read_erasures(address, signer)
     erasure = log.erasures.get(identity)
     receipt = receipt_of(
         log,
@@ -157,8 +161,16 @@ def _print_receipt(address: str, identity: str, key: Ed25519PrivateKey) -> None:
         checkpoints={} if erasure is None else _checkpoints(address, erasure.camera),
         window_us=_window_us(),
         now_us=int(time.time() * 1e6),
+        checked=signer.signs,
     )
     echo(json.dumps(signed(receipt, key), indent=1, ensure_ascii=False))
+
+
+def _signer(address: str) -> ConfirmationSigner:
+    """Checks confirmations with the fleet's token, where this machine has it."""
+    from lookout.erasures.signing import ConfirmationSigner
+
+    return ConfirmationSigner.of(grpc_security(address))
 
 
 def _window_us() -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from lookout.erasures.records import ErasureLog, confirmation_key, member_key
+from lookout.erasures.signing import ConfirmationSigner
 from lookout.v1.erasures_pb2 import ErasedPart, Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import to_json
 from lookout.worker import Supervisor
@@ -32,6 +33,7 @@ class Eraser:
         service: Its service.
         steps: What it erases, by the name of the place.
         stays: Whether something outlives the process (a disk): it stays a member when it ends.
+        signer: Signs confirmations.
         clock: Unix seconds.
         round_s: Seconds between two looks.
     """
@@ -45,12 +47,14 @@ class Eraser:
         steps: Mapping[str, Step],
         *,
         stays: bool = True,
+        signer: ConfirmationSigner | None = None,
         clock: Callable[[], float] = time.time,
         round_s: float = 1.0,
     ) -> None:
         self._read, self._publish = read, publish
         self._instance, self._service, self._steps = instance, service, dict(steps)
         self._stays, self._clock, self._round_s = stays, clock, round_s
+        self._signer = signer or ConfirmationSigner(None)
         self._stopped = threading.Event()
         self._confirmed: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -107,6 +111,7 @@ class Eraser:
                 confirmed_us=int(self._clock() * 1e6),
                 parts=parts,
             )
+            self._signer.sign(confirmation)
             self._publish(confirmation_key(erasure.id, self._instance), to_json(confirmation))
             self._confirmed.add(erasure.id)
             self.open -= 1

@@ -31,6 +31,7 @@ def receipt_of(
     checkpoints: Mapping[str, bool],
     window_us: int,
     now_us: int,
+    checked: bool = False,
 ) -> dict[str, Any]:
     """The receipt of an erasure as things are now, unsigned.
 
@@ -41,6 +42,7 @@ def receipt_of(
         checkpoints: Of each state topic, whether a checkpoint of the camera stands in it.
         window_us: Length of a window: frames born so long after the range may have attended to it.
         now_us: Unix microseconds.
+        checked: Whether the log has only confirmations that the fleet signed.
 
     Raises:
         ReceiptError: There is no such erasure.
@@ -62,6 +64,7 @@ def receipt_of(
         "requested_by": erasure.requested_by,
         "issued": _text(now_us),
         "complete": not log.open_at(identity),
+        "confirmations_checked": checked,
         "erased": [
             {
                 "instance": name,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import WireError, from_json, is_camera_id, key_text
+
+if TYPE_CHECKING:  # it imports gRPC, and commands that print verdicts need none
+    from lookout.erasures.signing import ConfirmationSigner
 
 
 @dataclass(slots=True)
@@ -71,8 +75,15 @@ def erasure_fault(key: str, value: bytes) -> str | None:
     return None
 
 
-def read_log(rows: Iterable[tuple[str | bytes, bytes | None]]) -> ErasureLog:
-    """The topic from its records, oldest first; those that cannot be used are left out."""
+def read_log(
+    rows: Iterable[tuple[str | bytes, bytes | None]], signer: ConfirmationSigner | None = None
+) -> ErasureLog:
+    """The topic from its records, oldest first; those that cannot be used are left out.
+
+    Args:
+        rows: Keys and values.
+        signer: Leaves out confirmations that the fleet did not sign; None: all count.
+    """
     log = ErasureLog()
     for raw_key, value in rows:
         key = raw_key if isinstance(raw_key, str) else key_text(raw_key)
@@ -87,6 +98,8 @@ def read_log(rows: Iterable[tuple[str | bytes, bytes | None]]) -> ErasureLog:
             # The first record of an id stands: nobody narrows an erasure afterwards.
             log.erasures.setdefault(key, message)
         elif isinstance(message, ErasureConfirmation):
+            if signer is not None and not signer.check(message):
+                continue  # a forged one ends no erasure
             log.confirmations.setdefault(message.erasure, {})[message.instance] = message
         else:
             log.members[message.instance] = message

@@ -11,6 +11,7 @@ from prometheus_client import Gauge
 from lookout.erasures.eraser import Eraser, Step
 from lookout.erasures.fence import LiveFence
 from lookout.erasures.records import ErasureLog, erasure_fault, read_log
+from lookout.erasures.signing import ConfirmationSigner
 from lookout.errors import TransientError
 from lookout.observe import logs
 from lookout.v1.erasures_pb2 import Erasure
@@ -24,9 +25,10 @@ _SEND_S = 30.0
 def live_fence(context: Context[Any]) -> tuple[LiveFence, Callable[[], ErasureLog]]:
     """The fence of a service, and what stands in the topic: both follow it."""
     table = context.table(ERASURES.name, check=erasure_fault)
+    signer = ConfirmationSigner.of(context.settings)
 
     def read() -> ErasureLog:
-        return log_of(table)
+        return log_of(table, signer)
 
     def erasures() -> Iterable[Erasure]:
         return read().erasures.values()
@@ -34,10 +36,11 @@ def live_fence(context: Context[Any]) -> tuple[LiveFence, Callable[[], ErasureLo
     return LiveFence(table.view, erasures), read
 
 
-def log_of(table: Table) -> ErasureLog:
+def log_of(table: Table, signer: ConfirmationSigner | None = None) -> ErasureLog:
     """What a table holds. Of an erasure its first value stands, of the others the newest."""
     view = table.view()
-    return read_log((key, value) for key, values in view.history.items() for value in values)
+    rows = ((key, value) for key, values in view.history.items() for value in values)
+    return read_log(rows, signer)
 
 
 def join(
@@ -69,7 +72,8 @@ def join(
         if producer.flush(_SEND_S) or failures:
             raise TransientError(f"{ERASURES.name}: {failures[0] if failures else 'Kafka does not answer'}")
 
-    eraser = Eraser(read, publish, settings.instance, context.name, steps, stays=stays)
+    signer = ConfirmationSigner.of(settings)
+    eraser = Eraser(read, publish, settings.instance, context.name, steps, stays=stays, signer=signer)
     eraser.join()
     Gauge(
         "lookout_erasures_open",

@@ -25,18 +25,20 @@ class Erasure(_message.Message):
     def __init__(self, id: _Optional[str] = ..., camera: _Optional[str] = ..., begin_us: _Optional[int] = ..., end_us: _Optional[int] = ..., whole: _Optional[bool] = ..., requested_us: _Optional[int] = ..., requested_by: _Optional[str] = ...) -> None: ...
 
 class ErasureConfirmation(_message.Message):
-    __slots__ = ("erasure", "instance", "service", "confirmed_us", "parts")
+    __slots__ = ("erasure", "instance", "service", "confirmed_us", "parts", "signature")
     ERASURE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_US_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     erasure: str
     instance: str
     service: str
     confirmed_us: int
     parts: _containers.RepeatedCompositeFieldContainer[ErasedPart]
-    def __init__(self, erasure: _Optional[str] = ..., instance: _Optional[str] = ..., service: _Optional[str] = ..., confirmed_us: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[ErasedPart, _Mapping]]] = ...) -> None: ...
+    signature: str
+    def __init__(self, erasure: _Optional[str] = ..., instance: _Optional[str] = ..., service: _Optional[str] = ..., confirmed_us: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[ErasedPart, _Mapping]]] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class ErasedPart(_message.Message):
     __slots__ = ("what", "count")

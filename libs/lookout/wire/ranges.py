@@ -233,6 +233,7 @@ SIZES: Final[dict[str, int]] = {
     "ErasureConfirmation.erasure": 64,
     "ErasureConfirmation.instance": 253,
     "ErasureConfirmation.service": 64,
+    "ErasureConfirmation.signature": 64,
     "ErasedPart.what": 64,
     "ErasureMember.instance": 253,
     "ErasureMember.service": 64,

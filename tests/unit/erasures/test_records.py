@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import SecretStr
 
-from lookout.erasures import Fence, LiveFence, erasure_fault, new_erasure, read_log
-from lookout.v1.erasures_pb2 import Erasure, ErasureConfirmation, ErasureMember
+from lookout.erasures import Eraser, Fence, LiveFence, erasure_fault, new_erasure, read_log
+from lookout.erasures.signing import ConfirmationSigner
+from lookout.net import GrpcSecurity
+from lookout.v1.erasures_pb2 import ErasedPart, Erasure, ErasureConfirmation, ErasureMember
 from lookout.wire import to_json
 
 HOUR = 3_600_000_000
@@ -76,3 +79,52 @@ def test_the_first_record_of_an_erasure_stands_and_members_leave() -> None:
     assert log.erasures["e-1"].end_us == 900
     assert [member.instance for member in log.open_at("e-1")] == ["q"]
     assert read_log([*rows, ("@q", None)]).open_at("e-1") == []
+
+
+def test_a_confirmation_that_the_fleet_did_not_sign_ends_no_erasure() -> None:
+    ours, theirs = (
+        ConfirmationSigner.of(GrpcSecurity(grpc_token=SecretStr(token * 32))) for token in ("a", "b")
+    )
+    done = ErasureConfirmation(erasure="e-1", instance="p", parts=[ErasedPart(what="chapters", count=3)])
+    head: list[tuple[str, bytes | None]] = [
+        ("@p", to_json(ErasureMember(instance="p", service="prefill"))),
+        ("e-1", to_json(Erasure(id="e-1", camera="gate", begin_us=0, end_us=900))),
+    ]
+
+    def waiting(confirmation: ErasureConfirmation, signer: ConfirmationSigner) -> list[str]:
+        log = read_log([*head, ("e-1@p", to_json(confirmation))], signer)
+        return [member.instance for member in log.open_at("e-1")]
+
+    assert waiting(done, ours) == ["p"]  # nobody signed it
+    theirs.sign(done)
+    assert waiting(done, ours) == ["p"]
+    ours.sign(done)
+    assert waiting(done, ours) == []
+    done.parts[0].count = 4
+    assert waiting(done, ours) == ["p"]
+    assert waiting(done, ConfirmationSigner(None)) == []  # a fleet without a token checks nothing
+
+
+def test_a_member_whose_confirmation_was_forged_erases_all_the_same() -> None:
+    signer = ConfirmationSigner.of(GrpcSecurity(grpc_token=SecretStr("a" * 32)))
+    rows: list[tuple[str, bytes | None]] = [
+        ("e-1", to_json(Erasure(id="e-1", camera="gate", begin_us=0, end_us=900))),
+        ("e-1@p", to_json(ErasureConfirmation(erasure="e-1", instance="p"))),
+    ]
+    erased: list[str] = []
+
+    def step(request: Erasure) -> int:
+        erased.append(request.id)
+        return 1
+
+    eraser = Eraser(
+        lambda: read_log(rows, signer),
+        lambda key, value: rows.append((key, value)),
+        "p",
+        "prefill",
+        {"chapters": step},
+        signer=signer,
+    )
+    eraser.join()
+    assert erased == ["e-1"]
+    assert read_log(rows, signer).open_at("e-1") == []

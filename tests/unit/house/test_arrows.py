@@ -76,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     "worker": {"v1", "wire", "models", "net", "observe"},
     "chapters": {"v1", "memory", "store", "net", "worker"},
     "store": {"v1", "wire", "net", "worker"},
-    "erasures": {"v1", "wire", "observe", "store", "worker"},
+    "erasures": {"v1", "wire", "net", "observe", "store", "worker"},
     "local": {"v1", "wire", "net", "worker"},
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",

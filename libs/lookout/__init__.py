@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lookout.files import VideoReader
     from lookout.pipeline import Pipeline, PipelineError, Verdict
     from lookout.segments import CodecError
+    from lookout.session import Session, SessionAnswer, SessionError
 
     __version__: str
 
@@ -35,6 +36,9 @@ _LAZY = {
     "PipelineError": "pipeline",
     "Verdict": "pipeline",
     "CodecError": "segments",
+    "Session": "session",
+    "SessionAnswer": "session",
+    "SessionError": "session",
     "VideoReader": "files",
 }
 
@@ -46,6 +50,9 @@ __all__ = [
     "LookoutError",
     "Pipeline",
     "PipelineError",
+    "Session",
+    "SessionAnswer",
+    "SessionError",
     "Verdict",
     "VideoReader",
     "__version__",

@@ -7,33 +7,25 @@ step a service (docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
-from itertools import count, groupby
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Self
 from weakref import WeakSet
 
 from lookout import models
-from lookout.engines import Engine, Question, load_engine
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
-from lookout.families import load_tower
 from lookout.files import UrlSource
 from lookout.presets import DEFAULT, PresetError, preset_of
 from lookout.pruning import MaskPolicy
 from lookout.sandbox import downloaded
-from lookout.streams import (
-    Player,
-    SourceFrame,
-    StreamBlock,
-    StrideFrame,
-    basis_of,
-    segment_frames,
-    stream_blocks,
-)
-from lookout.windows import Planner
+from lookout.segments import cut
+from lookout.session import EngineHost, HostSettings, Session, SessionWindow
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
 
@@ -114,22 +106,20 @@ class Pipeline:
         self._folder = models.find_model(model)
         for text in questions:
             models.check_question(self._folder, text)
-        self._questions = [Question(text, text) for text in questions]
+        self._questions = tuple(questions)
         try:
-            rules = preset_of(preset)
+            preset_of(preset)
             sampling = models.window_defaults(self._folder)
             self._sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
         except (PresetError, models.SamplingError) as error:
             raise PipelineError(str(error)) from error
-        self._policy = policy or rules.masks
+        self._policy, self._preset = policy, preset
         # All that can be refused at once is refused above: the two models take seconds to load.
-        self._tower = load_tower(self._folder, device=device)
-        self._grid = self._tower.grid
-        self._engine: Engine = load_engine(self._folder, device)
-        self._planner = Planner(self._engine.layout, rules.windows.sampled(self._sampling))
+        self._host = EngineHost(HostSettings(self._folder, device=device))
+        self._engine = self._host.engine
         self._recall = None if memory is None else self._remembering(memory, memory_dir)
-        self._source, self._memory_dir = "", memory_dir
-        self._epochs: dict[str, int] = {}  # next epoch by camera
+        self._memory_dir = memory_dir
+        self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # next epochs by camera
         self._cameras: dict[str, str] = {}  # camera by source
         self._watching: WeakSet[Generator[Verdict]] = WeakSet()
         self._closed = False
@@ -138,7 +128,7 @@ class Pipeline:
         try:
             return Recall(self._engine, memory, self._sampling.window_blocks, folder, str(self._folder))
         except LookoutError:
-            self._engine.close()
+            self._host.close()
             raise
 
     def __enter__(self) -> Self:
@@ -172,9 +162,32 @@ class Pipeline:
     def _watch(self, source: str | Path | BinaryIO) -> Generator[Verdict]:
         with ExitStack() as opened:
             readable, name = _opened(source, opened)
-            self._source = name
-            for stream in self._streams(readable, self._camera_of(name)):
-                yield from self._answer(stream)
+            session = opened.enter_context(self._session(name))
+            for piece in cut(readable):
+                yield from _verdicts(session.push(piece.data, piece.start_us / 1e6))
+            yield from _verdicts(session.flush())
+
+    def _session(self, source: str) -> Session:
+        """A session for one reading of a source."""
+        camera = self._camera_of(source)
+        return Session(
+            engine=self._host,
+            window_s=self._sampling.window_s,
+            stride_s=self._sampling.stride_s,
+            fps=self._sampling.fps,
+            preset=self._preset,
+            policy=self._policy,
+            questions=self._questions,
+            on_window=partial(self._remember, source),
+            name=camera,
+            numbers=self._epochs[camera],
+        )
+
+    def _remember(self, source: str, window: SessionWindow) -> None:
+        """Keep the block that closed a window, while the engine holds its KV."""
+        plan, blocks = window.played.plan, window.played.blocks
+        if self._recall is not None and plan is not None:
+            self._recall.close_block(plan, blocks[-1], round(window.begun * 1e6), source)
 
     def _camera_of(self, source: str) -> str:
         """A name for a source's streams: its stem, numbered where another source or memory has that name."""
@@ -212,78 +225,26 @@ class Pipeline:
         """Frees the model, and ends what `watch` began: no process, file or KV of it is left."""
         self._closed = True
         with ExitStack() as rest:  # whatever fails to close keeps nothing else open; last in, first out
-            rest.callback(self._engine.close)
+            rest.callback(self._host.close)
             if self._recall is not None:
                 rest.callback(self._recall.close)
             for verdicts in list(self._watching):
                 rest.callback(verdicts.close)
 
-    def _streams(self, source: Path | BinaryIO, camera: str) -> Iterator[_Stream]:
-        """The streams of a source, one after the other: frames pruned and encoded block by block."""
-        sampling = self._sampling
-        frames = segment_frames(
-            source, self._grid, sampling.step_us, self._policy, window_us=sampling.window_us
-        )
-        for _, members in groupby(frames, lambda frame: frame.stream):
-            number = self._epochs.get(camera, 0)
-            self._epochs[camera] = number + 1
-            stream = _Stream()
-            stream.blocks = stream_blocks(
-                f"{camera}/{number}",
-                self._followed(stream, members),
-                self._tower,
-                self._policy,
-                samples=sampling.block_samples,
-                step_us=sampling.step_us,
-                window_blocks=sampling.window_blocks,
+
+def _verdicts(windows: Sequence[SessionWindow]) -> Iterator[Verdict]:
+    """The verdicts of windows; the fleet publishes an outcome for those without an answer, too."""
+    for window in windows:
+        for answer in window.answers:
+            yield Verdict(
+                time=window.end,
+                start=window.start,
+                question=answer.question,
+                p_yes=answer.p_yes if answer.p_yes is not None else float("nan"),
+                basis=answer.basis,
+                tokens_kept=window.tokens_kept,
+                tokens_total=window.tokens_total,
             )
-            yield stream
-
-    def _followed(self, stream: _Stream, frames: Iterable[SourceFrame]) -> Iterator[StrideFrame]:
-        """The frames of a stream, and in the stream what its blocks' times need."""
-        for member in frames:
-            stream.begun_us = member.begun_us
-            stream.decoded_us[member.frame.slot // self._sampling.block_samples] = member.end_us
-            yield member.frame
-
-    def _end_of(self, index: int, decoded_us: int) -> int:
-        """Stream time at which a block ends: where its stride does, or the video, if a sample is missing
-        behind what was decoded."""
-        end_us = (index + 1) * self._sampling.stride_us
-        return decoded_us if end_us - decoded_us > self._sampling.step_us else end_us
-
-    def _answer(self, stream: _Stream) -> Iterator[Verdict]:
-        """Plan and run a window at the end of every block of one stream."""
-        with closing(Player(self._engine, self._planner)) as player:
-            stride_s = self._sampling.stride_us / 1e6
-            for member in stream.blocks:
-                begun_s, index = stream.begun_us / 1e6, member.block.index
-                (played,) = player.step([member], self._questions)
-                plan, answer, window = played.plan, played.answer, played.blocks
-                if plan is None or answer is None:
-                    continue  # the fleet publishes an outcome without an answer
-                end_us = self._end_of(index, stream.decoded_us.pop(index))
-                if self._recall is not None:
-                    self._recall.close_block(plan, member.block, stream.begun_us, self._source)
-                for result in answer.answers:
-                    yield Verdict(
-                        time=begun_s + end_us / 1e6,
-                        start=begun_s + window[0].index * stride_s,
-                        question=result.question,
-                        p_yes=result.p_yes,
-                        basis=basis_of(plan, answer),
-                        tokens_kept=sum(block.tokens for block in window),
-                        tokens_total=sum(frame.keep.size for block in window for frame in block.frames),
-                    )
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """The blocks of a stream, when it begins in the source, and to which stream time was decoded by block."""
-
-    begun_us: int = 0
-    decoded_us: dict[int, int] = field(default_factory=dict)
-    blocks: Iterable[StreamBlock] = ()
 
 
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:

@@ -21,8 +21,8 @@ from tests.tiny_models import checkpoint
 def test_the_pipeline_and_the_services_agree_on_a_preset(name: str) -> None:
     preset = preset_of(name)
     pipeline = lookout.Pipeline(preset=name)
-    assert pipeline._policy == preset.masks
-    windows = pipeline._planner.settings
+    assert pipeline._session("cam")._feed.policy == preset.masks
+    windows = pipeline._session("cam")._planner.settings
     assert windows == preset.windows.sampled(pipeline._sampling)
     pipeline.close()
     common = {"mode": "local", "preset": name}

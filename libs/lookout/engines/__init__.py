@@ -7,6 +7,7 @@ import torch
 
 from lookout.engines.types import (
     Answer,
+    AskingEngine,
     Cost,
     DeviceError,
     Engine,
@@ -18,6 +19,7 @@ from lookout.engines.types import (
     StreamFailedError,
     StreamLostError,
     StreamMemory,
+    TextSettings,
     UnsupportedModelError,
     WindowAnswer,
     WindowRequest,
@@ -51,6 +53,7 @@ def load_engine(
 
 __all__ = [
     "Answer",
+    "AskingEngine",
     "Cost",
     "DeviceError",
     "Engine",
@@ -62,6 +65,7 @@ __all__ = [
     "StreamFailedError",
     "StreamLostError",
     "StreamMemory",
+    "TextSettings",
     "UnsupportedModelError",
     "WindowAnswer",
     "WindowRequest",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from lookout.errors import LookoutError
 from lookout.flops import causal_pairs
@@ -52,6 +52,31 @@ class Question:
     id: str
     text: str
     describe: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextSettings:
+    """How an answer in words is written.
+
+    Attributes:
+        tokens: At most so many.
+        temperature: Of the draw; 0: the likeliest token every time.
+        seed: Of the draw.
+        stop: The text ends before the first of these strings.
+        schema: A JSON schema that the text follows; vLLM alone can.
+    """
+
+    tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise PlanError(f"tokens={self.tokens} of a text must be at least 1")
+        if not 0 <= self.temperature < float("inf"):
+            raise PlanError(f"temperature={self.temperature} of a text must be 0 or above")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +210,39 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free every stream and the model."""
+        ...
+
+
+class AskingEngine(Engine, Protocol):
+    """An engine that answers over a window that it holds. Nothing that it holds changes, whatever fails: the
+    same call can be made again, and the window's successor is computed as if nobody had asked."""
+
+    def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
+        """p(yes) of questions about the window of `plan`, which was run last for its stream.
+
+        Raises:
+            StreamLostError: Its KV is no longer held.
+            EngineError: The questions cannot be answered.
+        """
+        ...
+
+    def write(
+        self,
+        plan: WindowPlan,
+        question: str,
+        settings: TextSettings,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Generator[str, None, Cost]:
+        """The answer in words, piece by piece; what it cost is the generator's result.
+
+        Args:
+            plan: Of the window that was run last for its stream.
+            question: What to ask.
+            settings: How it is written.
+            going: Asked before every token; the text ends where it says no.
+
+        Raises:
+            StreamLostError: Its KV is no longer held.
+            EngineError: The question cannot be answered.
+        """
         ...

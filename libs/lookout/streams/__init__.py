@@ -1,6 +1,7 @@
 """Plays a stream, live or again: samples, blocks, which blocks are a window, why one has no answer."""
 
 from lookout.streams.blocks import (
+    BlockMaker,
     EncodedStrides,
     FrameTime,
     StreamBlock,
@@ -24,9 +25,9 @@ from lookout.streams.chain import (
     basis_of,
     run_batch,
 )
-from lookout.streams.player import ClipWindow, PlayedWindow, Player, answered_windows
+from lookout.streams.player import ClipWindow, PlayedWindow, Player, PlayerState, answered_windows
 from lookout.streams.replay import BlockGoneError, ChainWindow, ReplayedWindow, ReplayError, replay_chain
-from lookout.streams.samples import ClipFrames, SourceFrame, read_clip, segment_frames
+from lookout.streams.samples import ClipFrames, SegmentSampler, SourceFrame, read_clip, segment_frames
 from lookout.streams.window import MAX_DAMAGE, BlockFacts, Cause, NoAnswer, NoAnswerKind, WindowRule
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Audit",
     "BlockFacts",
     "BlockGoneError",
+    "BlockMaker",
     "Cause",
     "ChainRule",
     "ChainRunner",
@@ -49,8 +51,10 @@ __all__ = [
     "NoAnswerKind",
     "PlayedWindow",
     "Player",
+    "PlayerState",
     "ReplayError",
     "ReplayedWindow",
+    "SegmentSampler",
     "SourceFrame",
     "StreamBlock",
     "StrideFrame",

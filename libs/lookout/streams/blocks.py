@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -247,21 +247,54 @@ def stream_blocks(
         step_us: Microseconds between two points of the grid.
         window_blocks: Blocks of a window: of a long hole no more empty blocks are given.
     """
-    carry: Carry | None = None
-    following = 0
-    for index, members in strides_of(frames, samples):
+    maker = BlockMaker(stream, tower, policy, samples=samples, step_us=step_us, window_blocks=window_blocks)
+    for frame in frames:
+        yield from maker.add(frame)
+    yield from maker.end()
+
+
+@dataclass(slots=True, eq=False)
+class BlockMaker:
+    """Makes the blocks of one stream as its frames come; see `stream_blocks`. A copy (`copy.copy`) goes on
+    from here by itself."""
+
+    stream: str
+    tower: Tower
+    policy: MaskPolicy
+    _: KW_ONLY
+    samples: int
+    step_us: int
+    window_blocks: int
+    _carry: Carry | None = None
+    _following: int = 0
+    _open: tuple[StrideFrame, ...] = ()
+
+    def add(self, frame: StrideFrame) -> list[StreamBlock]:
+        """Take the next frame; the blocks that end before it."""
+        ends = self._open and frame.slot // self.samples != self._open[0].slot // self.samples
+        blocks = self.end() if ends else []
+        self._open = (*self._open, frame)
+        return blocks
+
+    def end(self) -> list[StreamBlock]:
+        """The block of the frames at hand, behind the empty ones before it; nothing without frames."""
+        members, self._open = self._open, ()
+        if not members:
+            return []
+        index, samples = members[0].slot // self.samples, self.samples
         # Holes come before the block behind them, so that windows close in the order of time.
-        for hole in empty_indices(following, index, window_blocks):
-            yield StreamBlock(StrideBlock(stream, hole, ()), BlockFacts(hole, samples, 0))
-        following = index + 1
-        encoded = encode_strides([members], tower, policy, step_us, carry)
-        carry = encoded.carry
+        blocks = [
+            StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
+            for hole in empty_indices(self._following, index, self.window_blocks)
+        ]
+        encoded = encode_strides([members], self.tower, self.policy, self.step_us, self._carry)
+        self._following, self._carry = index + 1, encoded.carry
         facts = BlockFacts(
             index,
             samples,
             len(members),
             sum(frame.sample.corrupt for frame in members),
-            (tower.grid.group_rows, tower.grid.group_cols),
+            (self.tower.grid.group_rows, self.tower.grid.group_cols),
         )
-        masks = tuple(given.keep for given in encoded.inputs)
-        yield StreamBlock(StrideBlock(stream, index, encoded.strides[0]), facts, masks)
+        masks = tuple(frame.keep for frame in encoded.inputs)
+        return [*blocks, StreamBlock(StrideBlock(self.stream, index, encoded.strides[0]), facts, masks)]

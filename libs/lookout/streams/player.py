@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lookout.engines import Engine, Question, WindowAnswer
@@ -32,6 +32,13 @@ class PlayedWindow:
 class _Stream:
     chain: WindowChain
     window: list[StreamBlock] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayerState:
+    """Where a player stands: of every stream its chain and the blocks of its newest window."""
+
+    streams: Mapping[str, tuple[WindowChain, tuple[StreamBlock, ...]]]
 
 
 class Player:
@@ -71,6 +78,24 @@ class Player:
         for place, played in zip(places, self._asked([outcomes[p] for p in places], questions), strict=True):
             outcomes[place] = played
         return outcomes
+
+    @property
+    def streams(self) -> Collection[str]:
+        """Streams that it plays."""
+        return self._streams.keys()
+
+    def state(self) -> PlayerState:
+        """Where it stands now, for `restore`."""
+        return PlayerState(
+            {name: (replace(stream.chain), tuple(stream.window)) for name, stream in self._streams.items()}
+        )
+
+    def restore(self, state: PlayerState) -> None:
+        """Go back to where it stood. Of a stream whose KV has moved on since then, the next window is a key
+        window."""
+        self._streams = {
+            name: _Stream(replace(chain), list(window)) for name, (chain, window) in state.streams.items()
+        }
 
     def close(self) -> None:
         """Free the KV of all streams."""

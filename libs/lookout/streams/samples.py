@@ -87,18 +87,59 @@ def segment_frames(
     Raises:
         CodecError: The source cannot be read.
     """
-    request = _request(grid, step_us, policy.gathers, tail=Tail.LEAVE)
-    number, begun_us, watermark_us = -1, 0, 0
+    sampler = SegmentSampler.of(grid, step_us, policy, window_us=window_us)
     for piece in cut(source):
-        decoded = SoftwareDecoder().decode(piece.data, request)
+        yield from sampler.add(piece.data, piece.start_us)
+
+
+@dataclass(slots=True, eq=False)
+class SegmentSampler:
+    """Samples a source's segments one after the other; see `segment_frames`. A copy (`copy.copy`) continues
+    by itself.
+
+    Attributes:
+        request: How the next segment is decoded.
+        window_us: Microseconds of a window.
+        stream: Number of the present stream; -1 before the first.
+        begun_us: When it begins in the source.
+        watermark_us: Stream time up to which it is decoded.
+    """
+
+    request: DecodeRequest
+    window_us: int
+    stream: int = -1
+    begun_us: int = 0
+    watermark_us: int = 0
+
+    @classmethod
+    def of(cls, grid: Grid, step_us: int, policy: MaskPolicy, *, window_us: int) -> SegmentSampler:
+        """A sampler at the beginning of a source; the arguments are those of `segment_frames`."""
+        return cls(_request(grid, step_us, policy.gathers, tail=Tail.LEAVE), window_us)
+
+    def add(self, data: bytes, start_us: int) -> list[SourceFrame]:
+        """The samples of the next segment; none where all of its time is decided already.
+
+        Args:
+            data: The segment.
+            start_us: When it begins in the source.
+
+        Raises:
+            CodecError: It cannot be decoded; the sampler stays as it was.
+        """
+        request = self.request
+        decoded = SoftwareDecoder().decode(data, request)
         if request.expected is None or not decoded.continued:
-            number, begun_us, watermark_us = number + 1, piece.start_us, 0
-        elif decoded.end_stream_us <= watermark_us:
-            continue  # late: all of its time is decided
-        watermark_us = max(watermark_us, decoded.end_stream_us)
-        for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True):
-            yield SourceFrame(number, begun_us, decoded.end_stream_us, StrideFrame.of(frame, pixels))
-        request = replace(request, expected=decoded.following(window_us), first_slot=decoded.next_slot)
+            self.stream, self.begun_us, self.watermark_us = self.stream + 1, start_us, 0
+        elif decoded.end_stream_us <= self.watermark_us:
+            return []  # late
+        self.watermark_us = max(self.watermark_us, decoded.end_stream_us)
+        self.request = replace(
+            request, expected=decoded.following(self.window_us), first_slot=decoded.next_slot
+        )
+        return [
+            SourceFrame(self.stream, self.begun_us, decoded.end_stream_us, StrideFrame.of(frame, pixels))
+            for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
+        ]
 
 
 def _request(

@@ -1,7 +1,14 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
 from lookout.windows.idle import BlockChange, IdleState
-from lookout.windows.planner import WHOLE, Planner, WindowSettings, reuses_frames, with_digest
+from lookout.windows.planner import (
+    WHOLE,
+    Planner,
+    WindowSettings,
+    held_window,
+    reuses_frames,
+    with_digest,
+)
 from lookout.windows.positions import FramePositions, PositionRule, RunningPositions, VideoPositions
 from lookout.windows.presets import DEFAULT_PRESET, PRESETS
 from lookout.windows.rotary import Rotary
@@ -55,6 +62,7 @@ __all__ = [
     "WindowError",
     "WindowPlan",
     "WindowSettings",
+    "held_window",
     "ranges_of",
     "reuses_frames",
     "rows_in",

@@ -187,17 +187,7 @@ class Planner:
 
     def hold(self, previous: WindowPlan) -> WindowPlan:
         """The same window once more with nothing to compute, for further questions."""
-        return with_digest(
-            replace(
-                previous,
-                source=np.arange(previous.rows, dtype=np.int64),
-                compute=(),
-                layers=None,
-                select=None,
-                key=False,
-                parent=previous.digest,
-            )
-        )
+        return with_digest(held_window(previous))
 
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
         """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
@@ -369,6 +359,19 @@ class Planner:
             return sum(part.stop - part.start for part in anchors)
         text = len(self.layout.frame_open) + len(self.layout.frame_close)
         return frames * (grid + text + (0 if self.label is None else self.label.tokens))
+
+
+def held_window(plan: WindowPlan) -> WindowPlan:
+    """The plan of the window that is held once `plan` has run: nothing to compute, no digest of its own."""
+    return replace(
+        plan,
+        source=np.arange(plan.rows, dtype=np.int64),
+        compute=(),
+        layers=None,
+        select=None,
+        key=False,
+        parent=plan.digest,
+    )
 
 
 def with_digest(plan: WindowPlan) -> WindowPlan:

@@ -70,7 +70,7 @@ another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 answers), /metrics. The gRPC health service says the same as /readyz.
 """
 
-from lookout.worker.batching import BatchingThread
+from lookout.batching import BatchingThread
 from lookout.worker.failures import is_device_failure, is_transient
 from lookout.worker.offsets import Downstream
 from lookout.worker.record_reader import RecordReader

@@ -27,12 +27,13 @@ ALGORITHMS = {
 }
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "disk", "lazy", "outside_text"}
+COMMON = {"errors", "disk", "lazy", "outside_text", "batching"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
     "lazy": set(),
     "outside_text": set(),
+    "batching": set(),
     "flops": set(),
     "models": set(),
     "v1": set(),
@@ -56,8 +57,11 @@ ALLOWED: dict[str, set[str]] = {
         "recordings", "engines", "models",
     },
     "pipeline": {
-        "files", "sandbox", "pruning", "vision", "windows", "families", "presets", "streams", "memory",
-        "engines", "models",
+        "files", "sandbox", "pruning", "presets", "engines", "models", "segments", "session",
+    },
+    "session": {
+        "motion", "segments", "pruning", "vision", "windows", "families", "presets", "streams", "engines",
+        "models",
     },
     "chains": {"v1", "wire", "motion", "windows", "engines", "streams", "worker", "store", "erasures"},
     "verification": {

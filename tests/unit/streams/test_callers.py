@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from io import BytesIO
-from math import ceil
 from pathlib import Path
 
 import pytest
@@ -74,16 +73,18 @@ def of_fleet(data: bytes) -> Windows:
 
 
 def of_pipeline(data: bytes) -> Windows:
-    pipeline = Pipeline(checkpoint("internvl"), [QUESTION], **SAMPLING)
-    stride_s = SAMPLING["stride_s"]
-    streams: Windows = []
-    for stream in pipeline._streams(BytesIO(data), "cam"):
-        verdicts = [(verdict, stream.begun_us / 1e6) for verdict in pipeline._answer(stream)]
-        streams.append(
-            [(ceil((verdict.time - begun_s) / stride_s) - 1, verdict.p_yes) for verdict, begun_s in verdicts]
-        )
-    pipeline.close()
-    return streams
+    streams: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    verdicts: list[float] = []
+    with Pipeline(checkpoint("internvl"), [QUESTION], **SAMPLING) as pipeline:
+        with pipeline._session("cam") as session:
+            closed = [window for piece in cut(BytesIO(data)) for window in session.push(piece.data)]
+            closed += session.flush()
+        verdicts = [verdict.p_yes for verdict in pipeline.watch(BytesIO(data))]
+    for window in closed:
+        newest = window.played.blocks[-1]
+        streams[newest.stream] += [(newest.index, answer.p_yes or 0.0) for answer in window.answers]
+    assert [p for stream in streams.values() for _, p in stream] == verdicts
+    return list(streams.values())
 
 
 def of_evaluation(data: bytes, folder: Path) -> Windows:

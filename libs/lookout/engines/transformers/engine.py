@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, r
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
+from lookout.engines.text import TextBuffer
 from lookout.engines.transformers.attention import attend_through
 from lookout.engines.transformers.forward import PassWork, forward
 from lookout.engines.transformers.key_bias import key_bias
@@ -30,17 +31,19 @@ from lookout.engines.types import (
     Answer,
     Cost,
     DeviceError,
+    EngineError,
     Question,
     StreamFailedError,
     StreamLostError,
     StreamMemory,
+    TextSettings,
     UnsupportedModelError,
     WindowAnswer,
     WindowRequest,
 )
 from lookout.families import load_layout
 from lookout.memory import KVShape
-from lookout.windows import Layout, WindowError, WindowPlan, rows_in
+from lookout.windows import Layout, WindowError, WindowPlan, held_window, rows_in
 
 log = structlog.get_logger(__name__)
 GIB = 1 << 30
@@ -231,6 +234,89 @@ class TransformersEngine:
                 raise DeviceError(self._broken)
             return run_batch(requests, self._admit, self._passes)
 
+    def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
+        """See `AskingEngine.ask`."""
+        with self.in_turn():
+            work = self._over_held(plan, questions)
+            pair = self._verdict(self._asked(work))
+            if not bool(torch.isfinite(pair).all()):
+                raise EngineError(f"{plan.stream}: the answer is not finite; check the embeddings")
+            return WindowAnswer(plan.stream, plan.window, self._replies(work, pair), self._cost(work))
+
+    def write(
+        self,
+        plan: WindowPlan,
+        question: str,
+        settings: TextSettings,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Generator[str, None, Cost]:
+        """See `AskingEngine.write`. A step computes the question again over the window's KV: nothing of a
+        question is ever stored."""
+        if settings.schema is not None:
+            raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
+        with self.in_turn():
+            work = self._over_held(plan, [Question("", question, describe=settings.tokens)])
+            buffer, draw = TextBuffer(self.text, settings.stop), torch.Generator().manual_seed(settings.seed)
+            step, spent = work, 0
+            for _ in range(settings.tokens):
+                if buffer.over or not going():
+                    break
+                logits = self.model.head(self._asked(step))[0].float().cpu()
+                spent += self._cost(step).flops["questions"]
+                token = _drawn(logits, settings.temperature, draw)
+                if token in self._layout.stop:
+                    break
+                step = replace(step, suffixes=[(*step.suffixes[0], token)])
+                if piece := buffer.add(token):
+                    yield piece
+            if piece := buffer.end():
+                yield piece
+            return replace(self._cost(work), flops={"describe": spent})
+
+    def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> PassWork:
+        """Work that computes questions over the window that is held.
+
+        Raises:
+            EngineError: It cannot run, or the window is not held.
+        """
+        if self._broken is not None:
+            raise DeviceError(self._broken)
+        request = WindowRequest(held_window(plan), (), questions)
+        suffixes = self._admission.suffixes(request)
+        kv = self._streams.get(plan.stream)
+        self._admission.check(request, suffixes, kv)
+        assert kv is not None
+        if kv.spilled is not None:
+            size = kv.bytes_for(self.model, plan.rows)
+            for victim in self._admission.reserve(plan, plan.stream, size, ()) or ():
+                self._evict(victim)
+            kv.restore(self.model.device)
+        return PassWork(0, request, suffixes, np.zeros(0, np.int64), kv, plan.stream)
+
+    def _asked(self, work: PassWork) -> torch.Tensor:
+        """The normed states [questions, hidden] of questions over a held window, whose KV stays as it is
+        whatever fails.
+
+        Raises:
+            EngineError: They cannot be computed.
+        """
+        try:
+            return self._forward([work])[0]
+        except FAILURES as error:
+            cause, fault = error, fault_of(error)
+        if fault is Fault.MEMORY:
+            self._free_others(work)
+            try:
+                return self._forward([work])[0]
+            except FAILURES as error:
+                cause, fault = error, fault_of(error)
+        text = f"{type(cause).__name__}: {cause}"
+        if fault is not Fault.WORK:
+            self._fail_for_good(text, cause)
+        raise EngineError(
+            f"{work.plan.stream}: the question failed ({text}); window {work.plan.window} is held as before"
+        ) from cause
+
     # Admission: everything that can be refused is refused before any KV moves.
 
     def _admit(self, index: int, request: WindowRequest, batch: Sequence[PassWork]) -> PassWork | None:
@@ -394,15 +480,20 @@ class TransformersEngine:
                 out.append(self._drop(work, "its logits are not finite; check the embeddings"))
                 continue
             work.kv.finish(work.plan)
-            yes = pair.softmax(-1)[:, 0].tolist()
-            answers = tuple(
-                Answer(question.id, p, logits[0], logits[1], tokens=len(suffix))
-                for question, suffix, p, logits in zip(
-                    work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
-                )
-            )
+            answers = self._replies(work, pair)
             out.append(WindowAnswer(work.plan.stream, work.plan.window, answers, self._cost(work)))
         return out
+
+    @staticmethod
+    def _replies(work: PassWork, pair: torch.Tensor) -> tuple[Answer, ...]:
+        """Answers from the logits [questions, 2] of Yes and No."""
+        yes = pair.softmax(-1)[:, 0].tolist()
+        return tuple(
+            Answer(question.id, p, logits[0], logits[1], tokens=len(suffix))
+            for question, suffix, p, logits in zip(
+                work.request.questions, work.suffixes, yes, pair.tolist(), strict=True
+            )
+        )
 
     def _cost(self, work: PassWork) -> Cost:
         return window_cost(
@@ -437,6 +528,13 @@ def _groups(works: Sequence[PassWork], limit: int) -> Iterator[list[PassWork]]:
         rows += size
     if group:
         yield group
+
+
+def _drawn(logits: torch.Tensor, temperature: float, draw: torch.Generator) -> int:
+    """The next token by logits [vocabulary]."""
+    if temperature == 0:
+        return int(logits.argmax())
+    return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
 
 
 def _asking(work: PassWork, suffixes: list[Suffix]) -> PassWork:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,13 +18,17 @@ from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, r
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
+from lookout.engines.text import TextBuffer
 from lookout.engines.types import (
     Answer,
     Cost,
     DeviceError,
+    EngineError,
+    Question,
     StreamFailedError,
     StreamLostError,
     StreamMemory,
+    TextSettings,
     WindowAnswer,
     WindowRequest,
 )
@@ -31,7 +36,7 @@ from lookout.engines.vllm.internals import Backend, EngineCall, EngineOutput
 from lookout.engines.vllm.shape import ModelShape
 from lookout.engines.vllm.store import WindowInputs
 from lookout.memory import KVShape
-from lookout.windows import NEWLINE, Layout, WindowPlan, rows_in
+from lookout.windows import NEWLINE, Layout, WindowPlan, held_window, rows_in
 
 log = structlog.get_logger(__name__)
 
@@ -184,6 +189,88 @@ class VllmEngine:
         if self._broken is not None:
             raise DeviceError(self._broken)
         return run_batch(requests, self._admit, self._batch)
+
+    def ask(self, plan: WindowPlan, questions: Sequence[Question]) -> WindowAnswer:
+        """See `AskingEngine.ask`."""
+        with self._over_held(plan, questions) as work:
+            work.outputs = self.backend.generate(
+                [self._call(work, suffix, ask=True) for suffix in work.suffixes]
+            )
+            self._check_asked(work)
+            answer = self._answer(work, keep_failed=True)
+        return answer.unwrap()
+
+    def write(
+        self,
+        plan: WindowPlan,
+        question: str,
+        settings: TextSettings,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Generator[str, None, Cost]:
+        """See `AskingEngine.write`. The rows of the question are computed once; a step adds a token."""
+        with self._over_held(plan, [Question("", question, describe=settings.tokens)]) as work:
+            buffer = TextBuffer(self._decoded, settings.stop)
+            call = replace(
+                self._call(work, work.suffixes[0], ask=True),
+                tokens=settings.tokens,
+                stop=self.layout.stop,
+                temperature=settings.temperature,
+                seed=settings.seed,
+                schema=settings.schema,
+            )
+            count = 0
+            for token in self.backend.stream(call):
+                self._check_asked(work)
+                if token in self.layout.stop or not going():
+                    break
+                count += 1
+                if piece := buffer.add(token):
+                    yield piece
+                if buffer.over:
+                    break
+            if piece := buffer.end():
+                yield piece
+            # Decoding keeps its KV: each row is computed once.
+            spent = window_cost(work.plan, [len(work.suffixes[0]) + count], self.shape, kv_bytes=0)
+            return replace(self._cost(work), flops={"describe": spent.flops["questions"]})
+
+    @contextmanager
+    def _over_held(self, plan: WindowPlan, questions: Sequence[Question]) -> Iterator[_Work]:
+        """Work over the window that is held, whose KV stays as it is whatever fails.
+
+        Raises:
+            EngineError: It cannot run, or the window is not held.
+        """
+        if self._broken is not None:
+            raise DeviceError(self._broken)
+        request = WindowRequest(held_window(plan), (), questions)
+        suffixes = self._admission.suffixes(request)
+        self._admission.check(request, suffixes, self._streams.get(plan.stream))
+        key = self._key(plan)
+        work = _Work(0, request, suffixes, key, salt=key)
+        try:
+            self.backend.call("lookout_admit", [self._inputs(work)])
+            yield work
+        except FAILURES as error:
+            if isinstance(error, EngineError):
+                raise
+            self._fault(error, alone=False)
+            raise EngineError(
+                f"{plan.stream}: the question failed ({type(error).__name__}: {error}); window "
+                f"{plan.window} is held as before"
+            ) from error
+        finally:
+            self.backend.abort()
+            self.backend.call("lookout_release", [key], [])
+
+    def _check_asked(self, work: _Work) -> None:
+        """Check that a worker could load the window for a question.
+
+        Raises:
+            RuntimeError: It could not.
+        """
+        for cause in self._failures([work]).values():
+            raise RuntimeError(cause)
 
     def _admit(self, index: int, request: WindowRequest, batch: Sequence[_Work]) -> _Work | None:
         plan, suffixes = request.plan, self._admission.suffixes(request)
@@ -409,11 +496,14 @@ class VllmEngine:
         yes, no = pair.tolist()
         return float(pair.softmax(0)[0]), yes, no
 
-    def _answer(self, work: _Work) -> WindowAnswer:
+    def _answer(self, work: _Work, *, keep_failed: bool = False) -> WindowAnswer:
+        """The answer of finished work. A stream that failed is dropped, unless its KV cannot be the cause."""
         plan = work.plan
         pairs = [self._pair(output) for output in work.outputs] if work.error is None else []
         if not all(np.isfinite(pair).all() for pair in pairs):
             work.error = "its logits are not finite; check the embeddings"
+        if work.error is not None and keep_failed:
+            return refused(work.request, EngineError(f"{plan.stream}: the question failed ({work.error})"))
         if work.error is not None:
             return self._failed(work)
         answers = tuple(
@@ -434,7 +524,10 @@ class VllmEngine:
         return refused(work.request, error)
 
     def _text(self, tokens: tuple[int, ...] | None) -> str | None:
-        return None if tokens is None else str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+        return None if tokens is None else self._decoded(tokens)
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def _cost(self, work: _Work) -> Cost:
         shape, plan = self.shape, work.plan

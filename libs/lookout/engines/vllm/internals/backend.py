@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
+from vllm.sampling_params import StructuredOutputsParams
 
 from lookout.engines.vllm.internals import worker
 from lookout.engines.vllm.internals.model import ARCHITECTURE
@@ -39,6 +41,9 @@ class EngineCall:
     newline: tuple[int, ...] = ()
     tokens: int = 1
     stop: tuple[int, ...] = ()
+    temperature: float = 0.0
+    seed: int = 0
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,10 @@ class EngineOutput:
     tokens: tuple[int, ...]
     logits: dict[int, float]
     cached: int
+
+
+def _prompt(ask: EngineCall) -> TokensPrompt:
+    return TokensPrompt(prompt_token_ids=ask.prompt, cache_salt=ask.salt)
 
 
 class Backend:
@@ -68,6 +77,7 @@ class Backend:
         eager: bool,
     ) -> None:
         self.answers = answers
+        self._texts = itertools.count()
         if tensor_parallel > 1 and current_platform.is_cpu():
             # By default every rank wants a NUMA node of its own.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
@@ -106,10 +116,19 @@ class Backend:
         """Run requests as one batch, greedily; the answers in their order."""
         if not asks:
             return []
-        prompts = [TokensPrompt(prompt_token_ids=ask.prompt, cache_salt=ask.salt) for ask in asks]
         params = [self._params(ask) for ask in asks]
-        outputs = self.llm.generate(prompts, params, use_tqdm=False)
+        outputs = self.llm.generate([_prompt(ask) for ask in asks], params, use_tqdm=False)
         return [self._output_of(output) for output in outputs]
+
+    def stream(self, ask: EngineCall) -> Iterator[int]:
+        """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`."""
+        engine, count = self.llm.llm_engine, 0
+        engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                tokens = output.outputs[0].token_ids
+                yield from (int(token) for token in tokens[count:])
+                count = len(tokens)
 
     def abort(self) -> None:
         """Throw away every request that an error left behind."""
@@ -132,7 +151,9 @@ class Backend:
         }
         return SamplingParams(
             max_tokens=ask.tokens,
-            temperature=0.0,
+            temperature=ask.temperature,
+            seed=ask.seed if ask.temperature else None,
+            structured_outputs=None if ask.schema is None else StructuredOutputsParams(json=dict(ask.schema)),
             detokenize=False,
             ignore_eos=True,
             stop_token_ids=list(ask.stop),

@@ -8,8 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from lookout.batching import BatchingThread
 from lookout.errors import TransientError
-from lookout.worker import BatchingThread, Supervisor, ThreadDiedError
+from lookout.worker import Supervisor, ThreadDiedError
 from tests.eventually import eventually
 
 

@@ -5,18 +5,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lookout.errors import TransientError
-from lookout.worker.supervision import Supervisor
 
 R = TypeVar("R")
 A = TypeVar("A")
 
 CLOSE_S = 30.0
+
+
+class Starter(Protocol):
+    """What starts threads (`lookout.worker.Supervisor`, which also watches them)."""
+
+    def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
+        """Run `target` on a daemon thread called `name`."""
+        ...
+
+
+class _Unwatched:
+    """Starts threads whose death nobody is told of; whoever waits for them gets an error."""
+
+    def start(self, name: str, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +66,7 @@ class BatchingThread(Generic[R, A]):
         *,
         choose: Callable[[Sequence[R]], Sequence[int]] | None = None,
         halve: bool = False,
-        supervisor: Supervisor | None = None,
+        supervisor: Starter | None = None,
         busy: Callable[[float], object] | None = None,
     ) -> None:
         self.name = name
@@ -64,7 +81,7 @@ class BatchingThread(Generic[R, A]):
         self._queue: SimpleQueue[_Waiting[R, A] | Callable[[], object] | None] = SimpleQueue()
         self._waiting: list[_Waiting[R, A]] = []
         self._ended = threading.Event()
-        self._thread = (supervisor or Supervisor()).start(name, self._run)
+        self._thread = (supervisor or _Unwatched()).start(name, self._run)
 
     def ask(self, request: R) -> A:
         """The answer to one request.
@@ -73,12 +90,16 @@ class BatchingThread(Generic[R, A]):
             TransientError: The thread has ended; so does the process.
             Exception: What `compute` raised.
         """
+        return self.submit(request).result()
+
+    def submit(self, request: R) -> Future[A]:
+        """The answer to one request, once it is there. A request that no batch has taken can be cancelled."""
         waiting: _Waiting[R, A] = _Waiting(request)
         # Put first, look second: where the thread ends in between, one of the two sides refuses the request.
         self._queue.put(waiting)
         if self._ended.is_set():
             self._refuse_queued()  # the thread may have looked for the last time already
-        return waiting.answer.result()
+        return waiting.answer
 
     def call(self, action: Callable[[], object]) -> None:
         """Run `action` on the thread before its next batch. Returns at once."""
@@ -99,12 +120,18 @@ class BatchingThread(Generic[R, A]):
         batch: list[_Waiting[R, A]] = []
         try:
             while self._gather():
+                self._waiting = [job for job in self._waiting if not job.answer.cancelled()]
+                if not self._waiting:
+                    continue
                 indices = set(self._choose([job.request for job in self._waiting]))
                 batch = [job for index, job in enumerate(self._waiting) if index in indices]
                 self._waiting = [job for index, job in enumerate(self._waiting) if index not in indices]
                 if not batch:
                     raise ValueError(f"{self.name}: {len(self._waiting)} requests wait and none was chosen")
-                self._answer(batch)
+                # From here on a request of the batch cannot be cancelled.
+                batch = [job for job in batch if job.answer.set_running_or_notify_cancel()]
+                if batch:
+                    self._answer(batch)
         finally:
             self._ended.set()
             for job in (*batch, *self._waiting):
@@ -159,5 +186,5 @@ class BatchingThread(Generic[R, A]):
                 self._refuse(job)
 
     def _refuse(self, waiting: _Waiting[R, A]) -> None:
-        if not waiting.answer.done():
+        with suppress(InvalidStateError):  # answered, or cancelled
             waiting.answer.set_exception(TransientError(f"the thread {self.name!r} is closed"))

@@ -1,0 +1,57 @@
+"""Token ids become text as they come, up to a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+UNFINISHED = "�"
+"""What a decoder writes for a character of which not all bytes have come."""
+
+
+class TextBuffer:
+    """The text of token ids, in pieces that later tokens do not change.
+
+    Args:
+        decode: Token ids to text.
+        stop: The text ends before the first of these strings.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
+        self._decode, self._stop = decode, [string for string in stop if string]
+        self._ids: list[int] = []
+        self._shown = 0
+        self.over = False
+
+    def add(self, token: int) -> str:
+        """The next piece; empty where it is not certain yet. `over` is true behind a stop string."""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        places = [place for string in self._stop if (place := text.find(string)) >= 0]
+        if places:
+            self.over = True
+            return self._piece(text, min(places))
+        return self._piece(text, len(text) - self._uncertain(text))
+
+    def end(self) -> str:
+        """The last piece, once no token follows."""
+        text = self._decode(self._ids) if self._ids and not self.over else ""
+        return self._piece(text, len(text))
+
+    def _piece(self, text: str, stop: int) -> str:
+        piece = text[self._shown : stop]
+        self._shown = max(self._shown, stop)
+        return piece
+
+    def _uncertain(self, text: str) -> int:
+        """Characters at the end that may become something else: half a character, or half a stop string."""
+        if text.endswith(UNFINISHED):
+            return len(text) - len(text.rstrip(UNFINISHED))
+        return max(
+            (
+                size
+                for string in self._stop
+                for size in range(1, min(len(string), len(text) + 1))
+                if text.endswith(string[:size])
+            ),
+            default=0,
+        )

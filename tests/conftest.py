@@ -33,6 +33,14 @@ LONGEST = (
     "tests/vllm/",
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",
+    "tests/fleet/test_whole_fleet.py",
+    "tests/fleet/test_local_passwords.py",
+    "tests/fleet/test_local_fleet.py",
+    "tests/fleet/test_killed_broker.py",
+    "tests/fleet/test_decode_prune_services.py",
+    "tests/fleet/test_camera_agent.py",
+    "tests/fleet/test_installations.py",
+    "tests/fleet/test_demo.py",
 )
 #: folders whose files run in one process
 TOGETHER = ("tests/vllm/", "tests/unit/house/")

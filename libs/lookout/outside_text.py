@@ -11,8 +11,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import MutableMapping
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["CHARACTERS", "clean", "clean_event", "visible"]
+__all__ = ["CHARACTERS", "clean", "clean_event", "public_url", "visible"]
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
@@ -79,3 +80,15 @@ def _escape(character: str) -> str:
     if code < 0x10000:
         return f"\\u{code:04x}"
     return f"\\U{code:08x}"
+
+
+def public_url(url: str) -> str:
+    """A URL without user name, password and query, for messages."""
+    try:
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+        place = host if parts.port is None else f"{host}:{parts.port}"
+        shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
+        return shown if host and "@" not in shown else "(not a URL)"
+    except ValueError:
+        return "(not a URL)"

@@ -21,6 +21,7 @@ from lookout import models
 from lookout.engines.transformers.recall import Recall, Recollection, ask_folder
 from lookout.errors import LookoutError
 from lookout.files import UrlSource
+from lookout.outside_text import public_url
 from lookout.presets import DEFAULT, PresetError, preset_of
 from lookout.pruning import MaskPolicy
 from lookout.sandbox import downloaded
@@ -253,9 +254,10 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
         return source, str(getattr(source, "name", "pipe"))
     text = str(source)
     if text.lower().startswith(("http://", "https://")) and isinstance(source, str):
-        return opened.enter_context(downloaded(UrlSource(text))).path, text.partition("?")[0]
+        return opened.enter_context(downloaded(UrlSource(text))).path, public_url(text)
     if isinstance(source, str) and "://" in text:
+        url = public_url(text)
         raise PipelineError(
-            f"{text} is not read directly: pass a pipe, such as of `ffmpeg -i {text} -c copy -f mpegts -`"
+            f"{url} is not read directly: pass a pipe, such as of `ffmpeg -i {url} -c copy -f mpegts -`"
         )
     return Path(source), str(Path(source).resolve())

@@ -11,8 +11,8 @@ import redis
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from lookout.net import public_url
 from lookout.observe import logs
+from lookout.outside_text import public_url
 from lookout.services.camera_agent.cutter import CutSegment
 from lookout.services.camera_agent.leases import Leases
 from lookout.services.camera_agent.settings import AgentSettings

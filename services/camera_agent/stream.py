@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from lookout.net import public_url
 from lookout.observe import logs
+from lookout.outside_text import public_url
 from lookout.sandbox import sandbox_pb2 as pb
 from lookout.services.camera_agent.access import (
     PASSWORD_PLACE,

@@ -17,8 +17,8 @@ from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
-from lookout.net import public_url
 from lookout.observe import traced
+from lookout.outside_text import public_url
 from lookout.rules import watch_fault
 from lookout.services.prefill.batcher import Batcher
 from lookout.services.prefill.handler import PrefillHandler

@@ -14,8 +14,8 @@ from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.erasures import join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError
-from lookout.net import public_url
 from lookout.observe import traced
+from lookout.outside_text import public_url
 from lookout.services.recall.asking import Asker
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings

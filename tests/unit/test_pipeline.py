@@ -61,7 +61,7 @@ def test_files_addresses_and_pipes_give_the_same(pipeline: Pipeline, tmp_path: P
 
 def test_an_address_of_a_camera_is_refused_with_the_way(pipeline: Pipeline) -> None:
     with pytest.raises(PipelineError, match="ffmpeg -i rtsp://camera/1 -c copy -f mpegts -"):
-        watched(pipeline, "rtsp://camera/1")
+        watched(pipeline, "rtsp://guard:password@camera/1")
 
 
 def test_two_files_of_one_stem_are_two_cameras(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from lookout.cli.output import TerminalConsole, echo, escaped, say
 from lookout.cli.recording_text import clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
+from lookout.outside_text import public_url
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis, AnalysisSettings, Analyzer
@@ -202,7 +203,12 @@ def _opened(name: str, sandbox: bool, threads: int | None, files: ExitStack) -> 
         source = _fetched(name, files) if sandbox else name
         return files.enter_context(open_recording(source, sandbox=sandbox, workers=threads))
     except CodecError as error:
-        raise CliError(f"{name}: {error}") from error
+        raise CliError(f"{_shown(name)}: {error}") from error
+
+
+def _shown(name: str) -> str:
+    """A source for messages: a URL without its password."""
+    return public_url(name) if "://" in name else name
 
 
 def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
@@ -212,9 +218,9 @@ def _refused(name: str, error: CodecError, alone: bool) -> tuple[str, str]:
         CliError: There is no other.
     """
     if alone:
-        raise CliError(f"{name}: {error}") from error
-    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{name}: {error}")
-    return name, str(error)
+        raise CliError(f"{_shown(name)}: {error}") from error
+    say(TerminalConsole(stderr=True), "[yellow]left out[/] {}", f"{_shown(name)}: {error}")
+    return _shown(name), str(error)
 
 
 def recordings(source: str) -> list[str]:
@@ -266,7 +272,7 @@ def _fetched(name: str, files: ExitStack) -> str | Source:
 def _name(source: str | Source | RecordingReader) -> str:
     """How a recording is called."""
     if isinstance(source, str):
-        return source
+        return _shown(source)
     return source.name if hasattr(source, "name") else source.facts.name
 
 

@@ -35,7 +35,8 @@ from lookout.local.jars import locked_jars
 from lookout.local.java import find_java
 from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
-from lookout.net import RedisSecurity, load_connections, public_url
+from lookout.net import RedisSecurity, load_connections
+from lookout.outside_text import public_url
 from lookout.wire import PIPELINE, all_topics
 
 _ANSWER_S = 10.0

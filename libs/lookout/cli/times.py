@@ -8,6 +8,8 @@ from datetime import datetime
 
 from lookout.cli.options import CliError, Position
 
+#: the latest place in a recording that is a time and no slip: a century
+LATEST_S = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -22,7 +24,8 @@ def parse_offset(text: str | None, option: str) -> float | None:
     match = re.fullmatch(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)", text.strip())
     hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 60.0, 0.0)
     # Minutes above 59 without hours stay legal ("90:00"), as players print them.
-    if match is None or (match[2] and seconds >= 60) or (match[1] and minutes >= 60):
+    beyond = hours * 3600 + minutes * 60 + seconds > LATEST_S
+    if match is None or beyond or (match[2] and seconds >= 60) or (match[1] and minutes >= 60):
         raise CliError(
             f"{option} {text!r} is not a time: write seconds (90), minutes (1:30) or hours (1:02:03)"
         )
@@ -38,7 +41,8 @@ def parse_since(text: str, option: str = "--since") -> Position:
     if text in ("now", "start"):
         return Position(oldest=text == "start")
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
-        return Position(at_ms=int((time.time() - float(match[1]) * _UNITS[match[2]]) * 1000))
+        length_s = min(float(match[1]) * _UNITS[match[2]], time.time())  # nothing is older than the clock
+        return Position(at_ms=int((time.time() - length_s) * 1000))
     try:
         return Position(at_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError, OSError):

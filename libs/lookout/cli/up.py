@@ -21,7 +21,8 @@ from lookout.cli.options import CliError
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import RECALL, Fleet, running_fleets
-from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity, public_url
+from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity
+from lookout.outside_text import public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
 from lookout.worker.settings import FOREIGN
 

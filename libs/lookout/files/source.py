@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from lookout.disk import write_all
+from lookout.outside_text import public_url
 from lookout.segments.container import ByteSource, Video
 from lookout.segments.types import CodecError, Limits, Reason
 
@@ -190,7 +191,7 @@ class UrlSource:
     ) -> None:
         import httpx
 
-        self.name = url
+        self._url, self.name = url, public_url(url)
         self._piece, self._held, self._piece_s, self._longest = piece, held, piece_s, longest
         self._timeout_s = timeout_s
         self._sockets: list[socket.socket] = []
@@ -231,7 +232,7 @@ class UrlSource:
             self._whole.close()
 
     def __reduce__(self) -> tuple[Callable[..., UrlSource], tuple[str, float, int, int]]:
-        return _url_source, (self.name, self._timeout_s, self._piece, self._held)
+        return _url_source, (self._url, self._timeout_s, self._piece, self._held)
 
     def _own_connections(self) -> None:
         """A forked process must not read from its parent's connections, nor wait for a lock held there."""
@@ -320,7 +321,7 @@ class UrlSource:
     def _request(self, start: int) -> bytes:
         headers = {"range": f"bytes={start}-{start + self._piece - 1}", "accept-encoding": "identity"}
         traced = {"trace": self._connected}
-        with self._client.stream("GET", self.name, headers=headers, extensions=traced) as answer:
+        with self._client.stream("GET", self._url, headers=headers, extensions=traced) as answer:
             self.requests += 1
             if answer.status_code not in (200, 206):
                 raise self._error(f"the server answered with status {answer.status_code}")

@@ -15,7 +15,6 @@ from lookout.net.connections import (
     KafkaSecurity,
     RedisSecurity,
     load_connections,
-    public_url,
     without_security,
 )
 
@@ -41,7 +40,6 @@ __all__ = [
     "PeerBytes",
     "RedisSecurity",
     "load_connections",
-    "public_url",
     "without_security",
 ]
 

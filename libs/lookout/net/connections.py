@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from lookout.errors import StartupError
+from lookout.outside_text import public_url
 
 if TYPE_CHECKING:
     import redis
@@ -240,18 +240,6 @@ def load_connections(kind: type[T], environ: Mapping[str, str] | None = None) ->
 def without_security() -> Connections:
     """Plain connections whatever the environment says: for servers that this process started itself."""
     return Connections.model_validate(Connections.model_construct().model_dump())
-
-
-def public_url(url: str) -> str:
-    """A URL without user name, password and query, for messages."""
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        place = host if parts.port is None else f"{host}:{parts.port}"
-        shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
-        return shown if host and "@" not in shown else "(not a URL)"
-    except ValueError:
-        return "(not a URL)"
 
 
 def setting(field: str) -> str:

@@ -18,7 +18,8 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from lookout.errors import StartupError
 from lookout.models.device import Dtype, default_dtype
-from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, public_url, setting
+from lookout.net.connections import PREFIX, SECRET_OPTIONS, Connections, explain, given, setting
+from lookout.outside_text import public_url
 from lookout.wire import NAME_PREFIX, prefix_fault
 from lookout.worker.sampling import SamplingSettings
 

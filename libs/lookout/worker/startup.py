@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, Top
 
 from lookout.errors import StartupError
 from lookout.models.digest import folder_digest
-from lookout.net.connections import public_url
 from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
+from lookout.outside_text import public_url
 from lookout.wire import FRAMES, SEGMENTS, TOKENS, Topic
 from lookout.worker.retry import CALL_S, NotReadyError, retry_until
 from lookout.worker.settings import ServiceSettings

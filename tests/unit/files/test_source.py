@@ -22,13 +22,14 @@ Reply = Callable[[Any, threading.Event], None]
 
 
 @contextmanager
-def served(reply: Reply) -> Iterator[str]:
-    """The address of a server that answers every request by `reply` (connection, stop)."""
+def served(reply: Reply, received: Callable[[bytes], object] = len) -> Iterator[str]:
+    """The address of a server that answers every request by `reply` (connection, stop); `received` is told the
+    request."""
     stop = threading.Event()
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            self.request.recv(65536)
+            received(self.request.recv(65536))
             with contextlib.suppress(OSError):  # the client has gone
                 reply(self.request, stop)
 
@@ -98,6 +99,23 @@ def test_a_hostile_server_is_one_plain_error(reply: Reply, words: str) -> None:
         with pytest.raises(CodecError, match=f"{url} cannot be read .*{words}"):
             source.size  # noqa: B018 (reads the first piece)
         source.close()
+
+
+def test_a_password_in_an_address_is_for_its_server_alone() -> None:
+    requests = []
+
+    def asks_for_it(connection: Any, stop: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+
+    with served(asks_for_it, requests.append) as url:
+        source = UrlSource(url.replace("//", "//guard:canary@") + "?signature=canary")
+        with pytest.raises(CodecError) as raised:
+            source.size  # noqa: B018
+        source.close()
+    assert b"?signature=canary" in requests[0]
+    assert b"authorization: basic" in requests[0].lower()
+    assert source.name == url
+    assert "canary" not in str(raised.value)
 
 
 def test_a_recording_larger_than_the_disk_is_refused_before_it_is_fetched(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from lookout.errors import StartupError
 from lookout.local import RedisServer
-from lookout.net import KafkaSecurity, RedisSecurity, load_connections, public_url
+from lookout.net import KafkaSecurity, RedisSecurity, load_connections
+from lookout.outside_text import public_url
 from lookout.worker import ServiceSettings, load_settings
 from lookout.worker.startup import check_redis
 from tests.certificates import Authority

@@ -23,8 +23,7 @@ Reply = Callable[[Any, threading.Event], None]
 
 @contextmanager
 def served(reply: Reply, received: Callable[[bytes], object] = len) -> Iterator[str]:
-    """The address of a server that answers every request by `reply` (connection, stop); `received` is told the
-    request."""
+    """The address of a server that answers by `reply` (connection, stop); `received` is told each request."""
     stop = threading.Event()
 
     class Handler(socketserver.BaseRequestHandler):

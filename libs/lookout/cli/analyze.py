@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from lookout.files import RecordingReader, Source
     from lookout.segments import CodecError
 
+#: decoding threads, or confined processes, of a command: beyond, the number is a slip
+THREADS = 1024
 
 TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
@@ -98,6 +100,8 @@ def analyze(
     question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
+    if threads is not None and not 1 <= threads <= THREADS:
+        raise CliError(f"--threads {threads}: it must be from 1 to {THREADS}")
     _check_writable(page)
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
@@ -197,8 +201,6 @@ def _opened(name: str, sandbox: bool, threads: int | None, files: ExitStack) -> 
     from lookout.sandbox import open_recording
     from lookout.segments import CodecError
 
-    if threads is not None and threads < 1:
-        raise CliError(f"--threads {threads}: it must be at least 1")
     try:
         source = _fetched(name, files) if sandbox else name
         return files.enter_context(open_recording(source, sandbox=sandbox, workers=threads))

@@ -100,9 +100,7 @@ def analyze(
     question = [asked(text) for text in question]
     names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
-    if threads is not None and not 1 <= threads <= THREADS:
-        raise CliError(f"--threads {threads}: it must be from 1 to {THREADS}")
-    _check_writable(page)
+    _check(threads, page)
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
@@ -236,8 +234,10 @@ def recordings(source: str) -> list[str]:
     return [str(path) for path in footage_files(Path(source))]
 
 
-def _check_writable(page: Path | None) -> None:
-    """Refuse a page that could not be written in the end."""
+def _check(threads: int | None, page: Path | None) -> None:
+    """Refuse a number of threads that is a slip, and a page that could not be written in the end."""
+    if threads is not None and not 1 <= threads <= THREADS:
+        raise CliError(f"--threads {threads}: it must be from 1 to {THREADS}")
     if page is None:
         return
     if page.is_dir():

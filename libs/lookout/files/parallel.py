@@ -98,6 +98,7 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
     """
     with ExitStack() as opened:
         video = opened.enter_context(open_video(source, limits, probe=False))
+        # A second handle: reading the index must not move the opened video's position.
         with source.open() as file:
             indexed = indexed_table(video, file)
         if indexed is not None:
@@ -118,6 +119,8 @@ class _Interval:
 def threads_per_worker(loads: Sequence[int], threads: int) -> list[int]:
     """Threads of each worker, so that intervals of these loads, taken in order, are done soonest."""
     best, least = [1], float("inf")
+    # From many workers to few: threads inside one decoder gain less than a second decoder (`AT_ONCE`), so
+    # fewer workers have to win clearly (`WORTH`).
     for workers in range(min(threads, len(loads)), 0, -1):
         counts = [threads // workers + (i < threads % workers) for i in range(workers)]
         speeds = [1.0 if count == 1 else AT_ONCE * count for count in counts]
@@ -201,6 +204,7 @@ class FileDecoder:
         self._intervals = intervals or intervals_of(self.table, threads)
         self._ring = Ring(len(self.picks), lookahead)
         self._threads: list[threading.Thread] = []
+        # Bounded: packets of a whole recording would not fit into memory.
         self._ready: Queue[_Interval | None] = Queue(maxsize=threads)
         self._positions = {pick.pts: i for i, pick in enumerate(self.picks)}
         self._count = threading.Lock()

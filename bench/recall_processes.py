@@ -7,12 +7,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
+import grpc
+from redis import Redis
+
+from lookout.chapters import ChapterAnnouncer, MemoryService
 from lookout.memory import Keep
 from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
+from lookout.store import Announcer, Directory, StoreSettings
+from lookout.v1.lineage_pb2 import STAGE_CHAPTERS
 
 PERIOD_S = 0.1
 
@@ -59,16 +66,22 @@ def _started(*words: str) -> subprocess.Popen[str]:
 
 
 def hold(folder: str, url: str, name: str) -> None:
-    """Serve until the input ends."""
-    from tests.chapters_world import World
-
+    """Serve and announce until the input ends. It loads no model."""
     (first, *_) = Path(folder).glob("*/*/head-*.bin")
     shape = read_sealed(first.parent)[0].head.shape
-    with ExitStack() as stack:
-        world = World(Path(folder), url, stack)
-        chapters = ChapterFolder(Path(folder), ChapterRules(Keep(seconds=1e12)), shape)
-        print(world.hold(chapters, name=name).address, flush=True)
+    chapters = ChapterFolder(Path(folder), ChapterRules(Keep(seconds=1e12)), shape)
+    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+    MemoryService(chapters).register(server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    with Redis.from_url(url) as client, closing(Directory(url, StoreSettings())) as directory:
+        lease = Announcer(directory, STAGE_CHAPTERS, name, address, lambda: ())
+        lease.start()
+        ChapterAnnouncer(directory, client, chapters, name).announce()
+        print(address, flush=True)
         sys.stdin.read()
+        lease.stop()
+    server.stop(0).wait()
 
 
 def ask(address: str) -> None:

@@ -204,7 +204,6 @@ class World:
         *,
         limits: MemoryLimits | None = None,
         address: str = "127.0.0.1:0",
-        name: str = "",
         **more: Any,
     ) -> Holder:
         """Serve chapters, and announce them where there is a Redis."""
@@ -216,7 +215,7 @@ class World:
         holder = Holder(chapters, service, address, server)
         self.stack.callback(lambda: server.stop(0).wait())
         if self.url is not None:
-            name = name or f"prefill-{len(self.holders)}"
+            name = f"prefill-{len(self.holders)}"
             holder.lease = Announcer(self.directory(), STAGE_CHAPTERS, name, address, lambda: ())
             holder.lease.start()
             self.stack.callback(holder.lease.stop)

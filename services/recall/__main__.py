@@ -39,7 +39,7 @@ def add(context: Context[RecallSettings]) -> None:
         _sources(context),
         model_digest=digest,
         cache_bytes=settings.cache_bytes,
-        foresee=settings.foresee,
+        foresee=settings.device != "cpu" if settings.foresee is None else settings.foresee,
         fence=fence,
     )
     join(context, erasures, {"cache": lambda erasure: asker.erase(erasure.camera)}, stays=False)

@@ -40,5 +40,9 @@ class RecallSettings(ModelSettings):
     )
     list_s: float = Field(10.0, gt=0, description="seconds that a holder may take to name its chapters")
     read_s: float = Field(30.0, gt=0, description="seconds that a holder may take for one read")
-    foresee: bool = Field(True, description="fetch what the next layer probably needs ahead")
+    foresee: bool | None = Field(
+        None,
+        description="fetch what the next layer probably needs ahead; unset: unless the model is on the CPU, "
+        "which has no time to spare for it",
+    )
     store: StoreSettings = Field(default_factory=StoreSettings, description="how Redis is asked")

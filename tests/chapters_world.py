@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -126,10 +127,25 @@ def holding(root: Path, needles: Sequence[bytes]) -> list[Path]:
     out = []
     for path in root.rglob("*"):
         if path.is_file():
-            data = path.read_bytes()
+            data = _written(path)
             if any(needle in data for needle in needles):
                 out.append(path)
     return out
+
+
+def _written(path: Path) -> bytes:
+    """What was written of a file: Kafka's indexes are gigabytes of holes, which nobody has to search."""
+    parts = []
+    with path.open("rb") as file:
+        end, size = 0, os.fstat(file.fileno()).st_size
+        while end < size:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError:  # nothing but a hole is left
+                break
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            parts.append(os.pread(file.fileno(), end - begin, begin))
+    return bytes(4096).join(parts)
 
 
 class PartOfFolder:

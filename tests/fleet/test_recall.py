@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -124,7 +124,7 @@ def verdicts(fleet: Fleet) -> Iterator[dict[str, float]]:
 
 
 @contextmanager
-def remembering(tmp_path: Path, **settings: str) -> Iterator[Fleet]:
+def remembering(tmp_path: Path, **stages: Mapping[str, str]) -> Iterator[Fleet]:
     """A fleet that has watched a film and remembers it."""
     (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
     path = tmp_path / "room.ts"
@@ -132,8 +132,10 @@ def remembering(tmp_path: Path, **settings: str) -> Iterator[Fleet]:
     path.write_bytes(b"".join(part.data for part in parts))
     windows = -(-(parts[-1].start_us + parts[-1].duration_us) // BLOCK_US)
     rule = Rule(threshold=0.5, k=2, n=3)
-    common = {"model_dir": str(TINY), **settings}
-    with Fleet(settings=common, memory="2h", open_servers=True) as fleet:
+    own = {"decode": {"silence_s": "8"}, **stages}  # the last stride waits for it
+    with Fleet(
+        settings={"model_dir": str(TINY)}, stage_settings=own, memory="2h", open_servers=True
+    ) as fleet:
         write_watches(fleet.bootstrap, [Watch(id="fall", version=1, question=QUESTION, rule=rule)])
         example("publish.py", fleet.bootstrap, "room", str(path))
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride
@@ -182,7 +184,8 @@ def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_memory_that_is_lost_with_its_disk_is_made_again(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
-    with remembering(tmp_path, memory_url=str(tier)) as fleet:
+    durable = {"memory_url": str(tier)}
+    with remembering(tmp_path, prefill=durable, recall=durable) as fleet:
         prefill = killed(fleet)
         shutil.copytree(prefill.folder / "memory", tmp_path / "copies")
         shutil.rmtree(prefill.folder / "memory")

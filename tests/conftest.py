@@ -92,6 +92,7 @@ class Interleaved(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Interleaved | None:
     """The order of groups in a run of several processes."""
     return Interleaved(config, log) if config.getvalue("dist") == "loadscope" else None

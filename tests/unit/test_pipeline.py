@@ -139,7 +139,9 @@ def test_a_pipeline_leaves_nothing_open(how: str, tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_refused_is_refused_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lookout.session.host.load_tower", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "lookout.session.host.load_transformers", lambda *_, **__: pytest.fail("a model was loaded")
+    )
     for wrong in ({"memory_dir": "x"}, {"questions": ["What?"]}, {"preset": "none"}, {"stride_s": 1.3}):
         with pytest.raises(ValueError):  # noqa: PT011
             Pipeline(**wrong)  # type: ignore[arg-type]

@@ -106,8 +106,8 @@ class Feed:
             raise SessionError("this session was given encoded bytes: frames go to another session")
         pictures = _checked(frames, times_s)
         times = [round(time * SECOND_US) for time in times_s]
-        if self._selector is None:
-            self._begin(times[0] if times else 0)
+        if self._selector is None and times:
+            self._begin(times[0])
         blocks: list[ClosedBlock] = []
         for picture, time_us in zip(pictures, times, strict=True):
             if time_us <= self._begun_us + self._decoded_us and (self._decoded_us or self._cell_filled()):

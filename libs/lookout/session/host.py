@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import torch
 
 from lookout.batching import BatchingThread
 from lookout.engines import (
@@ -26,10 +30,13 @@ from lookout.vision import Tower
 from lookout.windows import Layout
 
 ENGINES: Final = ("transformers", "vllm")
+DTYPES: Final = ("float32", "bfloat16", "float16")
 BATCH: Final = 64
 """Windows of a batch; the engine splits what does not fit its memory."""
 
 Job = Callable[[], Any]
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +64,27 @@ class HostSettings:
             raise SessionError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
         if self.budget_bytes < 1:
             raise SessionError(f"budget_bytes={self.budget_bytes} must be above 0")
+        if self.dtype not in DTYPES:
+            raise SessionError(f"dtype {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
+        try:
+            torch.device(self.device)
+            hash(self.options)
+        except RuntimeError as error:
+            raise SessionError(f"a model cannot run on {self.device!r}: {error}") from None
+        except TypeError as error:
+            raise SessionError(f"options must have plain values: {error}") from None
 
     def load(self) -> AskingEngine:
         """The engine."""
         options: Mapping[str, Any] = {"budget_bytes": self.budget_bytes, **dict(self.options)}
-        if self.engine == "vllm":
-            return load_vllm(self.folder, dtype=self.dtype, **options)
-        return load_transformers(self.folder, self.device, self.dtype, **options)
+        try:
+            if self.engine == "vllm":
+                return load_vllm(self.folder, dtype=self.dtype, **options)
+            return load_transformers(self.folder, self.device, self.dtype, **options)
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            raise SessionError(f"options of the {self.engine} engine: {error}") from error
 
 
 class Patience:
@@ -108,6 +129,22 @@ class Patience:
         if self._end is not None and time.monotonic() > self._end:
             raise DeadlineError("the deadline passed before the engine had time")
 
+    def watch(self, future: Future[Any]) -> None:
+        """`cancel` cancels this future from now on."""
+        with self._lock:
+            self._future = future
+            if self.cancelled:
+                future.cancel()
+
+    def refuse_late(self, future: Future[Any]) -> None:
+        """Cancel a future whose work has not begun in time.
+
+        Raises:
+            DeadlineError: It had not.
+        """
+        if not future.done() and future.cancel():
+            raise DeadlineError("the deadline passed before the engine had time") from None
+
     def await_result(self, future: Future[Any]) -> Any:
         """The result of a future, which is cancelled where time is over and it has not begun.
 
@@ -116,17 +153,13 @@ class Patience:
             CancelledError: The caller wants it no longer, and it had not begun.
             Exception: What its work raised.
         """
-        with self._lock:
-            self._future = future
-            if self.cancelled:
-                future.cancel()
+        self.watch(future)
         left = self.left()
         try:
             return future.result(None if left < 0 else left)
         except TimeoutError:
             # What has begun is waited for: an engine cannot stop in the middle of a window.
-            if not future.done() and future.cancel():
-                raise DeadlineError("the deadline passed before the engine had time") from None
+            self.refuse_late(future)
             return future.result()
 
 
@@ -143,9 +176,9 @@ class EngineHost:
 
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
-        # All that can be refused at once is refused before: the two models take seconds to load.
-        self.tower: Tower = load_tower(settings.folder, device=settings.device)
         self.engine = settings.load()
+        dtype: torch.dtype = getattr(torch, settings.dtype)
+        self.tower: Tower = load_tower(settings.folder, device=settings.device, dtype=dtype)
         self.layout: Layout = self.engine.layout
         self._names: set[str] = set()
         self._lock = threading.Lock()
@@ -202,6 +235,13 @@ def _batch(waiting: Sequence[WindowRequest | Job]) -> list[int]:
     return list(streams.values())[:BATCH]
 
 
+class _Sign(Enum):
+    """Before the first piece, and behind the last."""
+
+    BEGUN = "begun"
+    ENDED = "ended"
+
+
 class SharedEngine:
     """An engine for one session: its windows wait in line with those of others (`Engine` protocol).
 
@@ -227,6 +267,37 @@ class SharedEngine:
     def call(self, job: Job) -> Any:
         """The result of a job that runs alone on the engine's thread."""
         return self.patience.await_result(self._host.submit(job))
+
+    def stream(self, job: Callable[[Callable[[T], object]], A], take: Callable[[T], object]) -> A:
+        """The result of a job that runs alone on the engine's thread. What it gives on its way is taken on
+        the caller's: that may take time, and may fail."""
+        pieces: queue.SimpleQueue[T | _Sign] = queue.SimpleQueue()
+
+        def begin() -> A:
+            pieces.put(_Sign.BEGUN)
+            return job(pieces.put)
+
+        future: Future[A] = self._host.submit(begin)
+        future.add_done_callback(lambda _: pieces.put(_Sign.ENDED))
+        patience = self.patience
+        patience.watch(future)
+        left = patience.left()
+        try:
+            piece = pieces.get(timeout=None if left < 0 else left)
+        except queue.Empty:
+            patience.refuse_late(future)
+            piece = pieces.get()
+        try:
+            while piece is not _Sign.ENDED:
+                if piece is not _Sign.BEGUN:
+                    take(piece)  # type: ignore[arg-type]
+                piece = pieces.get()
+        except BaseException:
+            patience.cancel()
+            while pieces.get() is not _Sign.ENDED:
+                pass
+            raise
+        return future.result()
 
     def held(self, stream: str) -> str | None:
         """See `Engine.held`."""

@@ -7,15 +7,18 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import numpy as np
+
 from lookout import models
 from lookout.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
+from lookout.models.device import default_dtype
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import MaskPolicy
 from lookout.session.errors import DeadlineError, SessionError
@@ -65,7 +68,8 @@ class Session:
             give equal answers; None: one with a number.
         numbers: Of its streams: a jump of the clock begins the next. None: from 0.
         device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1".
-        dtype: Of weights and KV.
+        dtype: Of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, what a GPU
+            computes natively else.
         budget_bytes: Limit of the KV of all sessions of the engine. Where it does not hold them all,
             those that came first keep theirs.
         options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
@@ -89,7 +93,7 @@ class Session:
         name: str | None = None,
         numbers: Iterator[int] | None = None,
         device: str = "cpu",
-        dtype: str = "float32",
+        dtype: str | None = None,
         budget_bytes: int = 1 << 30,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -108,8 +112,10 @@ class Session:
             self._host = engine
         else:
             pairs = tuple(sorted((options or {}).items()))
-            self._host = borrow(HostSettings(folder, engine, device, dtype, budget_bytes, pairs))
-        self._lock, self._closed, self._on_window = threading.Lock(), False, on_window
+            self._host = borrow(
+                HostSettings(folder, engine, device, dtype or default_dtype(device), budget_bytes, pairs)
+            )
+        self._lock, self._closed, self._on_window = threading.RLock(), False, on_window
         try:
             self.name = self._host.take_name(name) if self._borrowed else str(name)
         except SessionError:
@@ -127,6 +133,12 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.close)
 
     def push(
         self,
@@ -265,19 +277,32 @@ class Session:
             if self._closed:
                 raise SessionError(f"session {self.name!r} is closed: open another")
             patience.check()
-            self._engine.patience = patience
-            return work(patience)
+            # `on_window` and `on_text` may ask, too.
+            before, self._engine.patience = self._engine.patience, patience
+            try:
+                return work(patience)
+            finally:
+                self._engine.patience = before
         finally:
             self._lock.release()
 
     def _push(self, data: bytes | Frames, times: Sequence[float] | float | None) -> list[SessionWindow]:
         if isinstance(data, (bytes, bytearray, memoryview)):
-            if isinstance(times, Sequence):
+            if times is not None and np.ndim(times):
                 raise SessionError("encoded bytes carry their own times: give when they begin, or nothing")
-            return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), times))
-        if not isinstance(times, Sequence):
+            start_s = None if times is None else float(np.asarray(times))
+            return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
+        if data is None or isinstance(data, (str, Path)):
+            raise SessionError(
+                f"{type(data).__name__} is no video: push encoded bytes, or RGB frames and their times; "
+                "lookout.Pipeline reads files"
+            )
+        if times is None:
             raise SessionError("frames need times: the seconds of every frame")
-        return self._take(self._feed.copy(), lambda feed: feed.pictures(data, times))
+        if not np.ndim(times):
+            data = [np.asarray(data)]  # one frame and its time
+        seconds = [float(time) for time in np.atleast_1d(np.asarray(times, dtype=float))]
+        return self._take(self._feed.copy(), lambda feed: feed.pictures(data, seconds))
 
     def _take(self, feed: Feed, add: Callable[[Feed], list[ClosedBlock]]) -> list[SessionWindow]:
         """Play the blocks that close; on any failure the session stays as it was."""
@@ -370,35 +395,38 @@ class Session:
         """An answer in words. It is one job of the engine's thread: what others push waits for its end."""
         engine, plan = self._host.engine, _plan_of(window)
 
-        def write(plan: WindowPlan) -> tuple[str, Cost]:
-            pieces: list[str] = []
+        def write(plan: WindowPlan, give: Callable[[str], object]) -> Cost:
             writing = engine.write(plan, question, settings, patience.lasts)
-            with closing(writing):
-                while True:
-                    try:
-                        piece = next(writing)
-                    except StopIteration as end:
-                        return "".join(pieces), end.value
-                    pieces.append(piece)
-                    if on_text is not None:
-                        on_text(piece)
+            while True:
+                try:
+                    give(next(writing))
+                except StopIteration as end:
+                    cost: Cost = end.value
+                    return cost
 
-        def recomputed() -> tuple[str, Cost]:
+        def recomputed(give: Callable[[str], object]) -> Cost:
             # Under a name of its own: the session's own stream stays as it is.
             blocks = [replace(block, stream=f"{block.stream}?") for block in window.played.blocks]
             plan = self._planner.plan(blocks, key=True)
             try:
                 engine.run([WindowRequest(plan, blocks)])[0].unwrap()
-                return write(plan)
+                return write(plan, give)
             finally:
                 engine.close_stream(plan.stream)
 
+        pieces: list[str] = []
+
+        def take(piece: str) -> None:
+            pieces.append(piece)
+            if on_text is not None:
+                on_text(piece)
+
         basis = window.basis
         try:
-            written, cost = self._engine.call(partial(write, plan))
+            cost = self._engine.stream(partial(write, plan), take)
         except StreamLostError:
-            (written, cost), basis = self._engine.call(recomputed), "key"
-        return _answer(window, question, basis, cost, text=written)
+            cost, basis = self._engine.stream(recomputed, take), "key"
+        return _answer(window, question, basis, cost, text="".join(pieces))
 
     def _end(self) -> None:
         if self._borrowed:

@@ -213,6 +213,24 @@ def test_larger_frames_are_scaled(session: Session) -> None:
     assert window.tokens_kept > 0
 
 
+def test_times_are_numbers_in_any_form(session: Session, alone: dict[str, Any]) -> None:
+    frames, times = pictures(0, 12.5)
+    assert session.push([], []) == []
+    session.push(frames[0], times[0])
+    session.push(frames[1:], np.array(times[1:]))
+    assert bits(session.ask(FIRST)) == alone[FIRST]
+
+
+def test_a_window_is_asked_as_it_closes(host: EngineHost, alone: dict[str, Any]) -> None:
+    answers = []
+    with opened(host, on_window=lambda _: answers.append(bits(session.ask(FIRST)))) as session:
+        played(session)
+        texts = []
+        session.ask("What?", tokens=3, on_text=lambda _: texts.append(bits(session.ask(FIRST))))
+    assert answers[-1] == alone[FIRST]
+    assert set(texts) == {alone[FIRST]}
+
+
 def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
     played(session)
     windows = session.push(*pictures(40, 4.5))
@@ -230,6 +248,7 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
         (np.zeros((1, 8, 8, 3), np.uint8), [float("nan")], "finite"),
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
         (b"segment", [0.0], "encoded bytes carry their own times"),
+        ("clip.mp4", None, "str is no video: push encoded bytes"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(session: Session, data: Any, times: Any, message: str) -> None:
@@ -414,12 +433,17 @@ def test_sessions_of_one_model_share_it_until_the_last_ends() -> None:
         {"stride_s": 1.3},
         {"questions": ["What?"]},
         {"budget_bytes": 0},
+        {"dtype": "float17"},
+        {"device": "nowhere"},
+        {"options": {"a": []}},
     ],
 )
 def test_settings_are_refused_before_the_model_is_loaded(
     wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lookout.session.host.load_tower", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "lookout.session.host.load_transformers", lambda *_, **__: pytest.fail("a model was loaded")
+    )
     with pytest.raises(lookout.LookoutError):
         Session(**wrong)
 

@@ -29,7 +29,11 @@ from lookout.session.errors import DeadlineError, SessionError
 from lookout.vision import Tower
 from lookout.windows import Layout
 
-ENGINES: Final = ("transformers", "vllm")
+#: engines, and the options that the `load_engine` of each takes beside those of a session
+ENGINES: Final = {
+    "transformers": ("spill_dir", "rows_per_pass"),
+    "vllm": ("max_rows", "max_batched_rows", "block_size", "kv_cache_bytes", "tensor_parallel", "eager"),
+}
 DTYPES: Final = ("float32", "bfloat16", "float16")
 BATCH: Final = 64
 """Windows of a batch; the engine splits what does not fit its memory."""
@@ -64,6 +68,11 @@ class HostSettings:
             raise SessionError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
         if self.budget_bytes < 1:
             raise SessionError(f"budget_bytes={self.budget_bytes} must be above 0")
+        if unknown := [name for name, _ in self.options if name not in ENGINES[self.engine]]:
+            raise SessionError(
+                f"options {', '.join(unknown)} are unknown to the {self.engine} engine: there are "
+                + ", ".join(ENGINES[self.engine])
+            )
         if self.dtype not in DTYPES:
             raise SessionError(f"dtype {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         try:
@@ -77,14 +86,9 @@ class HostSettings:
     def load(self) -> AskingEngine:
         """The engine."""
         options: Mapping[str, Any] = {"budget_bytes": self.budget_bytes, **dict(self.options)}
-        try:
-            if self.engine == "vllm":
-                return load_vllm(self.folder, dtype=self.dtype, **options)
-            return load_transformers(self.folder, self.device, self.dtype, **options)
-        except TypeError as error:
-            if "unexpected keyword argument" not in str(error):
-                raise
-            raise SessionError(f"options of the {self.engine} engine: {error}") from error
+        if self.engine == "vllm":
+            return load_vllm(self.folder, dtype=self.dtype, **options)
+        return load_transformers(self.folder, self.device, self.dtype, **options)
 
 
 class Patience:

@@ -435,7 +435,8 @@ def test_sessions_of_one_model_share_it_until_the_last_ends() -> None:
         {"budget_bytes": 0},
         {"dtype": "float17"},
         {"device": "nowhere"},
-        {"options": {"a": []}},
+        {"options": {"a": 1}},
+        {"options": {"spill_dir": []}},
     ],
 )
 def test_settings_are_refused_before_the_model_is_loaded(

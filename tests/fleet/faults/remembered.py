@@ -17,7 +17,7 @@ from lookout.memory.past import fetch_from
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """Chapters of a folder. `faults`: a line for each chapter that cannot be read, whose rows are no KV, or
-    that has a frame of another one."""
+    that has a frame of another one; and one where there is no frame at all."""
 
     chapters: int
     frames: int
@@ -42,6 +42,8 @@ def remembered(folder: Path) -> Remembered:
         for (camera, time), count in frames.items()
         if count > 1
     ]
+    if not frames:
+        faults.append("nothing is remembered")
     return Remembered(len(paths), len(frames), faults)
 
 

@@ -89,6 +89,9 @@ bench-peers: setup  ## our reader beside torchcodec and decord, which come into 
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'
 	$(BIN)/python -m bench.record peers --decord out/peers/bin/python $(PEERS)
 
+bench-peers-engine: setup  ## windows that slide beside resending, append-only sessions, EVS, VidCom2 and others
+	$(BIN)/python -m bench.record peers_engine $(PEERS)
+
 SECONDS ?= 3600
 soak: setup  ## six cameras as fast as the fleet takes them for SECONDS; memory and descriptors, one line of JSON
 	$(BIN)/python -m tests.fleet.soak --seconds $(SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -115,11 +115,19 @@ class Asker:
         """The chapters of a camera, or of all that fit a pattern."""
         past = self._sources.find(cameras, question.since_us, question.until_us, self._model_digest)
         for camera, resolved in past.items():
-            for erasure in self._fence.of(camera):
-                for chapter in list(resolved.chapters):
-                    if chapter.holds(erasure.begin_us, erasure.end_us):
-                        resolved.lose(chapter.name, f"erasure {erasure.id} is not carried out there yet")
+            for chapter, cause in self._erased(camera, resolved.chapters):
+                resolved.lose(chapter.name, cause)
         return past
+
+    def _erased(self, camera: str, chapters: Sequence[Chapter]) -> list[tuple[Chapter, str]]:
+        """Chapters that still have something of what was erased, and of which erasure."""
+        out: dict[str, tuple[Chapter, str]] = {}
+        for erasure in self._fence.of(camera):
+            for chapter in chapters:
+                if chapter.holds(erasure.begin_us, erasure.end_us):
+                    cause = f"erasure {erasure.id} is not carried out there yet"
+                    out.setdefault(chapter.name, (chapter, cause))
+        return list(out.values())
 
     def erase(self, camera: str) -> int:
         """Let go of everything of a camera's chapters, once no question reads them.
@@ -201,6 +209,9 @@ class Asker:
             reasons = "; ".join([str(error), *resolved.missing])
             raise NothingRememberedError(f"camera {camera}: {reasons}") from error
         with self._turn:
+            # It may have waited: nothing is read of what was erased meanwhile.
+            for chapter, cause in self._erased(camera, past.chapters):
+                raise LostChapterError(chapter.name, cause)
             answer = ask(
                 self._engine,
                 past,

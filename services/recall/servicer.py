@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import queue
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import grpc
 from prometheus_client import Counter, Histogram
 
+from lookout.chapters.service import is_meant
 from lookout.engines import EngineError
 from lookout.errors import LookoutError
 from lookout.memory.past import Chapter
@@ -167,7 +167,7 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         settings = self._settings
         responses.put(AskResponse(progress=AskProgress(stage="chapters", camera=pattern)))
         past = self._asker.find(pattern, question)
-        names = sorted(name for name in past if fnmatch.fnmatchcase(name, pattern))
+        names = sorted(name for name in past if is_meant(name, pattern))
         if not names:
             raise NothingRememberedError(f"cameras {pattern}: nothing is remembered of that time")
         left_out = [

@@ -121,13 +121,13 @@ class ChapterAnnouncer:
 
     def announce(self) -> None:
         """Say everything again, for a Redis that was wiped."""
-        facts = self._folder.chapters()
-        cameras = {chapter.camera for chapter in facts} | self._known
-        for camera in sorted(cameras):
-            self._announce(camera)
+        facts: dict[str, list[ChapterFacts]] = {camera: [] for camera in self._known}
+        for chapter in self._folder.chapters():
+            facts.setdefault(chapter.camera, []).append(chapter)
+        for camera in sorted(facts):
+            self._announce(camera, facts[camera])
 
-    def _announce(self, camera: str) -> None:
-        facts = self._folder.chapters(camera)
+    def _announce(self, camera: str, facts: Sequence[ChapterFacts]) -> None:
         try:
             self._directory.asking(lambda: self._say(camera, facts))
         except DirectoryDownError:
@@ -198,7 +198,7 @@ class ChapterAnnouncer:
             if not woken:
                 self.announce()
             for camera in sorted(cameras):
-                self._announce(camera)
+                self._announce(camera, self._folder.chapters(camera))
             # A camera changes with every block: one round a second is enough.
             self._stopped.wait(1.0)
 

@@ -18,7 +18,7 @@ from lookout.chapters.announcing import ScenesDirectory
 from lookout.chapters.service import MemoryLimits, split_calls
 from lookout.memory import Chapter, HistoryError, LostChapterError
 from lookout.memory.catalogue import ByteRange, Head
-from lookout.memory.chapters import chapter_of, without_doubles
+from lookout.memory.chapters import chapter_of, chapter_order, without_doubles
 from lookout.memory.past import ChapterRange
 from lookout.net import Channels, GrpcSecurity, without_security
 from lookout.store import Directory
@@ -36,6 +36,10 @@ from lookout.v1.memory_pb2 import (
 log = structlog.get_logger(__name__)
 CONNECT_S = 1.0
 """How long a new connection to a holder whose connection failed may take."""
+LISTING_BYTES = 1 << 30
+"""Of the heads that a holder may name in one call."""
+HEADER_BYTES = 64
+"""Of a range in an answer, beside its data, at most."""
 DURABLE = "durable"
 """In place of a holder's address: the durable tier."""
 
@@ -86,7 +90,7 @@ class Holders:
         """
         request = ListChaptersRequest(cameras=cameras, since_us=since_us, until_us=until_us)
         out: list[tuple[ChapterInfo, bytearray]] = []
-        for part in self._parts(address, "ListChapters", request, self._list_s):
+        for part in self._parts(address, "ListChapters", request, self._list_s, LISTING_BYTES):
             if part.WhichOneof("part") == "chapter":
                 out.append((part.chapter, bytearray()))
             elif out:
@@ -125,7 +129,10 @@ class Holders:
             last.ranges.append(SlabRange(file=place.file, offset=place.offset, length=place.length))
         headers: list[SlabHeader] = []
         data: list[bytes] = []
-        for part in self._parts(address, "ReadSlabs", message, self._read_s):
+        wanted = sum(place.length for _, place in requests)
+        for part in self._parts(
+            address, "ReadSlabs", message, self._read_s, wanted + HEADER_BYTES * len(requests)
+        ):
             match part.WhichOneof("part"):
                 case "batch":
                     headers += part.batch.slabs
@@ -143,8 +150,8 @@ class Holders:
             raise HistoryError(f"{address}: other bytes came than were asked for")
         return data
 
-    def _parts(self, address: str, method: str, request: Any, timeout_s: float) -> list[Any]:
-        """The whole answer of a call.
+    def _parts(self, address: str, method: str, request: Any, timeout_s: float, limit: int) -> list[Any]:
+        """The whole answer of a call, of at most so many bytes.
 
         A connection that failed is tried again by gRPC only after a pause. A holder that came back within it
         must not count as gone, so the call is repeated over a new connection where that is accepted.
@@ -152,11 +159,12 @@ class Holders:
         stub = self._stub(address)
         try:
             try:
-                return list(getattr(stub, method)(request, timeout=timeout_s))
+                return _bounded(getattr(stub, method)(request, timeout=timeout_s), limit, address)
             except grpc.RpcError as error:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._renewed(address, stub):
                     raise
-            return list(getattr(self._stub(address), method)(request, timeout=timeout_s))
+            again = getattr(self._stub(address), method)(request, timeout=timeout_s)
+            return _bounded(again, limit, address)
         except grpc.RpcError as error:
             raise HistoryError(f"{address}: {error.code().name} {error.details()}") from error
 
@@ -209,6 +217,22 @@ def _slabs(batch: SlabBatch) -> Iterator[bytes]:
         begin += header.length
 
 
+def _bounded(answer: Any, limit: int, address: str) -> list[Any]:
+    """The messages of an answer.
+
+    Raises:
+        HistoryError: it is longer than what was asked for.
+    """
+    out, total = [], 0
+    for message in answer:
+        total += message.ByteSize()
+        if total > limit:
+            answer.cancel()
+            raise HistoryError(f"{address}: more bytes came than were asked for")
+        out.append(message)
+    return out
+
+
 def _connects(channel: grpc.Channel) -> bool:
     """Whether a channel is accepted; a refusal is known at once, silence after `CONNECT_S`."""
     states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
@@ -230,7 +254,15 @@ def _connects(channel: grpc.Channel) -> bool:
 def _chapter(info: ChapterInfo, head: bytes, address: str) -> Chapter:
     if len(head) != info.head_bytes:
         raise HistoryError(f"{address}: the head of chapter {info.name} is cut short")
-    chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}"))
+    try:
+        chapter = chapter_of(Head.unpacked(head, f"{info.name} from {address}"))
+        chapter_order(chapter)
+        whole = len(chapter.head.times_us) == len(chapter.head.present) > 0
+        whole &= len(chapter.head.scenes) == chapter.head.shape.layers
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise HistoryError(f"{address}: the head of chapter {info.name} is no head: {error!r}") from error
+    if not whole:
+        raise HistoryError(f"{address}: the head of chapter {info.name} contradicts itself")
     if chapter.name != info.name or str(chapter.head.about.get("camera")) != info.camera:
         raise HistoryError(f"{address}: the head of chapter {info.name} is another chapter's")
     return chapter

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,6 +116,7 @@ class RangeCache:
         self._lock = threading.Lock()
         self._data: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
         self._coming: dict[tuple[str, str, int], Future[bytes]] = {}
+        self._forgets = 0
         self.bytes = 0
 
     def over(self, fetch: Fetch) -> RangeReader:
@@ -140,6 +142,7 @@ class RangeCache:
         own: dict[tuple[str, str, int], ChapterRange] = {}
         keys = [_key(request) for request in requests]
         with self._lock:
+            forgets = self._forgets
             for key, request in zip(keys, requests, strict=True):
                 if key in ready or key in waiting:
                     continue
@@ -153,7 +156,7 @@ class RangeCache:
                     own[key] = request
                 waiting[key] = self._coming[key]
         if own:
-            self._read(own, waiting, fetch or self._fetch)
+            self._read(own, waiting, fetch or self._fetch, forgets)
             traffic.calls += 1
             traffic.fetched += len(own)
             traffic.fetched_bytes += sum(request[1].length for request in own.values())
@@ -165,6 +168,7 @@ class RangeCache:
         own: Mapping[tuple[str, str, int], ChapterRange],
         waiting: Mapping[tuple[str, str, int], Future[bytes]],
         fetch: Fetch,
+        forgets: int,
     ) -> None:
         try:
             parts = fetch(list(own.values()))
@@ -176,10 +180,13 @@ class RangeCache:
                 waiting[key].set_exception(error)
             raise
         with self._lock:
+            # What was asked for before something was forgotten may be of it: it is not kept.
+            keeps = forgets == self._forgets
             for key, part in zip(own, parts, strict=True):
                 self._coming.pop(key, None)
-                self._data[key] = part
-                self.bytes += len(part)
+                if keeps:
+                    self._data[key] = part
+                    self.bytes += len(part)
             while self.bytes > self._budget and self._data:
                 self.bytes -= len(self._data.popitem(last=False)[1])
         for key, part in zip(own, parts, strict=True):
@@ -200,6 +207,7 @@ class RangeCache:
 
     def _forget(self, leaves: Callable[[str], bool]) -> int:
         with self._lock:
+            self._forgets += 1
             keys = [key for key in self._data if leaves(key[0].rpartition("@")[0])]
             for key in keys:
                 self.bytes -= len(self._data.pop(key))
@@ -473,18 +481,22 @@ class Past:
         data = self.ranges.get(
             [(chapter, own.index_range(chapter.head, number)) for chapter, own, number in facts], self.traffic
         )
-        return [
-            IndexRange.unpacked(part, int(own.clusters[number]), int(own.counts[number]), chapter.head)
-            for part, (chapter, own, number) in zip(data, facts, strict=True)
-        ]
+        out = []
+        for part, (holder, own, number) in zip(data, facts, strict=True):
+            with _readable(holder):
+                clusters, tokens = int(own.clusters[number]), int(own.counts[number])
+                out.append(IndexRange.unpacked(part, clusters, tokens, holder.head))
+        return out
 
     def _read_scenes(self) -> list[list[LayerScenes]]:
         requests = [(chapter, place) for chapter in self.chapters for place, _ in chapter.head.scenes]
         data = iter(self.ranges.get(requests, self.traffic))
-        return [
-            [LayerScenes.unpacked(next(data), visual, self.shape) for _, visual in chapter.head.scenes]
-            for chapter in self.chapters
-        ]
+        out = []
+        for chapter in self.chapters:
+            with _readable(chapter):
+                scenes = chapter.head.scenes
+                out.append([LayerScenes.unpacked(next(data), visual, self.shape) for _, visual in scenes])
+        return out
 
     def _joined(self, layer: int) -> JoinedScenes:
         parts = [scenes[layer] for scenes in self.scenes]
@@ -498,6 +510,15 @@ class Past:
             chapter=np.repeat(np.arange(len(parts)), sizes),
             number=np.concatenate([np.arange(size) for size in sizes]),
         )
+
+
+@contextmanager
+def _readable(chapter: Chapter) -> Iterator[None]:
+    """Data that its holder made up, checksums included, costs its chapter alone."""
+    try:
+        yield
+    except (ValueError, IndexError, TypeError, HistoryError) as error:
+        raise LostChapterError(chapter.name, str(error)) from error
 
 
 def _meets(chapter: Chapter, since_us: int | None, until_us: int | None) -> bool:

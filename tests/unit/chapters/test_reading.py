@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
 
 import grpc
 import pytest
@@ -15,14 +19,16 @@ from lookout.chapters.announcing import chapters_key, scenes_key
 from lookout.chapters.reading import Holders
 from lookout.chapters.service import is_meant, split_calls
 from lookout.engines.transformers.memory import ask
+from lookout.erasures import Fence
 from lookout.local import RedisServer
 from lookout.memory import HistoryError, Past, RangeCache
-from lookout.memory.catalogue import ByteRange
+from lookout.memory.catalogue import ByteRange, Head
 from lookout.memory.chapters import ChapterFolder
 from lookout.memory.past import ChapterRange, fetch_from
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.v1 import memory_pb2_grpc
-from lookout.v1.memory_pb2 import ReadSlabsRequest
+from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.memory_pb2 import ReadSlabsRequest, ReadSlabsResponse
 from tests.chapters_world import (
     LITTLE,
     QUESTION,
@@ -276,6 +282,91 @@ def test_a_holder_that_lies_is_no_source(world: World, three: ChapterFolder) -> 
     growing(world, three)
     asked = asker(world).ask("gate", QUESTION)
     assert facts(asked.answer) == facts(in_one_process(three))
+
+
+def without_epoch(head: Head) -> Head:
+    return replace(head, about={name: value for name, value in head.about.items() if name != "epoch"})
+
+
+def with_short_present(head: Head) -> Head:
+    return replace(head, present=head.present[:-1])
+
+
+def with_more_scenes(head: Head) -> Head:
+    return replace(head, scenes=tuple((place, count + 7) for place, count in head.scenes))
+
+
+@pytest.mark.parametrize("lie", [without_epoch, with_short_present, with_more_scenes])
+def test_a_head_that_is_made_up_costs_its_chapters_alone(
+    world: World, three: ChapterFolder, lie: Callable[[Head], Head]
+) -> None:
+    names = [chapter.name for chapter in three.chapters() if chapter.sealed]
+
+    class Lying(PartOfFolder):
+        def read(self, name: str) -> Any:
+            chapter, files = super().read(name)
+            return replace(chapter, head=lie(chapter.head)), files
+
+    world.hold(Lying(three, names[:1]))
+    world.hold(world.copies(three, names[1:]))
+    growing(world, three)
+    asked = asker(world).ask("gate", QUESTION)
+    assert [chapter.name for chapter in asked.chapters] == [c.name for c in three.chapters()][1:]
+    assert asked.missing
+
+
+def test_a_holder_that_never_ends_an_answer_is_cut_off(
+    world: World, three: ChapterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(*_: object) -> Iterator[ReadSlabsResponse]:
+        while True:
+            yield ReadSlabsResponse(chunk=bytes(1 << 16))
+
+    monkeypatch.setattr(service.MemoryService, "ReadSlabs", endless)
+    holder = world.hold(three)
+    reader = Holders(read_s=60.0, list_s=10.0)
+    world.stack.callback(reader.close)
+    (chapter, *_) = reader.listing(holder.address, "gate", None, None)
+    with pytest.raises(HistoryError, match="more bytes came"):
+        reader.read(holder.address, [(chapter, chapter.head.scenes[0][0])])
+
+
+def test_what_is_erased_while_a_question_waits_is_not_read(world: World, three: ChapterFolder) -> None:
+    world.hold(three)
+    asking = asker(world)
+    first, *others = three.chapters()
+    erasure = Erasure(id="e-1", camera="gate", begin_us=first.begin_us, end_us=first.begin_us + 1)
+    find, asked = asking.find, SimpleQueue[Asked]()
+    waits = Event()
+
+    def finds(*words: Any) -> Any:
+        resolved = find(*words)
+        waits.set()
+        return resolved
+
+    asking.find = finds  # type: ignore[method-assign]
+    with asking._turn:
+        thread = Thread(target=lambda: asked.put(asking.ask("gate", QUESTION)))
+        thread.start()
+        waits.wait(30)
+        asking._fence = Fence([erasure])
+    answer = asked.get(timeout=60)
+    thread.join()
+    assert [chapter.name for chapter in answer.chapters] == [chapter.name for chapter in others]
+    assert any("e-1 is not carried out" in text for text in answer.missing)
+
+
+def test_what_was_on_its_way_when_a_camera_was_erased_is_not_kept(three: ChapterFolder) -> None:
+    chapter, files = three.read(three.chapters()[0].name)
+    place, _ = chapter.head.scenes[0]
+
+    def fetch(requests: Sequence[ChapterRange]) -> list[bytes]:
+        cache.forget_camera("gate")
+        return files.read([place for _, place in requests])
+
+    cache = RangeCache(fetch, 1 << 20)
+    assert cache.get([(chapter, place)]) == files.read([place])
+    assert cache.bytes == 0
 
 
 def test_a_growing_chapter_may_grow_while_it_is_asked(world: World, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lookout.v1.memory_pb2 import AskRequest, AskResponse
 from lookout.worker import load_settings
 from tests.chapters_world import WALL_US, World, engine, fill, folder
 
-CAMERAS = ("gate", "yard-1", "yard-2", "yard-3")
+CAMERAS = ("gate", "yard-1", "yard-2", "yard-[3]")
 YES_NO, TEXT = "Is anyone lying?", "What happened?"
 
 
@@ -97,13 +97,14 @@ def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Serv
     stages = [part.progress.stage for part in parts if part.WhichOneof("part") == "progress"]
     assert stages == ["chapters", *["cheap"] * 3, *["full"] * 2]
     answers = [part.answer for part in parts if part.WhichOneof("part") == "answer"]
-    assert sorted(answer.camera for answer in answers) == ["yard-1", "yard-2", "yard-3"]
+    assert sorted(answer.camera for answer in answers) == ["yard-1", "yard-2", "yard-[3]"]
     assert [answer.cheap for answer in answers] == [False, False, True]
     brief = [
         service.asker.ask(answer.camera, PastQuestion(YES_NO, frames=8)).answer.p_yes for answer in answers
     ]
     assert brief == sorted(brief, reverse=True)
     assert (parts[-1].summary.cameras, parts[-1].summary.answered) == (3, 2)
+    assert service.ask(cameras="yard-[*")[-1].summary.cameras == 1  # a bracket is itself
 
 
 def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
         service = Service(tmp_path, stack, most_cameras=1)
         assert list(service.ask(cameras="yard-*")[-1].summary.not_asked) == [
             "yard-2: more than 1 cameras",
-            "yard-3: more than 1 cameras",
+            "yard-[3]: more than 1 cameras",
         ]
 
 

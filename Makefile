@@ -8,7 +8,7 @@ FOOTAGE ?=
 # A fleet is many Python processes: without bytecode each of them compiles torch and transformers for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs architecture clean eval-sight train bench-peers operations soak results
+.PHONY: help setup lock lock-images chart images sbom audit release test-cluster test-cluster-all protos lint lint-protos test test-unit test-all collect demo docs architecture clean capacity eval-sight train bench-peers operations soak results
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -133,6 +133,9 @@ eval-sight: setup  ## what the tiny model sees: F1 per question, rendered and re
 
 train: setup  ## train the tiny model from scratch; resumable (hours)
 	$(BIN)/watchbench train
+
+capacity: setup  ## count cameras for each GPU into docs/capacity.md
+	$(BIN)/python -m bench.gpu_capacity
 
 operations: setup  ## write the tables of settings, metrics and GPU memory into docs/operations.md and docs/kubernetes.md
 	$(BIN)/python -m tests.unit.house.test_operations

@@ -38,6 +38,7 @@ from lookout.engines.costs import window_cost
 from lookout.engines.transformers import TransformersEngine
 from lookout.engines.transformers.model import take_language_model
 from lookout.families import load_layout
+from lookout.flops import DecoderShape
 from lookout.windows import (
     DEFAULT_PRESET,
     PRESETS,
@@ -225,10 +226,16 @@ def slide(
 
 
 def full_size(
-    layout: Layout, keep: list[float], policy: Policy, settings: WindowSettings, windows: int
+    layout: Layout,
+    keep: list[float],
+    policy: Policy,
+    settings: WindowSettings,
+    windows: int,
+    *,
+    shape: DecoderShape = QWEN_7B,
 ) -> tuple[float, float]:
     """Mean FLOPs of the same steady windows at full size, language model and vision tower."""
-    planner = Planner(replace(labelled(layout, 6), layers=QWEN_7B.layers), replace(settings, policy=policy))
+    planner = Planner(replace(labelled(layout, 6), layers=shape.layers), replace(settings, policy=policy))
     blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + windows)]
     plan = planner.plan(blocks[:BLOCKS], key=True)
     language, vision = [], []
@@ -238,7 +245,7 @@ def full_size(
         seen = window if policy in WHOLE_WINDOWS else window[-1:]
         patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
         vision.append(sum(VIT_300M.flops(rows, rows * rows) for rows in patches))
-        language.append(window_cost(plan, [12], QWEN_7B, kv_bytes=0).total_flops)
+        language.append(window_cost(plan, [12], shape, kv_bytes=0).total_flops)
     return statistics.fmean(language), statistics.fmean(vision)
 
 

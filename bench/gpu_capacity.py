@@ -1,0 +1,167 @@
+"""Cameras for each GPU, counted: `make capacity` writes docs/capacity.md. Nothing of it is measured on a GPU.
+
+FLOPs are those of window plans at full size (bench/windows.py); what a GPU reaches of its peak is taken from
+the published figure of NVIDIA VSS on an H100, whose workload is counted by the same formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bench import windows
+from bench.shapes import QWEN_7B, QWEN_32B
+from lookout.families import load_layout
+from lookout.flops import DecoderShape
+from lookout.windows import DEFAULT_PRESET, PRESETS, Layout, Policy
+from tests.tiny_models import checkpoint
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "capacity.md"
+GIB: Final = 1 << 30
+VOCABULARY: Final = 152_064
+RESERVED: Final = 0.15  #: of the memory: activations, block table, CUDA
+CHUNK_S, VSS_STREAMS = 10.0, 51
+TOKENS: Final = windows.WHOLE[0] * windows.WHOLE[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A data sheet: dense TFLOP/s in bf16 and FP8, memory in GiB."""
+
+    name: str
+    bf16: float
+    fp8: float
+    memory: float
+
+
+GPUS: Final = (
+    Gpu("H100 SXM", 989, 1979, 80),
+    Gpu("H200", 989, 1979, 141),
+    Gpu("L40S", 362, 733, 48),
+    Gpu("RTX PRO 6000", 503, 1007, 96),
+)
+MODELS: Final = {"8B": QWEN_7B, "32B": QWEN_32B}
+
+
+def weights(shape: DecoderShape) -> int:
+    """Parameters of a language model: layers, embeddings and head."""
+    return shape.layers * shape.linear + 2 * VOCABULARY * shape.hidden
+
+
+def stride_flops(layout: Layout, shape: DecoderShape, keep: list[float] | None) -> float:
+    """FLOPs of a stride of 16 frames: ours, key windows counted in; None: the window computed whole, every
+    frame of it encoded."""
+    settings = replace(
+        PRESETS[DEFAULT_PRESET],
+        blocks=windows.BLOCKS,
+        samples=windows.FRAMES,
+        stride_s=windows.STRIDE_S,
+        key_every=windows.PERIOD,
+    )
+    if keep is None:
+        return sum(windows.full_size(layout, [1.0], Policy.FULL, settings, 5, shape=shape))
+    language, vision = windows.full_size(layout, keep, settings.policy, settings, 5, shape=shape)
+    whole, _ = windows.full_size(layout, keep, Policy.PRUNE_ONLY, settings, 5, shape=shape)
+    return ((windows.PERIOD - 1) * language + whole) / windows.PERIOD + vision
+
+
+def window_rows(keep: list[float]) -> int:
+    """Rows of a window with so many tokens kept: an anchor a block, labels of nine tokens."""
+    shares = [
+        1.0 if i % windows.FRAMES == 0 else keep[i % len(keep)]
+        for i in range(windows.BLOCKS * windows.FRAMES)
+    ]
+    return round(sum(share * TOKENS + 9 for share in shares))
+
+
+def held(gpu: Gpu, shape: DecoderShape, rows: int, *, weight_bytes: int, kv_bytes: int) -> int:
+    """Streams whose KV fits beside the weights."""
+    free = gpu.memory * GIB * (1 - RESERVED) - weights(shape) * weight_bytes
+    return max(0, int(free / (rows * 2 * shape.layers * shape.kv_heads * shape.head_dim * kv_bytes)))
+
+
+def page() -> str:
+    """The page."""
+    layout = load_layout(checkpoint("internvl"))
+    shares = windows.levels(Path(windows.__file__).with_name("motion.json"), "default")
+    chunk = stride_flops(layout, QWEN_7B, None)
+    used = VSS_STREAMS * chunk / CHUNK_S / (GPUS[0].fp8 * 1e12)
+    lines = [
+        "# Capacity, counted",
+        "",
+        "Made by `make capacity`. **Nothing here was measured on a GPU.** FLOPs are those of window plans "
+        "at full size, bytes those of",
+        "their rows; each assumption is named. `python -m tests.gpu` measures the same on a GPU.",
+        "",
+        "| assumption | value | from |",
+        "| --- | --- | --- |",
+        f"| a chunk of VSS: 80 frames of {TOKENS} tokens, every frame encoded, 8B | {chunk / 1e12:.0f} TFLOP "
+        "| counted |",
+        f"| share of the FP8 peak that {VSS_STREAMS} live streams on an H100 mean | {used:.0%} "
+        "| VSS 3.1's page and the line above; used for all GPUs |",
+        f"| memory kept for activations and the block table | {RESERVED:.0%} | assumed |",
+        "| dense peaks, TFLOP/s (bf16, FP8) and memory | "
+        + "; ".join(f"{g.name} {g.bf16:g}, {g.fp8:g}, {g.memory:g} GiB" for g in GPUS)
+        + " | data sheets; those of the RTX PRO 6000 are half of its sparse ones, assumed |",
+        "| FP8 doubles what bf16 reaches | yes | data sheets; not measured |",
+        "",
+        "## A stride of 16 frames",
+        "",
+        "| model | computed whole | low motion | middle | high | KV of a stream, middle, bf16 |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    costs: dict[str, dict[str, float]] = {}
+    for name, shape in MODELS.items():
+        costs[name] = {level: stride_flops(layout, shape, keep) for level, keep in shares.items()}
+        costs[name]["whole"] = stride_flops(layout, shape, None)
+        kv = window_rows(shares["middle"]) * 4 * shape.layers * shape.kv_heads * shape.head_dim
+        row = [f"{costs[name][level] / 1e12:.1f} TFLOP" for level in ("whole", *windows.LEVELS)]
+        lines.append(f"| {name} | {' | '.join(row)} | {kv / (1 << 20):.0f} MiB |")
+    lines += [
+        "",
+        "## Live streams for each GPU",
+        "",
+        "Windows of 40 s that slide by 8 s, 2 FPS. `whole`: every window computed whole. By compute at the "
+        "share above; `held` is how",
+        "many streams' KV fits at middle motion (KV in bf16, in FP8): a stream that does not fit costs a "
+        "whole window each time. KV is",
+        "held as whole copies; pages of 32 rows would save half a page a stream, less than 1 %.",
+        "",
+        "| GPU | model | weights | whole | low | middle | high | held, KV bf16 | held, KV FP8 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows = window_rows(shares["middle"])
+    for gpu in GPUS:
+        for name, shape in MODELS.items():
+            for kind, size, peak in (("bf16", 2, gpu.bf16), ("FP8", 1, gpu.fp8)):
+                fits = [held(gpu, shape, rows, weight_bytes=size, kv_bytes=kv) for kv in (2, 1)]
+                if not fits[0]:
+                    lines.append(f"| {gpu.name} | {name} | {kind} | does not fit | | | | | |")
+                    continue
+                live = [
+                    f"{used * peak * 1e12 * windows.STRIDE_S / costs[name][level]:.0f}"
+                    for level in ("whole", *windows.LEVELS)
+                ]
+                lines.append(f"| {gpu.name} | {name} | {kind} | {' | '.join(live)} | {fits[0]} | {fits[1]} |")
+    lines += ["", *workload(costs["8B"], used), ""]
+    return "\n".join(lines)
+
+
+def workload(cost: dict[str, float], used: float) -> list[str]:
+    """VSS's workload on an H100: chunks of 80 frames asked once, or every 2 s by a window that slides."""
+    peak = used * GPUS[0].fp8 * 1e12
+    rows = [f"{level} {peak * 2.0 / cost[level]:.0f}" for level in windows.LEVELS]
+    return [
+        "## VSS's workload on an H100, 8B, FP8",
+        "",
+        f"Chunks of 10 s with 80 frames, asked once a chunk: {VSS_STREAMS} streams (VSS's figure, by which "
+        "the share is set). A window",
+        "of the same 80 frames that slides by 16 and is asked every 2 s, five times as often: "
+        f"{', '.join(rows)} streams by motion.",
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE)

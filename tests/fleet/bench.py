@@ -61,7 +61,7 @@ class Bench:
         values: dict[str, Any] = {
             "mode": "local",
             "bootstrap": self.bootstrap,
-            "prefix": self.prefix,
+            "toy_prefix": self.prefix,
             "group": f"{self.prefix}group",
             "instance": instance,
             "session_timeout_s": 3.0,
@@ -202,7 +202,7 @@ def process(settings: ToySettings, log: Path, **more: str) -> subprocess.Popen[b
     names = (
         "mode",
         "bootstrap",
-        "prefix",
+        "toy_prefix",
         "group",
         "instance",
         "session_timeout_s",

@@ -31,17 +31,17 @@ from lookout.worker import (
 
 
 class ToySettings(ServiceSettings):
-    prefix: str = "toy."
+    toy_prefix: str = "toy."
     dead_letter_bytes: int = 1 << 20
 
     @property
     def topics(self) -> Topics:
-        prefix = self.prefix
+        prefix = self.toy_prefix
         return Topics(f"{prefix}in", f"{prefix}state", f"{prefix}dlq", self.dead_letter_bytes)
 
     @property
     def out(self) -> str:
-        return f"{self.prefix}out"
+        return f"{self.toy_prefix}out"
 
 
 class State:

@@ -38,6 +38,8 @@ CONNECT_S = 1.0
 """How long a new connection to a holder whose connection failed may take."""
 LISTING_BYTES = 1 << 30
 """Of the heads that a holder may name in one call."""
+PAGE = 1000
+"""Chapters that fill a call; cameras are whole."""
 HEADER_BYTES = 64
 """Of a range in an answer, beside its data, at most."""
 DURABLE = "durable"
@@ -88,7 +90,24 @@ class Holders:
         Raises:
             HistoryError: it does not answer, or not in this way.
         """
-        request = ListChaptersRequest(cameras=cameras, since_us=since_us, until_us=until_us)
+        out: list[Chapter] = []
+        after = ""
+        while True:
+            page = self._page(address, cameras, since_us, until_us, after)
+            # A holder of an earlier release gives everything in every page.
+            fresh = [chapter for chapter in page if _camera(chapter) > after]
+            out += fresh
+            if "*" not in cameras or len(fresh) < PAGE:
+                return out
+            after = max(map(_camera, fresh))
+
+    def _page(
+        self, address: str, cameras: str, since_us: int | None, until_us: int | None, after: str
+    ) -> list[Chapter]:
+        """Some chapters of a holder: each page has the whole time that a call has."""
+        request = ListChaptersRequest(
+            cameras=cameras, since_us=since_us, until_us=until_us, after=after, page=PAGE
+        )
         out: list[tuple[ChapterInfo, bytearray]] = []
         for part in self._parts(address, "ListChapters", request, self._list_s, LISTING_BYTES):
             if part.WhichOneof("part") == "chapter":
@@ -202,6 +221,10 @@ class Holders:
                 stub = memory_pb2_grpc.MemoryServiceStub(self._traced(channel))  # type: ignore[no-untyped-call]
                 self._stubs[address] = channel, stub
             return self._stubs[address][1]
+
+
+def _camera(chapter: Chapter) -> str:
+    return str(chapter.head.about["camera"])
 
 
 def _place(request: ChapterRange) -> tuple[str, str, int]:

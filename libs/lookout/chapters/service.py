@@ -81,9 +81,15 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
     def ListChapters(  # noqa: N802
         self, request: ListChaptersRequest, context: grpc.ServicerContext
     ) -> Iterator[ListChaptersResponse]:
-        for facts in self._folder.chapters():
+        count, camera = 0, ""
+        for facts in self._folder.chapters():  # rising by camera
+            if facts.camera <= request.after:
+                continue
             if not is_meant(facts.camera, request.cameras) or not _in_range(facts, request):
                 continue
+            if request.page and count >= request.page and facts.camera != camera:
+                return
+            count, camera = count + 1, facts.camera
             try:
                 chapter, _ = self._folder.read(facts.name)
             except HistoryError:

@@ -7,14 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListChaptersRequest(_message.Message):
-    __slots__ = ("cameras", "since_us", "until_us")
+    __slots__ = ("cameras", "since_us", "until_us", "after", "page")
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
     SINCE_US_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
     cameras: str
     since_us: int
     until_us: int
-    def __init__(self, cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ...) -> None: ...
+    after: str
+    page: int
+    def __init__(self, cameras: _Optional[str] = ..., since_us: _Optional[int] = ..., until_us: _Optional[int] = ..., after: _Optional[str] = ..., page: _Optional[int] = ...) -> None: ...
 
 class ListChaptersResponse(_message.Message):
     __slots__ = ("chapter", "chunk")

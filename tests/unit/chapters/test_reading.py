@@ -14,14 +14,14 @@ from typing import Any
 import grpc
 import pytest
 
-from lookout.chapters import MemoryLimits, service
+from lookout.chapters import MemoryLimits, reading, service
 from lookout.chapters.announcing import chapters_key, scenes_key
 from lookout.chapters.reading import Holders
 from lookout.chapters.service import is_meant, split_calls
 from lookout.engines.transformers.memory import ask
 from lookout.erasures import Fence
 from lookout.local import RedisServer
-from lookout.memory import HistoryError, Past, RangeCache
+from lookout.memory import Chapter, HistoryError, Past, RangeCache
 from lookout.memory.catalogue import ByteRange, Head
 from lookout.memory.chapters import ChapterFolder
 from lookout.memory.past import ChapterRange, fetch_from
@@ -313,6 +313,40 @@ def test_a_head_that_is_made_up_costs_its_chapters_alone(
     asked = asker(world).ask("gate", QUESTION)
     assert [chapter.name for chapter in asked.chapters] == [c.name for c in three.chapters()][1:]
     assert asked.missing
+
+
+def test_many_chapters_come_in_pages_of_whole_cameras(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call for all would outlast any time limit."""
+    chapters = folder(tmp_path / "many")
+    for camera, parts in (("a", 1), ("b", 3), ("c", 1), ("d", 1)):
+        for part in range(parts):
+            fill(chapters, range(part * 3, part * 3 + 3), camera)
+            chapters.seal(camera)
+    holder = world.hold(chapters)
+    reader = Holders(read_s=10.0, list_s=10.0)
+    world.stack.callback(reader.close)
+    names = [chapter.name for chapter in chapters.chapters()]
+    calls: list[str] = []
+    page = reader._page
+
+    def counted(*words: Any) -> list[Chapter]:
+        calls.append(words[-1])
+        return page(*words)
+
+    monkeypatch.setattr(reader, "_page", counted)
+    for size, afters in ((2, ["", "b", "d"]), (3, ["", "b"]), (100, [""])):
+        monkeypatch.setattr(reading, "PAGE", size)
+        calls.clear()
+        assert [chapter.name for chapter in reader.listing(holder.address, "*", None, None)] == names
+        assert calls == afters
+    # A holder of an earlier release knows no pages.
+    everything = reader.listing(holder.address, "*", None, None)
+    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(reader, "_page", lambda *_: everything)
+    assert [chapter.name for chapter in reader.listing(holder.address, "*", None, None)] == names
+    chapters.close()
 
 
 def test_a_holder_that_never_ends_an_answer_is_cut_off(

@@ -172,6 +172,20 @@ def add(
     write_watches(address, [watch])
     where = ", ".join(watch.cameras) or "all cameras"
     say(out, "[green]✓[/] watch [bold]{}[/] version {}: “{}” on {}", name, watch.version, question, where)
+    if advice := question_advice(question):
+        say(TerminalConsole(stderr=True), "[yellow]{}[/]", advice)
+
+
+def question_advice(question: str) -> str | None:
+    """What to know of a question that is not one of yes or no: its watch has an answer all the same."""
+    from lookout.models.questions import asks_yes_no
+
+    if asks_yes_no(question):
+        return None
+    return (
+        "this is no question of yes or no, such as “Is anyone lying on the ground?”: the fleet compares yes with "
+        "no for it all the same, and the model that comes with Lookout was not trained for that"
+    )
 
 
 def _replaced(standing: Mapping[str, Watch], name: str, question: str | None) -> Watch | None:

@@ -88,6 +88,7 @@ class Directory:
         )
         self._withdraw = self.client.register_script(_WITHDRAW)
         self._down_until = 0.0
+        self._closed = False
         self._strangers: set[str] = set()  # pods whose leases were left out, so that each is logged once
         self._seen: dict[int, dict[str, float]] = defaultdict(dict)  # stage -> address -> when
 
@@ -123,12 +124,18 @@ class Directory:
                 )
             self._down_until = time.monotonic() + self.settings.redis_retry_s
             raise DirectoryDownError(f"the directory does not answer: {error}") from error
+        except ValueError as error:  # what redis-py reads from a connection that another thread closes
+            if not self._closed:
+                raise
+            raise DirectoryDownError("the directory is closed: this process ends") from error
         if self._down_until:
             _log.info("the directory answers again")
             self._down_until = 0.0
         return answer
 
     def close(self) -> None:
+        """Close the connections. Calls that still run end with DirectoryDownError."""
+        self._closed = True
         self.client.close()
 
     def _find(self, entry: str, stage: int) -> list[Holder]:

@@ -140,3 +140,17 @@ def test_redis_away_is_said_and_healed(fleet_of: Callable[..., Fleet], redis_ser
             return False
 
     eventually(healed)
+
+
+def test_a_call_that_runs_while_the_process_ends_is_no_internal_error(fleet: Fleet) -> None:
+    """As redis-py fails where another thread closes the connection that it reads."""
+
+    def read_closed() -> None:
+        raise ValueError("I/O operation on closed file.")
+
+    directory = fleet.directory()
+    with pytest.raises(ValueError, match="closed file"):
+        directory.asking(read_closed)
+    directory.close()
+    with pytest.raises(DirectoryDownError, match="this process ends"):
+        directory.asking(read_closed)

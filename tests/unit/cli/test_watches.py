@@ -1,0 +1,18 @@
+"""What `lookout watch add` says of a question."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookout.cli.watches import question_advice
+from lookout.models import DEMO_QUESTIONS
+
+
+@pytest.mark.parametrize("question", [*DEMO_QUESTIONS.values(), "Is anyone at the door?"])
+def test_a_question_of_yes_or_no_needs_no_advice(question: str) -> None:
+    assert question_advice(question) is None
+
+
+@pytest.mark.parametrize("question", ["How many people are there?", "What happens?", "Describe the room."])
+def test_a_question_of_another_kind_is_told_from_one_of_yes_or_no(question: str) -> None:
+    assert "no question of yes or no" in (question_advice(question) or "")

@@ -183,8 +183,8 @@ def question_advice(question: str) -> str | None:
     if asks_yes_no(question):
         return None
     return (
-        "this is no question of yes or no, such as “Is anyone lying on the ground?”: the fleet compares yes with "
-        "no for it all the same, and the model that comes with Lookout was not trained for that"
+        "this is no question of yes or no, such as “Is anyone lying on the ground?”: the fleet compares yes "
+        "with no for it all the same, and the model that comes with Lookout was not trained for that"
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress
 
 from lookout import models
-from lookout.cli.connect import check_reachable, find_bootstrap
+from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo
@@ -64,6 +64,7 @@ def backtest(
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     common, own = parse_settings(setting or [], preset)
+    common = {**kafka_settings(address), **common}
     # After all that is refused at once: these import the models.
     from lookout.backtest import fleet_backtest
     from lookout.chains import PastScope

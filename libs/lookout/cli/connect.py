@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     OFFSET_END,
@@ -102,6 +102,25 @@ def _security(bootstrap: str) -> dict[str, str]:
 
     try:
         return load_connections(KafkaSecurity).kafka_security()
+    except StartupError as error:
+        raise CliError(str(error)) from None
+
+
+def kafka_settings(bootstrap: str) -> dict[str, Any]:
+    """Kafka's settings for what reads as a stage does: those of the local fleet, else LOOKOUT_KAFKA_*.
+
+    Raises:
+        CliError: a setting of Kafka's security is wrong.
+    """
+    from lookout.errors import StartupError
+    from lookout.local.addresses import running_fleets
+    from lookout.net import KafkaSecurity, load_connections
+
+    for fleet in running_fleets():
+        if fleet.bootstrap == bootstrap and fleet.own_kafka:
+            return {name: value for name, value in fleet.security.items() if name.startswith("kafka_")}
+    try:
+        return load_connections(KafkaSecurity).model_dump(exclude_unset=True)
     except StartupError as error:
         raise CliError(str(error)) from None
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from lookout.cli.connect import check_reachable, find_bootstrap
+from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo
@@ -47,6 +47,7 @@ def verify(
     address = find_bootstrap(bootstrap)
     check_reachable(address, VERDICTS.name)
     common, own = parse_settings(setting or [], preset)
+    common = {**kafka_settings(address), **common}
     scope = PastScope(camera, parse_since(since).at_ms or 0)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("computing verdicts again", total=None)

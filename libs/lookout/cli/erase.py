@@ -187,8 +187,10 @@ def _check(path: Path) -> None:
     from lookout.erasures.receipt import check_receipt
 
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("no regular file")
         receipt = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CliError(f"{path}: this is no receipt: {error}") from None
     if not isinstance(receipt, dict):
         raise CliError(f"{path}: this is no receipt")

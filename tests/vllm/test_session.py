@@ -103,4 +103,6 @@ def test_a_session_answers_as_on_the_other_engine(
             assert first[question].p_yes == pytest.approx(answer.p_yes, abs=CLOSE)
             assert (first[question].basis, first[question].evidence) == (answer.basis, answer.evidence)
         assert session.ask("What happens?", tokens=8).text == text
+    # A job behind the end of the session's stream: the thread refuses what waits when it closes.
+    assert host.submit(lambda: vllm_engine.backend.call("lookout_held")).result(60) == [(0, 0)]
     host._thread.close()  # the engine is the fixture's

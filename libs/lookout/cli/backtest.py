@@ -12,10 +12,10 @@ from rich.progress import Progress
 from lookout import models
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import BootstrapOption, CliError, asked
+from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption, asked
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_span
-from lookout.cli.up import PresetOption, SettingOption, parse_settings
+from lookout.cli.up import parse_settings
 from lookout.cli.watches import (
     CameraOption,
     OfOption,

@@ -20,14 +20,14 @@ from lookout.cli.alerts import LinePrinter
 from lookout.cli.connect import CommittedReader, reading
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import CliError, Position
+from lookout.cli.options import CliError, Position, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.publish import Piece, Publisher, cut_file, cutter
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, Truth, write_page
 from lookout.cli.report.page import percent, saved_patches, saved_tokens
 from lookout.cli.report.run import UnusedRecord
 from lookout.cli.signals import ending_quietly
-from lookout.cli.up import KafkaOption, PresetOption, RedisOption, SettingOption, parse_settings
+from lookout.cli.up import KafkaOption, RedisOption, parse_settings
 from lookout.cli.watches import slug, write_watches
 from lookout.local import Fleet
 from lookout.models import DEMO_QUESTIONS

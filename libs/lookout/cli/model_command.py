@@ -14,9 +14,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lookout.cli.model import find_model
-from lookout.cli.options import CliError
+from lookout.cli.options import CliError, Preset
 from lookout.cli.output import TerminalConsole, escaped
-from lookout.cli.up import Preset
 
 if TYPE_CHECKING:
     from lookout.evaluation.check import ModelReport

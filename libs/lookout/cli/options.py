@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,20 @@ BootstrapOption = Annotated[
         help="Kafka's address (host:port). Without it: LOOKOUT_KAFKA, else the fleet that runs here.",
         show_default=False,
     ),
+]
+
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting of all services or of one: window_s=20, decode.silence_s=5; repeat for more.",
+        show_default=False,
+    ),
+]
+Preset = Literal["default", "codecsight"]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="Settings that belong together; codecsight: those of the paper."),
 ]
 
 

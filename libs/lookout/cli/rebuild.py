@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lookout.cli.commands import log_plainly
-from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import BootstrapOption, CliError
+from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo, say
-from lookout.cli.times import parse_span
-from lookout.cli.up import PresetOption, SettingOption, parse_settings
-from lookout.wire import TOKENS
+
+if TYPE_CHECKING:
+    from lookout.backtest import Rebuilt
 
 _LATEST_MS = 1 << 62
 
@@ -43,9 +42,12 @@ def rebuild(
     Windows are computed again by the chains by which the fleet computed them. Give the settings of the fleet
     with --preset and --set.
     """
-    url = to or os.environ.get("LOOKOUT_MEMORY_URL")
-    if not url:
-        raise CliError("name the fleet's durable tier with --to, or in LOOKOUT_MEMORY_URL")
+    from lookout.cli.connect import check_reachable, find_bootstrap, grpc_security
+    from lookout.cli.times import parse_span
+    from lookout.cli.up import parse_settings
+    from lookout.wire import TOKENS
+
+    url = _tier(to)
     begin_ms, end_ms = parse_span(since, until)
     folder, address = find_model(model), find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
@@ -74,10 +76,20 @@ def rebuild(
         rebuilt = rebuild_chapters(folder, address, scope, tier, present, common=common, own=own)
     finally:
         sources.close()
-    echo(
+    echo(_sentence(rebuilt))
+
+
+def _sentence(rebuilt: Rebuilt) -> str:
+    return (
         f"blocks made again: {rebuilt.blocks}, in chapters: {rebuilt.chapters}; past the retention of Kafka: "
         f"{rebuilt.gone}"
     )
+
+
+def _tier(given: str | None) -> str:
+    if url := given or os.environ.get("LOOKOUT_MEMORY_URL"):
+        return url
+    raise CliError("name the fleet's durable tier with --to, or in LOOKOUT_MEMORY_URL")
 
 
 def _holders(bootstrap: str) -> list[str]:

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -17,7 +17,7 @@ from lookout.cli.advice import CameraAdvice
 from lookout.cli.connect import client_options
 from lookout.cli.dead_letters import DeadLetterNews
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import CliError
+from lookout.cli.options import CliError, Preset, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
 from lookout.local import RECALL, Fleet, running_fleets
@@ -38,25 +38,12 @@ RedisOption = Annotated[
     str | None,
     typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
 ]
-SettingOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="A setting of all services or of one: window_s=20, decode.silence_s=5; repeat for more.",
-        show_default=False,
-    ),
-]
 OpenOption = Annotated[
     bool,
     typer.Option(
         "--open",
         help="Kafka and Redis ask for no password: every process of this machine may read and write them.",
     ),
-]
-Preset = Literal["default", "codecsight"]
-PresetOption = Annotated[
-    Preset,
-    typer.Option(help="Settings that belong together; codecsight: those of the paper."),
 ]
 
 

@@ -10,10 +10,10 @@ from rich.progress import Progress
 
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.model import ModelOption, find_model
-from lookout.cli.options import BootstrapOption
+from lookout.cli.options import BootstrapOption, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.times import parse_since
-from lookout.cli.up import PresetOption, SettingOption, parse_settings
+from lookout.cli.up import parse_settings
 from lookout.wire import VERDICTS
 
 _SHOWN = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
-from vllm.sampling_params import StructuredOutputsParams
 
 from lookout.engines.vllm.internals import worker
 from lookout.engines.vllm.internals.model import ARCHITECTURE
@@ -43,7 +42,6 @@ class EngineCall:
     stop: tuple[int, ...] = ()
     temperature: float = 0.0
     seed: int = 0
-    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,6 @@ class Backend:
             max_tokens=ask.tokens,
             temperature=ask.temperature,
             seed=ask.seed if ask.temperature else None,
-            structured_outputs=None if ask.schema is None else StructuredOutputsParams(json=dict(ask.schema)),
             detokenize=False,
             ignore_eos=True,
             stop_token_ids=list(ask.stop),

@@ -17,7 +17,7 @@ from lookout.erasures import Fence, Step, join, live_fence
 from lookout.errors import StartupError
 from lookout.memory import HistoryError, Keep, MemorySettings
 from lookout.memory.chapters import ChapterFolder, ChapterRules
-from lookout.observe import traced
+from lookout.observe import logs, traced
 from lookout.outside_text import public_url
 from lookout.rules import watch_fault
 from lookout.services.prefill.batcher import Batcher
@@ -220,13 +220,17 @@ def _announcers(
 
 
 def _engine(settings: PrefillSettings, folder: Path) -> Engine:
+    budget = kv_bytes(settings, folder)
+    logs.get("prefill").info(
+        "memory of the model", device=settings.place, dtype=settings.dtype, kv_bytes=budget
+    )
     if settings.engine == "vllm":
         from lookout.engines import vllm
 
         return vllm.load_engine(
             folder,
             dtype=settings.dtype,
-            budget_bytes=kv_bytes(settings, folder),
+            budget_bytes=budget,
             max_rows=settings.window_rows,
             max_batched_rows=settings.batch_rows,
             kv_cache_bytes=settings.block_table_bytes,
@@ -237,7 +241,7 @@ def _engine(settings: PrefillSettings, folder: Path) -> Engine:
         folder,
         settings.device,
         getattr(torch, settings.dtype),
-        budget_bytes=kv_bytes(settings, folder),
+        budget_bytes=budget,
         spill_dir=settings.kv_spill_dir,
         rows_per_pass=settings.batch_rows,
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
 import torch
 
 from lookout.engines.types import UnsupportedModelError
@@ -14,7 +13,6 @@ from lookout.flops import DecoderShape
 from lookout.models.checkpoint import count_weights
 from lookout.models.device import free_bytes
 
-log = structlog.get_logger(__name__)
 GIB = 1 << 30
 #: rows of one pass, and of one window, for which memory is kept by default
 PASS_ROWS, WINDOW_ROWS = 16384, 32768
@@ -113,7 +111,7 @@ def kv_budget(
     window_rows: int,
     table_bytes: int | None = 0,
 ) -> int:
-    """Bytes of KV that streams may keep on a device between windows, said in the log before the model loads.
+    """Bytes of KV that streams may keep on a device between windows, before the model loads.
 
     Args:
         folder: The checkpoint.
@@ -134,10 +132,7 @@ def kv_budget(
             folder, device, dtype, pass_rows=pass_rows, window_rows=window_rows, table_bytes=table_bytes
         )
     if sizing is None:
-        budget = GIB if kv_bytes is None else kv_bytes
-        log.info("memory of the model", device=device, dtype=dtype, kv_bytes=budget)
-        return budget
-    log.info("memory of the model", device=device, **asdict(sizing))
+        return GIB if kv_bytes is None else kv_bytes
     return sizing.kv_bytes
 
 

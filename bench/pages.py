@@ -22,6 +22,7 @@ TITLES = {
     "damage": "Lost packets",
     "memory_cost": "What a camera's memory costs",
     "peers": "Samples of a recording beside torchcodec and decord",
+    "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",
     "sight-20": "What the tiny model sees in windows of 20 frames",
     "sight-80": "What the tiny model sees in windows of 80 frames",

@@ -78,7 +78,7 @@ def window_rows(keep: list[float]) -> int:
 def held(gpu: Gpu, shape: DecoderShape, rows: int, *, weight_bytes: int, kv_bytes: int) -> int:
     """Streams whose KV fits beside the weights."""
     free = gpu.memory * GIB * (1 - RESERVED) - weights(shape) * weight_bytes
-    return max(0, int(free / (rows * 2 * shape.layers * shape.kv_heads * shape.head_dim * kv_bytes)))
+    return max(0, int(free / (rows * shape.row_numbers * kv_bytes)))
 
 
 def page() -> str:
@@ -115,7 +115,7 @@ def page() -> str:
     for name, shape in MODELS.items():
         costs[name] = {level: stride_flops(layout, shape, keep) for level, keep in shares.items()}
         costs[name]["whole"] = stride_flops(layout, shape, None)
-        kv = window_rows(shares["middle"]) * 4 * shape.layers * shape.kv_heads * shape.head_dim
+        kv = window_rows(shares["middle"]) * 2 * shape.row_numbers
         row = [f"{costs[name][level] / 1e12:.1f} TFLOP" for level in ("whole", *windows.LEVELS)]
         lines.append(f"| {name} | {' | '.join(row)} | {kv / (1 << 20):.0f} MiB |")
     lines += [

@@ -56,6 +56,17 @@ class DecoderShape:
     linear: int
 
     @property
+    def row_numbers(self) -> int:
+        """Numbers of KV of one row over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def inner(self) -> int:
+        """The MLP's width: `linear` without the projections of attention, over its three matrices."""
+        attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
+        return (self.linear - attention) // (3 * self.hidden)
+
+    @property
     def pair_flops(self) -> int:
         """One query-key pair in one layer."""
         return attention(1, self.heads * self.head_dim)

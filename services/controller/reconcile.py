@@ -164,7 +164,7 @@ class Reconciler:
         return {**status, "conditions": [Condition("Accepted", True, "Published"), streaming]}
 
     def _watch(self, resource: Resource) -> dict[str, Any]:
-        title = shorten(clean(resource["spec"]["question"]), QUESTION_WIDTH, placeholder=" …")
+        title = shorten(clean(resource["spec"].get("question", "")), QUESTION_WIDTH, placeholder=" …")
         return {"question": title, **self._published_watch(resource)}
 
     def _published_watch(self, resource: Resource) -> dict[str, Any]:

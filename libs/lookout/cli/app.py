@@ -66,10 +66,10 @@ def main() -> None:
 
 
 def _check_prefix() -> None:
-    from lookout.wire import prefix_fault
+    from lookout.wire import NAME_PREFIX, prefix_fault
 
     if fault := prefix_fault():
-        raise LookoutError(fault)
+        raise LookoutError(f"LOOKOUT_PREFIX={NAME_PREFIX[:60]!r} {fault}")
 
 
 def _is_kafka(error: Exception) -> bool:

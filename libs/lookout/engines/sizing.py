@@ -59,7 +59,7 @@ class Sizing:
 
         Args:
             shape: The language model.
-            weights: Numbers of the checkpoint (`lookout.models.count_weights`).
+            weights: Numbers of the checkpoint (`lookout.models.checkpoint.count_weights`).
             dtype: Data type of weights and KV.
             free_bytes: What nothing uses before the model is loaded.
             pass_rows: Rows of one pass at most.
@@ -70,12 +70,8 @@ class Sizing:
             UnsupportedModelError: Nothing is left for the KV of a single window.
         """
         size = _itemsize(dtype)
-        row_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * size
-        # Two of an MLP's three matrices widen a row: what `linear` has beside attention, over three.
-        heads = shape.heads * shape.head_dim
-        attention = 2 * shape.hidden * (heads + shape.kv_heads * shape.head_dim)
-        inner = (shape.linear - attention) // (3 * shape.hidden)
-        work_bytes = pass_rows * (_WIDTHS * shape.hidden + 3 * inner) * size + window_rows * row_bytes
+        row_bytes = shape.row_numbers * size
+        work_bytes = pass_rows * (_WIDTHS * shape.hidden + 3 * shape.inner) * size + window_rows * row_bytes
         if table_bytes is None:
             table_bytes = max(GIB, window_rows * row_bytes)
         needed = weights * size + work_bytes + table_bytes

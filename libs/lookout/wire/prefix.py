@@ -26,10 +26,10 @@ def prefixed(name: str) -> str:
 
 
 def prefix_fault(prefix: str = NAME_PREFIX) -> str | None:
-    """Why a prefix cannot be used; None: it can."""
+    """What a prefix must be, if it is something else; None: it can be used."""
     if _PREFIXES.fullmatch(prefix):
         return None
     return (
-        f"LOOKOUT_PREFIX={prefix[:60]!r} is not of at most 40 lower-case letters, digits, dots and dashes, a "
-        "letter or digit first, a dot or dash last, for example site-a."
+        "must be at most 40 lower-case letters, digits, dots and dashes, a letter or digit first, a dot or "
+        "dash last, for example site-a."
     )

@@ -36,7 +36,8 @@ def differences(ours: str, theirs: str) -> list[str]:
     if not other_facts:
         return []
     if RELEASE not in own or RELEASE not in other_facts:  # started by hand, or by an older chart
-        own.pop(RELEASE, None), other_facts.pop(RELEASE, None)
+        for facts in (own, other_facts):
+            facts.pop(RELEASE, None)
     return [
         f"{name} is {other_facts.get(name, 'not set')}, here {own.get(name, 'not set')}"
         for name in sorted({*own, *other_facts})

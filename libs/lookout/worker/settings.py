@@ -191,7 +191,7 @@ class ServiceSettings(Connections, SamplingSettings):
         if value != NAME_PREFIX:  # the topic table took it from the environment when the process began
             raise ValueError("stands in the environment of the process, not elsewhere")
         if fault := prefix_fault(value):
-            raise ValueError(fault.partition(" ")[2])
+            raise ValueError(fault)
         return value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.engines.sizing import Sizing, kv_budget
 from lookout.engines.types import UnsupportedModelError
 from lookout.engines.vllm.shape import read_shape
@@ -19,16 +20,16 @@ from lookout.models.checkpoint import count_weights
 from lookout.models.device import default_dtype
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
-from tests.unit.house.test_operations import QWEN3_8B, QWEN3_32B
 
 GIB = 1 << 30
+SMALL, LARGE = (QWEN_7B, 8_290_000_000), (QWEN_32B, 33_450_000_000)
 
 
 def divided(shape: DecoderShape, weights: int, free: int, **more: int) -> Sizing:
     return Sizing.of(shape, weights, "bfloat16", free, pass_rows=16384, window_rows=8192, **more)
 
 
-@given(st.integers(30, 200), st.integers(0, 8), st.sampled_from([QWEN3_8B, QWEN3_32B]))
+@given(st.integers(30, 200), st.integers(0, 8), st.sampled_from([SMALL, LARGE]))
 def test_the_parts_never_exceed_what_is_free(gib: int, table: int, model: tuple[DecoderShape, int]) -> None:
     try:
         sizing = divided(*model, gib * GIB, table_bytes=table * GIB)
@@ -43,19 +44,19 @@ def test_the_parts_never_exceed_what_is_free(gib: int, table: int, model: tuple[
 
 def test_a_model_that_does_not_fit_is_refused_with_its_parts() -> None:
     with pytest.raises(UnsupportedModelError, match=r"24\.0 GiB free; in bfloat16 the weights take 6\d\.\d"):
-        divided(*QWEN3_32B, 24 * GIB)
+        divided(*LARGE, 24 * GIB)
 
 
 def test_rows_cost_what_the_model_s_kv_has() -> None:
-    shape, weights = QWEN3_8B
-    assert divided(shape, weights, 80 * GIB).row_bytes == 2 * 36 * 8 * 128 * 2
+    shape, weights = SMALL
+    assert divided(shape, weights, 80 * GIB).row_bytes == 2 * 28 * 4 * 128 * 2
 
 
 def test_the_mlp_s_width_is_found_in_its_weights() -> None:
     """An MLP of another width changes a pass by three of its rows."""
-    shape, weights = QWEN3_8B
+    shape, weights = SMALL
     wide = DecoderShape(
-        layers=36, heads=32, kv_heads=8, head_dim=128, hidden=4096, linear=shape.linear + 3 * 4096 * 1024
+        layers=28, heads=28, kv_heads=4, head_dim=128, hidden=3584, linear=shape.linear + 3 * 3584 * 1024
     )
     more = divided(wide, weights, 80 * GIB).work_bytes - divided(shape, weights, 80 * GIB).work_bytes
     assert more == 16384 * 3 * 1024 * 2

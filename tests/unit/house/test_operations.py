@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.engines.sizing import Sizing
 from lookout.engines.types import UnsupportedModelError
-from lookout.flops import DecoderShape
 from lookout.observe import Metrics
 from lookout.services.alerts import handler as alerts
 from lookout.services.decode import handler as decode
@@ -30,17 +30,10 @@ from tests.unit.house.source import walk
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/operations.md"
 KUBERNETES = ROOT / "docs/kubernetes.md"
-#: Qwen3-VL's config.json (8B, 32B), and how many weights their files have
-QWEN3_8B = (
-    DecoderShape(layers=36, heads=32, kv_heads=8, head_dim=128, hidden=4096, linear=192_937_984),
-    8_770_000_000,
-)
-QWEN3_32B = (
-    DecoderShape(layers=64, heads=64, kv_heads=8, head_dim=128, hidden=5120, linear=487_587_840),
-    33_400_000_000,
-)
+#: Qwen2.5-VL's language halves, and how many weights the whole checkpoints have
+MODELS = {"8B": (QWEN_7B, 8_290_000_000), "32B": (QWEN_32B, 33_450_000_000)}
 GPUS = {"L40S": 48, "H100": 80, "H200": 141}
-#: 80 frames of 98 tokens, as pruned by default at 448 x 448 pixels
+#: 80 frames with all of their 98 tokens
 WINDOW_ROWS = 80 * 98
 STAGES: dict[str, type[ServiceSettings]] = {
     "decode": DecodeSettings,
@@ -162,7 +155,7 @@ def _families(file: Path) -> Iterator[tuple[str, str, str, str]]:
 def sizing_table() -> str:
     """How the memory of a GPU is divided by default, in GB, and the streams whose KV it keeps."""
     lines = []
-    for model, (shape, weights) in {"8B": QWEN3_8B, "32B": QWEN3_32B}.items():
+    for model, (shape, weights) in MODELS.items():
         for gpu, size in GPUS.items():
             settings = PrefillSettings(mode="local")
             try:

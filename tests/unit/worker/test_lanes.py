@@ -72,10 +72,10 @@ class Plain(Handler[None]):
         return camera in self.erased
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> None:
-        raise NotImplementedError
+        raise AssertionError("lanes load no camera here")
 
     def handle(self, state: None, record: Record) -> Result:
-        raise NotImplementedError
+        raise AssertionError("lanes handle no record here")
 
     def dropped(self, outputs: Any) -> None:
         self.lost.extend(outputs)

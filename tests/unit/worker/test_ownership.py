@@ -36,10 +36,10 @@ class Plain(Handler[None]):
         self.lost: list[Output] = []
 
     def load(self, camera: str, stored: Any) -> None:
-        raise NotImplementedError
+        raise AssertionError("ownership loads no camera")
 
     def handle(self, state: None, record: Record) -> Result:
-        raise NotImplementedError
+        raise AssertionError("ownership handles no record")
 
     def dropped(self, outputs: Any) -> None:
         self.lost.extend(outputs)

@@ -28,7 +28,7 @@ class ModelShape(DecoderShape):
     @property
     def row_bytes(self) -> int:
         """KV bytes of one row over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
+        return self.row_numbers * self.itemsize
 
 
 def read_shape(folder: Path, dtype: str) -> ModelShape:

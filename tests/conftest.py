@@ -72,6 +72,27 @@ class Interleaved(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker ended: its unfinished groups go to others, without the test that it ended in.
+
+        xdist (3.8) hands finished groups out again as well. A worker that is given one has nothing to run and
+        waits for ever, and so does the run. It also runs the test that ended a worker again, in another one.
+        """
+        unfinished = {
+            group: tests for group, tests in self.assigned_work.pop(node).items() if not all(tests.values())
+        }
+        if not unfinished:
+            return None
+        group, tests = next(iter(unfinished.items()))
+        crashed = next(test for test, is_done in tests.items() if not is_done)
+        tests[crashed] = True
+        if all(tests.values()):
+            del unfinished[group]
+        self.workqueue.update(unfinished)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         def is_heavy(group: str) -> bool:
             return group.startswith(HEAVY)

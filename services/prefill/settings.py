@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS
 from lookout.memory import HistoryError, Keep
+from lookout.models.device import engine_device
 from lookout.presets import preset_of
 from lookout.store import StoreSettings
 from lookout.streams import MAX_DAMAGE
@@ -179,11 +180,7 @@ class PrefillSettings(ModelSettings):
     @property
     def place(self) -> str:
         """The device that the model runs on: vLLM takes the one that its wheel was built for."""
-        if self.engine == "transformers":
-            return self.device
-        import torch
-
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return engine_device(self.engine, self.device)
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:

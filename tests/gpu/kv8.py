@@ -57,7 +57,8 @@ def _at_shape(scale: Scale) -> dict[str, float]:
 
 def _trained(scale: Scale) -> dict[str, float]:
     """|dp| of product questions over rendered clips, all of whose windows continue rounded KV."""
-    engine, tower = load_engine(TINY, scale.device), load_tower(TINY, device=scale.device)
+    engine = load_engine(TINY, scale.device, "float32")
+    tower = load_tower(TINY, device=scale.device, dtype="float32")
     questions = [Question(name, text) for name, text in DEMO_QUESTIONS.items()]
     pixels, _ = rendered(scale.clips, (BLOCKS + 2) * SAMPLES, 77)
     changes = []

@@ -81,7 +81,7 @@ def largest(host: Sequence[np.ndarray], device: Sequence[np.ndarray]) -> float:
 
 @cache
 def _engine(family: str, device: torch.device) -> TransformersEngine:
-    return load_engine(checkpoint(family), device)
+    return load_engine(checkpoint(family), device, "float32")
 
 
 def windows(family: str, device: torch.device) -> Iterator[np.ndarray]:
@@ -132,7 +132,7 @@ def memory(family: str, device: torch.device) -> Iterator[np.ndarray]:
 
 def vision(family: str, device: torch.device) -> Iterator[np.ndarray]:
     """Tokens of kept patches."""
-    tower = load_tower(checkpoint(family), device=device, size=(SIZE[family],) * 2)
+    tower = load_tower(checkpoint(family), device=device, dtype="float32", size=(SIZE[family],) * 2)
     draw, grid = np.random.default_rng(3), tower.grid
     for share in (1.1, 0.5, 0.1):
         pixels = draw.integers(0, 256, (grid.temporal, grid.height, grid.width, 3), dtype=np.uint8)

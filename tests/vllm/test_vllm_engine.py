@@ -395,10 +395,10 @@ def test_out_of_memory_halves_the_batch_and_a_dead_device_raises(
 
 @one_family
 def test_eighty_frames_of_256_tokens_fit(vllm_engine: Any, family: str) -> None:
-    from lookout.engines.vllm.loading import MAX_ROWS
+    from lookout.engines.sizing import WINDOW_ROWS
 
     label = len(vllm_engine.layout.label.ids(0)) + len(vllm_engine.layout.frame_open) + 1
-    assert 80 * (256 + label) + len(vllm_engine.layout.prefix) + 100 < MAX_ROWS
+    assert 80 * (256 + label) + len(vllm_engine.layout.prefix) + 100 < WINDOW_ROWS
 
 
 @each_family

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.table import Table
 from lookout.cli.model import find_model
 from lookout.cli.options import CliError, Preset
 from lookout.cli.output import TerminalConsole, escaped
+from lookout.models.device import Dtype
 
 if TYPE_CHECKING:
     from lookout.evaluation.check import ModelReport
@@ -54,7 +55,12 @@ FpsOption = Annotated[
     typer.Option("--fps", help=f"Frames sampled per second.  {_OWN}2]", min=0.01, show_default=False),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="float32, bfloat16 or float16")]
+DtypeOption = Annotated[
+    str,
+    typer.Option(
+        "--dtype", help="float32, bfloat16 or float16; auto: float32 on the CPU, what a GPU computes natively"
+    ),
+]
 PrecisionOption = Annotated[
     float,
     typer.Option(
@@ -78,7 +84,7 @@ def check(
     fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Load a checkpoint and compare pixels, prompt, positions and answers with transformers on a clip.
 
@@ -88,7 +94,7 @@ def check(
     from lookout.evaluation.check import check_model
 
     console = TerminalConsole()
-    _known(dtype)
+    kind = _known(dtype)
     report = check_model(
         find_model(folder),
         _default_clip() if clip is None else _existing(clip),
@@ -96,12 +102,12 @@ def check(
         window_s=window,
         fps=fps,
         device=device,
-        dtype=dtype,
+        dtype=kind,
     )
     _show_report(console, report)
     document = report.as_json()
     if labels is not None:
-        evaluation = _evaluated(folder, labels, window, stride, fps, device, dtype)
+        evaluation = _evaluated(folder, labels, window, stride, fps, device, kind)
         document["calibration"] = _calibrated(console, evaluation, precision, plot)
     console.print(json.dumps(document), soft_wrap=True, highlight=False, markup=False)
     if not report.same:
@@ -132,15 +138,16 @@ def evaluate_model(
     fps: FpsOption = None,
     precision: PrecisionOption = 0.9,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Score a checkpoint on labelled clips: F1 per question and cost, with and without pruning and reuse.
 
     The last line is JSON.
     """
     console = TerminalConsole()
-    _known(dtype)
-    evaluation = _evaluated(find_model(model), labels, window, stride, fps, device, dtype, preset, policy)
+    evaluation = _evaluated(
+        find_model(model), labels, window, stride, fps, device, _known(dtype), preset, policy
+    )
     result = evaluation.as_json()
     table = Table(
         "question", *result["ways"], title=f"F1, {evaluation.windows} windows", title_justify="left"
@@ -183,7 +190,7 @@ def _evaluated(
     stride: float | None,
     fps: float | None,
     device: str,
-    dtype: str,
+    dtype: str | None,
     preset: Preset = "default",
     policy: str | None = None,
 ) -> Evaluation:
@@ -236,9 +243,10 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _known(dtype: str) -> None:
-    if dtype not in {"float32", "bfloat16", "float16"}:
-        raise CliError(f"--dtype {dtype!r}: choose float32, bfloat16 or float16")
+def _known(dtype: str) -> str | None:
+    if dtype not in get_args(Dtype):
+        raise CliError(f"--dtype {dtype!r}: choose {', '.join(get_args(Dtype))}")
+    return None if dtype == "auto" else dtype
 
 
 def _default_clip() -> Path:

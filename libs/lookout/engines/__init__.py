@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def load_engine(
     checkpoint: Path | str,
     device: str | torch.device = "cpu",
-    dtype: torch.dtype | str = torch.float32,
+    dtype: torch.dtype | str | None = None,
     *,
-    budget_bytes: int = 1 << 30,
+    budget_bytes: int | None = None,
     spill_dir: Path | str | None = None,
     rows_per_pass: int = 16384,
 ) -> "TransformersEngine":

@@ -17,6 +17,7 @@ from lookout.engines.transformers.model import take_language_model
 from lookout.errors import LookoutError
 from lookout.families import LAYOUT_FILE, Family, family_of, load_layout, load_tower, read_config
 from lookout.models import window_defaults
+from lookout.models.device import default_dtype
 from lookout.pruning import PrunePolicy
 from lookout.streams import ClipFrames, encode_strides, read_clip
 from lookout.vision import Tower, VisionError
@@ -127,7 +128,7 @@ def check_model(
     fps: float | None = None,
     frames: int = 8,
     device: str = "cpu",
-    dtype: str = "float32",
+    dtype: str | None = None,
 ) -> ModelReport:
     """Load a checkpoint and compare it with the stock processor and model on a clip.
 
@@ -139,14 +140,14 @@ def check_model(
         fps: Sampled frames a second; None: as the folder says.
         frames: Samples that are compared; an even number.
         device: Where it runs.
-        dtype: Arithmetic of the model.
+        dtype: Arithmetic of the model; None: as the device wants it.
 
     Raises:
         CheckError: The folder is no checkpoint that can run, or the clip is too short.
     """
     own = window_defaults(Path(folder))
     window_s, fps = window_s or own.window_s, fps or own.fps
-    loaded = _load(Path(folder), device, dtype)
+    loaded = _load(Path(folder), device, dtype or default_dtype(device))
     clip_frames = read_clip(clip, loaded.tower.grid, fps)
     if len(clip_frames.frames) < frames:
         raise CheckError(

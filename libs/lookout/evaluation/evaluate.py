@@ -93,7 +93,7 @@ def evaluate(
     preset: str = DEFAULT,
     policy: MaskPolicy | str | None = None,
     device: str = "cpu",
-    dtype: str = "float32",
+    dtype: str | None = None,
     progress: Progress = lambda clips, _: clips,
 ) -> Evaluation:
     """Score a checkpoint on labelled clips.
@@ -111,19 +111,16 @@ def evaluate(
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
         policy: What pruning keeps, or its name in `lookout.pruning.POLICIES`; None: as the preset says.
         device: Where the model runs.
-        dtype: Arithmetic of the model.
+        dtype: Arithmetic of the model; None: as the device wants it.
         progress: Wraps the clips, for a progress bar.
 
     Raises:
         LookoutError: The model does not load, a clip cannot be read, or sample rate, stride and window do not
             fit together.
     """
-    import torch
-
     rules = preset_of(preset)
     masks = policy_of(policy) if isinstance(policy, str) else policy or rules.masks
-    kind = getattr(torch, dtype)
-    tower, engine = load_tower(model, device=device, dtype=kind), load_engine(model, device, dtype)
+    tower, engine = load_tower(model, device=device, dtype=dtype), load_engine(model, device, dtype)
     sampling = window_defaults(Path(model)).changed(fps=fps, stride_s=stride_s, window_s=window_s)
     base = rules.windows.sampled(sampling)
     questions = [Question(text, text) for text in questions_of(clips)]

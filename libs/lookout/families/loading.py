@@ -12,6 +12,7 @@ from torch import nn
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Family
 from lookout.models.checkpoint import check_checkpoint
+from lookout.models.device import dtype_of
 from lookout.models.errors import ModelError
 from lookout.outside_text import clean
 from lookout.vision.base import Normalise
@@ -25,14 +26,15 @@ def load_tower(
     source: str | Path | nn.Module,
     *,
     device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tower:
     """The tower of a checkpoint folder, or of a loaded transformers model (shared, not copied; it keeps its
     device).
 
     `size` is the usual input (height, width) in pixels; by default the family's own. From a folder only the
-    tower and the projector are read: the language model's layers stay on disk.
+    tower and the projector are read: the language model's layers stay on disk. `dtype` None: as the device
+    wants it (`lookout.models.device.default_dtype`).
 
     Raises:
         VisionError: For a family without a tower here, a folder that is no checkpoint, or a size that the
@@ -43,7 +45,7 @@ def load_tower(
         folder = Path(str(getattr(source, "name_or_path", "")))
     else:
         folder = Path(source)
-        model = _read(folder, torch.device(device), dtype)
+        model = _read(folder, torch.device(device), dtype_of(dtype, device))
     family = _family(model.config.model_type, folder)
     return family.tower()(model.eval(), _normalise(folder, family), size)
 

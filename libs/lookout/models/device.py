@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 #: CUDA's compute capability from which on bfloat16 is computed natively (Ampere)
@@ -21,6 +24,25 @@ def default_dtype(device: str) -> str:
     if not torch.cuda.is_available():
         return "float32"  # loading the model says what is wrong with the device
     return "bfloat16" if torch.cuda.get_device_capability(device) >= _BFLOAT16 else "float16"
+
+
+def dtype_of(dtype: torch.dtype | str | None, device: str | torch.device) -> torch.dtype:
+    """A data type by its name; None or "auto": `default_dtype` of the device."""
+    import torch
+
+    if dtype is None or dtype == "auto":
+        dtype = default_dtype(str(device))
+    chosen: torch.dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    return chosen
+
+
+def engine_device(engine: str, device: str) -> str:
+    """Where an engine's model runs: vLLM takes the device that its wheel was built for."""
+    if engine == "transformers":
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def free_bytes(device: str) -> int | None:

@@ -25,6 +25,7 @@ from lookout.engines import (
 from lookout.engines import load_engine as load_transformers
 from lookout.engines.vllm import load_engine as load_vllm
 from lookout.families import load_tower
+from lookout.models.device import default_dtype, engine_device
 from lookout.session.errors import DeadlineError, SessionError
 from lookout.vision import Tower
 from lookout.windows import Layout
@@ -50,45 +51,52 @@ class HostSettings:
     Attributes:
         folder: Of the checkpoint.
         engine: One of `ENGINES`.
-        device: Of the tower and the transformers engine; vLLM's is that of its wheel.
-        dtype: Of weights and KV.
-        budget_bytes: Limit of the KV of all sessions together.
+        device: Of the tower and the transformers engine; vLLM's is that of its wheel. None: that of vLLM's
+            wheel for both, the CPU for the transformers engine.
+        dtype: Of weights and KV; None: as the engine's device wants it.
+        budget_bytes: Limit of the KV of all sessions together; None: 1 GiB on a CPU, on a GPU what weights
+            and one pass leave of its memory.
         options: More arguments of the engine's `load_engine`, as sorted pairs.
     """
 
     folder: Path
     engine: str = "transformers"
-    device: str = "cpu"
-    dtype: str = "float32"
-    budget_bytes: int = 1 << 30
+    device: str | None = None
+    dtype: str | None = None
+    budget_bytes: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise SessionError(f"engine {self.engine!r} is unknown: choose one of {', '.join(ENGINES)}")
-        if self.budget_bytes < 1:
+        if self.budget_bytes is not None and self.budget_bytes < 1:
             raise SessionError(f"budget_bytes={self.budget_bytes} must be above 0")
         if unknown := [name for name, _ in self.options if name not in ENGINES[self.engine]]:
             raise SessionError(
                 f"options {', '.join(unknown)} are unknown to the {self.engine} engine: there are "
                 + ", ".join(ENGINES[self.engine])
             )
-        if self.dtype not in DTYPES:
+        if self.dtype not in (None, *DTYPES):
             raise SessionError(f"dtype {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         try:
-            torch.device(self.device)
+            device = self.device or engine_device(self.engine, "cpu")
+            torch.device(device)
             hash(self.options)
         except RuntimeError as error:
             raise SessionError(f"a model cannot run on {self.device!r}: {error}") from None
         except TypeError as error:
             raise SessionError(f"options must have plain values: {error}") from None
+        # Sessions share a model by what they run on, not by how that was chosen.
+        object.__setattr__(self, "device", device)
+        if self.dtype is None:
+            object.__setattr__(self, "dtype", default_dtype(engine_device(self.engine, device)))
 
     def load(self) -> AskingEngine:
         """The engine."""
         options: Mapping[str, Any] = {"budget_bytes": self.budget_bytes, **dict(self.options)}
         if self.engine == "vllm":
             return load_vllm(self.folder, dtype=self.dtype, **options)
-        return load_transformers(self.folder, self.device, self.dtype, **options)
+        return load_transformers(self.folder, str(self.device), self.dtype, **options)
 
 
 class Patience:
@@ -181,8 +189,7 @@ class EngineHost:
     def __init__(self, settings: HostSettings) -> None:
         self.settings = settings
         self.engine = settings.load()
-        dtype: torch.dtype = getattr(torch, settings.dtype)
-        self.tower: Tower = load_tower(settings.folder, device=settings.device, dtype=dtype)
+        self.tower: Tower = load_tower(settings.folder, device=str(settings.device), dtype=settings.dtype)
         self.layout: Layout = self.engine.layout
         self._names: set[str] = set()
         self._lock = threading.Lock()

@@ -18,7 +18,6 @@ import numpy as np
 
 from lookout import models
 from lookout.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
-from lookout.models.device import default_dtype
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import MaskPolicy
 from lookout.session.errors import DeadlineError, SessionError
@@ -67,11 +66,13 @@ class Session:
         name: Names the camera. It decides on which strides windows are computed whole, so equal names
             give equal answers; None: one with a number.
         numbers: Of its streams: a jump of the clock begins the next. None: from 0.
-        device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1".
+        device: Where tower and transformers engine run: "cpu", "cuda", "cuda:1". None: with vLLM on the
+            device of its wheel, else on the CPU.
         dtype: Of weights and KV: "float32", "bfloat16" or "float16"; None: float32 on a CPU, what a GPU
             computes natively else.
         budget_bytes: Limit of the KV of all sessions of the engine. Where it does not hold them all,
-            those that came first keep theirs.
+            those that came first keep theirs. None: 1 GiB on a CPU, on a GPU what weights and one pass
+            leave of its memory.
         options: More arguments of the engine's `load_engine`, such as vLLM's `tensor_parallel`.
 
     Raises:
@@ -92,9 +93,9 @@ class Session:
         on_window: Callable[[SessionWindow], object] | None = None,
         name: str | None = None,
         numbers: Iterator[int] | None = None,
-        device: str = "cpu",
+        device: str | None = None,
         dtype: str | None = None,
-        budget_bytes: int = 1 << 30,
+        budget_bytes: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         folder = engine.settings.folder if isinstance(engine, EngineHost) else models.find_model(model)
@@ -112,9 +113,7 @@ class Session:
             self._host = engine
         else:
             pairs = tuple(sorted((options or {}).items()))
-            self._host = borrow(
-                HostSettings(folder, engine, device, dtype or default_dtype(device), budget_bytes, pairs)
-            )
+            self._host = borrow(HostSettings(folder, engine, device, dtype, budget_bytes, pairs))
         self._lock, self._closed, self._on_window = threading.RLock(), False, on_window
         try:
             self.name = self._host.take_name(name) if self._borrowed else str(name)

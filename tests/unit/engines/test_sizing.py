@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.shapes import QWEN_7B, QWEN_32B
-from lookout.engines.sizing import Sizing, kv_budget
+from lookout.analysis.analyzer import Analyzer
+from lookout.engines.sizing import Sizing, find_sizing, kv_budget
+from lookout.engines.transformers import TransformersEngine
 from lookout.engines.types import UnsupportedModelError
 from lookout.engines.vllm.shape import read_shape
 from lookout.evaluation.fit import memory_text
@@ -20,6 +23,8 @@ from lookout.models.checkpoint import count_weights
 from lookout.models.device import default_dtype
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
+from lookout.session import EngineHost, HostSettings
+from lookout.vision import FrameInput
 
 GIB = 1 << 30
 SMALL, LARGE = (QWEN_7B, 8_290_000_000), (QWEN_32B, 33_450_000_000)
@@ -131,3 +136,28 @@ def test_doctor_says_whether_a_model_fits(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_auto_and_its_data_type_are_the_same_settings() -> None:
     assert PrefillSettings(mode="local") == PrefillSettings(mode="local", dtype="float32")
+
+
+def test_every_way_to_load_a_model_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake GPU under the name of the CPU: its data type is bfloat16, and it has 8 GiB free."""
+    for module in ("lookout.models.device", "lookout.session.host"):
+        monkeypatch.setattr(f"{module}.default_dtype", lambda device: "bfloat16")
+    monkeypatch.setattr("lookout.engines.sizing.free_bytes", lambda device: 8 * GIB)
+    host = EngineHost(HostSettings(TINY))
+    analyzer, sized = Analyzer(TINY), find_sizing(TINY, "cpu", "bfloat16")
+    assert sized is not None
+    try:
+        for engine in (host.engine, analyzer.engine):
+            assert isinstance(engine, TransformersEngine)
+            assert engine.model.dtype is torch.bfloat16
+            assert engine._budget.limit == sized.kv_bytes > 6 * GIB
+        for tower in (host.tower, analyzer.tower):
+            grid = tower.grid
+            pixels = np.zeros((grid.temporal, grid.height, grid.width, 3), np.uint8)
+            shown = FrameInput(pixels, np.ones((grid.group_rows, grid.group_cols), bool))
+            assert tower.encode([shown])[0].tokens.dtype is torch.bfloat16
+    finally:
+        host.close()
+        analyzer.close()
+    assert HostSettings(TINY) == HostSettings(TINY, device="cpu", dtype="bfloat16")
+    assert HostSettings(TINY, "vllm", dtype="float32").dtype == "float32"

@@ -80,18 +80,17 @@ def test_what_is_missing_is_said_before_anything_runs(
     assert "structlog" in shown.err
 
 
-def test_the_plugin_changes_what_engines_and_towers_load_on() -> None:
+def test_the_plugin_changes_what_engines_and_towers_load_on(monkeypatch: pytest.MonkeyPatch) -> None:
     from lookout.engines import load_engine
+    from lookout.engines.transformers import load_engine as load_transformers
     from lookout.families import load_tower
 
-    before = load_engine.__defaults__, (load_tower.__kwdefaults__ or {}).copy()
-    try:
-        on_device.use("meta")
-        assert load_engine.__defaults__ is not None
-        assert load_engine.__defaults__[0] == (load_tower.__kwdefaults__ or {})["device"] == "meta"
-    finally:
-        on_device.use("cpu")
-    assert (load_engine.__defaults__, load_tower.__kwdefaults__) == before
+    for loader in (load_engine, load_transformers):
+        monkeypatch.setattr(loader, "__defaults__", loader.__defaults__)
+    monkeypatch.setattr(load_tower, "__kwdefaults__", dict(load_tower.__kwdefaults__ or {}))
+    on_device.use("meta")
+    assert load_engine.__defaults__ == load_transformers.__defaults__ == ("meta", "float32")
+    assert {"device": "meta", "dtype": "float32"}.items() <= (load_tower.__kwdefaults__ or {}).items()
 
 
 def test_the_large_scale_is_that_of_a_7b() -> None:

@@ -21,6 +21,7 @@ from lookout.engines.admission import Admission, ModelLimits, Suffix, refused, r
 from lookout.engines.budget import KvBudget
 from lookout.engines.costs import window_cost
 from lookout.engines.faults import FAILURES, Fault, fault_of
+from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS, kv_budget
 from lookout.engines.text import TextBuffer
 from lookout.engines.transformers.attention import attend_through
 from lookout.engines.transformers.forward import PassWork, forward
@@ -43,6 +44,7 @@ from lookout.engines.types import (
 )
 from lookout.families import load_layout
 from lookout.memory import KVShape
+from lookout.models.device import dtype_of
 from lookout.windows import Layout, WindowError, WindowPlan, held_window, rows_in
 
 log = structlog.get_logger(__name__)
@@ -52,11 +54,11 @@ GIB = 1 << 30
 def load_engine(
     checkpoint: Path | str,
     device: str | torch.device = "cpu",
-    dtype: torch.dtype | str = torch.float32,
+    dtype: torch.dtype | str | None = None,
     *,
-    budget_bytes: int = GIB,
+    budget_bytes: int | None = None,
     spill_dir: Path | str | None = None,
-    rows_per_pass: int = 16384,
+    rows_per_pass: int = PASS_ROWS,
     layout: Layout | None = None,
 ) -> TransformersEngine:
     """Load a stock checkpoint folder (of a family in `lookout.families`) as a window engine.
@@ -64,9 +66,10 @@ def load_engine(
     Args:
         checkpoint: Folder of the checkpoint.
         device: Where it runs.
-        dtype: Dtype of weights, embeddings and KV.
+        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
+            (`lookout.models.device.default_dtype`).
         budget_bytes: Limit of the KV of all streams on the device. Where it does not hold them all, a
-            sticky subset stays (`lookout.engines.budget`).
+            sticky subset stays (`lookout.engines.budget`). None: as `lookout.engines.sizing.kv_budget` says.
         spill_dir: Folder for the streams that do not stay; they come back with the same
             bits. None: they are forgotten.
         rows_per_pass: A batch of more rows runs in several passes.
@@ -75,20 +78,29 @@ def load_engine(
     Raises:
         UnsupportedModelError: The checkpoint is not one that window plans cover.
     """
-    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    kind = dtype_of(dtype, device)
     try:
         prompt = layout or load_layout(checkpoint)
     except WindowError as error:
         raise UnsupportedModelError(str(error)) from error
     from transformers import AutoTokenizer
 
+    # Before the model takes its memory: on a GPU the budget is what is left of it.
+    budget = kv_budget(
+        Path(checkpoint),
+        str(device),
+        str(kind).removeprefix("torch."),
+        kv_bytes=budget_bytes,
+        pass_rows=rows_per_pass,
+        window_rows=WINDOW_ROWS,
+    )
     model = load_language_model(checkpoint, torch.device(device), kind)
     tokenizer = AutoTokenizer.from_pretrained(Path(checkpoint), trust_remote_code=False)
     return TransformersEngine(
         model,
         prompt,
         tokenizer,
-        budget_bytes=budget_bytes,
+        budget_bytes=budget,
         spill_dir=spill_dir,
         rows_per_pass=rows_per_pass,
     )

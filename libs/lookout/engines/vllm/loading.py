@@ -8,25 +8,24 @@ import torch
 from safetensors import safe_open
 
 from lookout.engines.admission import ModelLimits
+from lookout.engines.sizing import GIB, WINDOW_ROWS, kv_budget
 from lookout.engines.types import UnsupportedModelError
 from lookout.engines.vllm import internals
 from lookout.engines.vllm.engine import VllmEngine
 from lookout.engines.vllm.internals import Backend
 from lookout.engines.vllm.shape import ModelShape, read_shape
 from lookout.families import Family, family_of, load_layout
+from lookout.models.device import default_dtype, engine_device
 from lookout.windows import Layout, WindowError
-
-GIB = 1 << 30
-MAX_ROWS = 32768
 
 
 def load_engine(
     checkpoint: Path | str,
     *,
-    dtype: str = "float32",
-    budget_bytes: int = GIB,
+    dtype: str | None = None,
+    budget_bytes: int | None = None,
     layout: Layout | None = None,
-    max_rows: int = MAX_ROWS,
+    max_rows: int = WINDOW_ROWS,
     max_batched_rows: int = 8192,
     block_size: int = 32,
     kv_cache_bytes: int | None = None,
@@ -37,9 +36,11 @@ def load_engine(
 
     Args:
         checkpoint: Folder of the checkpoint.
-        dtype: Dtype of weights, embeddings and KV.
+        dtype: Dtype of weights, embeddings and KV; None: as the device wants it
+            (`lookout.models.device.default_dtype`).
         budget_bytes: Limit of the canonical KV kept between windows, over all ranks. Where it does not hold
-            all streams, a sticky subset stays (`lookout.engines.budget`).
+            all streams, a sticky subset stays (`lookout.engines.budget`). None: as
+            `lookout.engines.sizing.kv_budget` says.
         layout: Replaces the checkpoint's own prompt.
         max_rows: Limit of one window with a question, in rows (80 frames of 256 tokens take about 21 500).
             The model's own limit holds too.
@@ -54,32 +55,39 @@ def load_engine(
         UnsupportedModelError: The checkpoint is not one that window plans cover, or vLLM is not the pinned
             version.
     """
-    folder = Path(checkpoint)
+    folder, place = Path(checkpoint), engine_device("vllm", "")
+    dtype = dtype or default_dtype(place)
     shape = _checked_shape(folder, dtype, tensor_parallel)
-    try:
-        prompt = layout or load_layout(folder)
-    except WindowError as error:
-        raise UnsupportedModelError(str(error)) from error
+    prompt = layout or _layout_of(folder)
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     rows = min(max_rows, shape.limit)
     table = kv_cache_bytes or max(GIB, _table_rows(rows, block_size) * shape.row_bytes // tensor_parallel)
+    budget = kv_budget(
+        folder, place, dtype, kv_bytes=budget_bytes,
+        pass_rows=max_batched_rows, window_rows=max_rows, table_bytes=kv_cache_bytes,
+    )  # fmt: skip
     backend = Backend(
-        str(folder),
-        dtype=dtype,
-        answers=(prompt.yes, prompt.no),
-        newline=_newline(folder, family_of(shape.family)),
-        max_rows=rows,
-        max_batched_rows=max_batched_rows,
-        block_size=block_size,
-        kv_cache_bytes=table,
-        tensor_parallel=tensor_parallel,
-        eager=eager,
-    )
+        str(folder), dtype=dtype, answers=(prompt.yes, prompt.no),
+        newline=_newline(folder, family_of(shape.family)), max_rows=rows, max_batched_rows=max_batched_rows,
+        block_size=block_size, kv_cache_bytes=table, tensor_parallel=tensor_parallel, eager=eager,
+    )  # fmt: skip
     rows = min(rows, backend.capacity)
     limits = ModelLimits(prompt, shape.hidden, shape.deepstack, shape.limit, rows, layerwise=False)
-    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget_bytes)
+    return VllmEngine(backend, shape, limits, tokenizer, budget_bytes=budget)
+
+
+def _layout_of(folder: Path) -> Layout:
+    """The checkpoint's own prompt.
+
+    Raises:
+        UnsupportedModelError: Window plans do not cover it.
+    """
+    try:
+        return load_layout(folder)
+    except WindowError as error:
+        raise UnsupportedModelError(str(error)) from error
 
 
 def _table_rows(rows: int, block_size: int) -> int:

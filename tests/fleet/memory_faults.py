@@ -149,7 +149,7 @@ class Trial:
             client.close()
         elif choice == "redis":
             if self.redis.alive:
-                self.redis.close()
+                self.redis.kill()  # `close` would remove the folder that it starts in again
             else:
                 self.redis.start()
         elif choice == "tier":

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import obstore
 import structlog
@@ -34,6 +34,7 @@ from lookout.memory.chapters import (
 )
 from lookout.memory.files import MANIFEST as FOLDER_MANIFEST
 from lookout.memory.packing import checksum
+from lookout.memory.shelf import CUT_SHORT, folder_name
 from lookout.worker import Supervisor
 
 log = structlog.get_logger(__name__)
@@ -101,19 +102,19 @@ class DurableTier:
         Raises:
             HistoryError: the tier does not answer.
         """
-        prefix = "" if "*" in cameras else _camera_folder(cameras)
+        prefix = "" if "*" in cameras else folder_name(cameras)
         out = []
         try:
             for path, _ in self._objects(prefix):
                 folder, _, name = path.rpartition("/")
-                camera = unquote(folder.partition("/")[0])
-                if name != MANIFEST or not is_meant(camera, cameras):
+                own = folder.partition("/")[0]
+                if name != MANIFEST or not (CUT_SHORT in own or is_meant(unquote(own), cameras)):
                     continue
                 manifest = _read_manifest(bytes(obstore.get(self._store, path).bytes()))
-                if manifest is None or manifest["camera"] != camera:
+                if manifest is None or folder_name(manifest["camera"]) != own:
                     log.warning("a damaged manifest is left out", path=path)
-                    continue
-                out.append({**manifest, "place": folder})
+                elif is_meant(manifest["camera"], cameras):
+                    out.append({**manifest, "place": folder})
         except BaseError as error:
             raise HistoryError(f"{self.url}: the durable tier does not answer: {error}") from error
         return out
@@ -136,7 +137,7 @@ class DurableTier:
         Raises:
             HistoryError: they cannot be read.
         """
-        place = f"{_camera_folder(str(chapter.head.about['camera']))}/{_serial(chapter.name)}"
+        place = f"{folder_name(str(chapter.head.about['camera']))}/{_serial(chapter.name)}"
         out = [b""] * len(ranges)
         by_file: dict[str, list[int]] = {}
         for number, part in enumerate(ranges):
@@ -215,7 +216,7 @@ class DurableTier:
             HistoryError: there is one.
         """
         try:
-            for path, _ in self._objects(_camera_folder(camera)):
+            for path, _ in self._objects(folder_name(camera)):
                 place = path.rpartition("/")[0]
                 if place not in whole:
                     raise HistoryError(
@@ -338,13 +339,8 @@ def _serial(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _camera_folder(camera: str) -> str:
-    """A camera's id as a part of a path, to be read back by `unquote`; no store takes "." and ".."."""
-    return quote(camera, safe="") if camera.strip(".") else "".join("%2E" for _ in camera)
-
-
 def _place(facts: ChapterFacts) -> str:
-    return f"{_camera_folder(facts.camera)}/{_serial(facts.name)}"
+    return f"{folder_name(facts.camera)}/{_serial(facts.name)}"
 
 
 def _read_manifest(data: bytes) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import time
@@ -9,12 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from lookout.memory.container import checksum
 from lookout.memory.errors import DamagedMemoryError, HistoryError
 from lookout.memory.files import MANIFEST, META, about_of, fed_at, lock
 
 if TYPE_CHECKING:
     from lookout.memory.folder import MemoryFolder
+
+FOLDER_NAME = 240
+"""Characters of a folder's name at most; file systems take 255."""
+CUT_SHORT = "%-"
+"""In a folder's name before the digest of an id that is too long for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +41,26 @@ class Entry:
 
 
 def place_of(root: Path | str, camera: str, epoch: int) -> Path:
-    """Where a camera's epoch lies in a folder of memories."""
-    return Path(root) / folder_name(camera) / f"{epoch:06d}"
+    """Where a camera's epoch lies in a folder of memories; one of an earlier release keeps its place."""
+    own = f"{epoch:06d}"
+    earlier = Path(root) / re.sub(r"^\.+$|[^A-Za-z0-9._-]", lambda part: "_" * len(part[0]), camera) / own
+    with contextlib.suppress(HistoryError):
+        if about_of(earlier).get("camera") == camera:
+            return earlier
+    return Path(root) / folder_name(camera) / own
 
 
 def folder_name(camera: str) -> str:
-    """A camera's id as the name of a folder: any producer chooses ids, and "..", for one, is no name."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", camera)
-    return name.replace(".", "_") if not name.strip(".") else name
+    """A camera's id as the name of a folder, another one for every id: any producer chooses ids.
+
+    Usual ids stay as they are; other bytes are escaped as in an address, so are dots that would lead elsewhere
+    ("..", for one). Of an id that no file system takes so, a part and its digest stand for it.
+    """
+    name = quote(camera, safe="") if camera.strip(".") else "%2E" * len(camera)
+    if len(name) <= FOLDER_NAME:
+        return name
+    # No escape begins so: the name is no other id's.
+    return f"{name[: FOLDER_NAME - 34]}{CUT_SHORT}{checksum(camera.encode()).hex()}"
 
 
 def entries(root: Path | str, camera: str | None = None) -> list[Entry]:

@@ -152,7 +152,7 @@ def test_what_the_pod_dropped_stays_in_the_tier(two: ChapterFolder, tmp_path: Pa
     assert len(list(tier.listing("gate"))) == 2
 
 
-@pytest.mark.parametrize("camera", ["..", "a/b", "tür 1"])
+@pytest.mark.parametrize("camera", ["..", "a/b", "tür 1", "ü" * 100])
 def test_any_camera_s_id_can_be_stored(tmp_path: Path, camera: str) -> None:
     chapters = folder(tmp_path / "own")
     fill(chapters, range(2), camera)

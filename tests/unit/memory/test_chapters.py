@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from lookout.memory import HistoryError, Keep, Past, RangeCache, RetrievalSettings
+from lookout.memory import HistoryError, Keep, MemoryFolder, Past, RangeCache, RetrievalSettings
 from lookout.memory.catalogue import ByteRange
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import covered_ranges, fetch_from
+from lookout.memory.shelf import folder_name, place_of
 from tests.unit.memory.records import SHAPE, SMALL, block, prefix
 
 HOUR_US = 3_600_000_000
@@ -210,10 +211,25 @@ def test_a_full_disk_leaves_the_chapter_readable(tmp_path: Path, monkeypatch: py
     assert np.array_equal(again.read(facts.name)[0].head.times_us, np.arange(24) * 500_000)
 
 
-@pytest.mark.parametrize("camera", ["..", ".", "a/../../b", "tür 1", "x" * 200])
+@pytest.mark.parametrize("camera", ["..", ".", "a/../../b", "tür 1", "x" * 200, "ü" * 100])
 def test_no_camera_s_name_leads_out_of_the_folder(tmp_path: Path, camera: str) -> None:
     chapters = folder(tmp_path / "root")
     feed(chapters, range(2), camera)
     chapters.close()
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
     assert [facts.camera for facts in folder(tmp_path / "root").chapters()] == [camera]
+
+
+def test_cameras_of_similar_ids_share_no_folder() -> None:
+    long = "x" * 150 + "ü" * 25
+    ids = ["a/b", "a_b", "a%2Fb", "a b", "..", "__", "%2E%2E", long, long[:-1] + "ö", folder_name(long)]
+    assert len({folder_name(camera) for camera in ids}) == len(ids)
+    assert folder_name("yard-1.north_2") == "yard-1.north_2"
+
+
+def test_a_memory_of_an_earlier_release_keeps_its_place(tmp_path: Path) -> None:
+    earlier = tmp_path / "a_b" / "000001"
+    assert place_of(tmp_path, "a/b", 1) == tmp_path / "a%2Fb" / "000001"
+    MemoryFolder.create(earlier, SHAPE, prefix(), SMALL, about={"camera": "a/b"}).close()
+    assert place_of(tmp_path, "a/b", 1) == earlier
+    assert place_of(tmp_path, "a b", 1) == tmp_path / "a%20b" / "000001"

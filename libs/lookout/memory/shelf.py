@@ -53,8 +53,8 @@ def place_of(root: Path | str, camera: str, epoch: int) -> Path:
 def folder_name(camera: str) -> str:
     """A camera's id as the name of a folder, another one for every id: any producer chooses ids.
 
-    Usual ids stay as they are; other bytes are escaped as in an address, so are dots that would lead elsewhere
-    ("..", for one). Of an id that no file system takes so, a part and its digest stand for it.
+    Usual ids stay as they are; other bytes are escaped as in an address, so are dots that would lead out of
+    the folder (".."). Of an id that is too long for a file system, a part and its digest stand for it.
     """
     name = quote(camera, safe="") if camera.strip(".") else "%2E" * len(camera)
     if len(name) <= FOLDER_NAME:

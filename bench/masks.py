@@ -60,8 +60,7 @@ from lookout.pruning import (
 )
 from lookout.segments import CodecError, DecodeRequest, Limits
 from lookout.segments.decoder import decode_segment
-from watchbench import cameras, drawing, encode, scenes, sight
-from watchbench import model as vlm
+from watchbench import cameras, drawing, encode, model as vlm, scenes, sight
 from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
 
 Mask = npt.NDArray[np.bool_]

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 
-from bench import recordings_answers as answers
-from bench import recordings_memory as memory
+from bench import recordings_answers as answers, recordings_memory as memory
 from bench.peers import SOURCE, base_clip, repeated
 from bench.plots import Lines, line_chart
 from bench.recordings_overlap import Overlap

@@ -58,8 +58,7 @@ from lookout.windows import (
     WindowSettings,
 )
 from watchbench import cameras, encode, scenes
-from watchbench.questions import PRODUCT
-from watchbench.questions import QUESTIONS as KNOWN
+from watchbench.questions import PRODUCT, QUESTIONS as KNOWN
 from watchbench.sight import HELD_BACK
 
 BLOCKS = 5  # strides of a window

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers import models as token_models
+from tokenizers import AddedToken, Tokenizer, decoders, models as token_models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     InternVLConfig,

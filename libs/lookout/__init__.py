@@ -28,18 +28,11 @@ if TYPE_CHECKING:
     __version__: str
 
 _LAZY = {
-    "Analysis": "analysis",
-    "AnalysisError": "analysis",
-    "AnalysisSettings": "analysis",
-    "analyze": "analysis",
-    "Pipeline": "pipeline",
-    "PipelineError": "pipeline",
-    "Verdict": "pipeline",
-    "CodecError": "segments",
-    "Session": "session",
-    "SessionAnswer": "session",
-    "SessionError": "session",
-    "VideoReader": "files",
+    "analysis": ["Analysis", "AnalysisError", "AnalysisSettings", "analyze"],
+    "files": ["VideoReader"],
+    "pipeline": ["Pipeline", "PipelineError", "Verdict"],
+    "segments": ["CodecError"],
+    "session": ["Session", "SessionAnswer", "SessionError"],
 }
 
 __all__ = [

@@ -121,16 +121,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-__all__ = [
-    "FILE_MODE",
-    "is_own",
-    "private_folder",
-    "private_opener",
-    "read_file",
-    "replace_file",
-    "sync_folder",
-    "write_all",
-    "write_file",
-]

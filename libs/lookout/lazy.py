@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
 
-
-def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, modules: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
     """A package's `__getattr__`.
 
     Args:
         package: Its `__name__`.
-        places: The module of the package that each name is imported from.
+        modules: Modules of the package, with the names that each gives.
 
     Returns:
         A function that raises AttributeError for any other name.
     """
+    places = {name: module for module, names in modules.items() for name in names}
 
     def find(name: str) -> Any:
         if name not in places:

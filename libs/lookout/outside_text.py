@@ -13,8 +13,6 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["CHARACTERS", "clean", "clean_event", "public_url", "visible"]
-
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
 #: characters of a traceback, entries of a list, that a log line holds

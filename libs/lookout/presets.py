@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from lookout.errors import LookoutError
-from lookout.pruning import PRESETS as PRUNING_PRESETS
-from lookout.pruning import PrunePolicy
-from lookout.windows import PRESETS as WINDOW_PRESETS
-from lookout.windows import WindowSettings
+from lookout.pruning import PRESETS as PRUNING_PRESETS, PrunePolicy
+from lookout.windows import PRESETS as WINDOW_PRESETS, WindowSettings
 
 DEFAULT = "default"
 
@@ -43,6 +41,3 @@ def preset_of(name: str) -> PresetSettings:
     if name not in PRESETS:
         raise PresetError(f"preset {name!r} is unknown: choose one of {', '.join(PRESETS)}")
     return PRESETS[name]
-
-
-__all__ = ["DEFAULT", "PRESETS", "PresetError", "PresetSettings", "preset_of"]

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from lookout.pruning import Carry, PatchGrid, PrunePolicy, Sample, prune_block
-from watchbench import drawing, scenes, training
-from watchbench import model as vlm
+from watchbench import drawing, model as vlm, scenes, training
 
 FRAMES = 160
 SHORT = 20  # frames of a short scene

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from watchbench import model as vlm
-from watchbench import training
+from watchbench import model as vlm, training
 from watchbench.clips import FRAMES, SHORT, STRIDES, Clip, ClipStore, joined, part_of
 from watchbench.questions import BY_NAME, NAMES, answers
 from watchbench.scenes import Truth

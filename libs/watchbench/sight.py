@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from watchbench import cameras, encode, scenes
-from watchbench import model as vlm
-from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
+from watchbench import cameras, encode, model as vlm, scenes
+from watchbench.questions import BY_NAME, NAMES, PRODUCT, answers
 
 FRAMES, STRIDE, STEP_S = 20, 4, 0.5
 ASKED_AT = (0.35, 0.65, 0.9)  # of a rendered clip
@@ -292,5 +291,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["CLIPS", "QUESTIONS", "Clip", "Score", "Tally", "ask", "decode", "real", "rendered", "report"]

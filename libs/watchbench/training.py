@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from watchbench import drawing, scenes
-from watchbench import model as vlm
-from watchbench.footage import Composite, Footage
-from watchbench.footage import load as load_footage
-from watchbench.questions import BY_NAME, NAMES, PRODUCT, QUESTIONS, answers
+from watchbench import drawing, model as vlm, scenes
+from watchbench.footage import Composite, Footage, load as load_footage
+from watchbench.questions import NAMES, PRODUCT, QUESTIONS, answers
 
 STEP_S = 0.5
 DENSE, FACTS = 8, 9
@@ -467,16 +465,3 @@ def single_frames(batch: int, seed: int, moments: int = 4) -> tuple[Tensor, Labe
         pixels.permute(0, 1, 4, 2, 3).flatten(0, 1)[order].contiguous(),
         (coarse.flatten(0, 1)[order], fine.flatten(0, 1)[order]),
     )
-
-
-__all__ = [
-    "BY_NAME",
-    "Plan",
-    "Trainer",
-    "cell_labels",
-    "choose",
-    "drop_mask",
-    "replace",
-    "single_frames",
-    "windows",
-]

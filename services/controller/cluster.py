@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import urllib3
-from kubernetes import client, config
-from kubernetes import watch as kubernetes_watch
+from kubernetes import client, config, watch as kubernetes_watch
 from kubernetes.client.rest import ApiException
 
 from lookout.observe import logs

@@ -1,39 +1,25 @@
 """Chains of windows as records: blocks out of token records, epochs out of Kafka, windows played again."""
 
 from lookout.chains.blocks import (
-    WIRE_CAUSES,
-    LoadedBlock,
-    block_facts,
-    cause_of,
-    check_block,
-    empty_block,
-    foreign_reason,
-    keep_mask,
-    load_block,
-    stream_name,
+    WIRE_CAUSES as WIRE_CAUSES,
+    block_facts as block_facts,
+    cause_of as cause_of,
+    check_block as check_block,
+    empty_block as empty_block,
+    foreign_reason as foreign_reason,
+    keep_mask as keep_mask,
+    load_block as load_block,
+    stream_name as stream_name,
 )
-from lookout.chains.epochs import EpochRecords, PastScope, read_epochs
-from lookout.chains.plans import plan_digest
-from lookout.chains.replay import BlockSource, LoadTokens, chain_windows, computed_verdict, replay_epoch
-
-__all__ = [
-    "WIRE_CAUSES",
-    "BlockSource",
-    "EpochRecords",
-    "LoadTokens",
-    "LoadedBlock",
-    "PastScope",
-    "block_facts",
-    "cause_of",
-    "chain_windows",
-    "check_block",
-    "computed_verdict",
-    "empty_block",
-    "foreign_reason",
-    "keep_mask",
-    "load_block",
-    "plan_digest",
-    "read_epochs",
-    "replay_epoch",
-    "stream_name",
-]
+from lookout.chains.epochs import (
+    EpochRecords as EpochRecords,
+    PastScope as PastScope,
+    read_epochs as read_epochs,
+)
+from lookout.chains.plans import plan_digest as plan_digest
+from lookout.chains.replay import (
+    LoadTokens as LoadTokens,
+    chain_windows as chain_windows,
+    computed_verdict as computed_verdict,
+    replay_epoch as replay_epoch,
+)

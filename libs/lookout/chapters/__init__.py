@@ -4,15 +4,8 @@ Redis is an index that may vanish or lie at any moment: holders say which chapte
 them, and what Redis gives is compared with the checksums in the heads.
 """
 
-from lookout.chapters.announcing import ChapterAnnouncer, ScenesDirectory
-from lookout.chapters.reading import ChapterSources, Resolved
-from lookout.chapters.service import MemoryLimits, MemoryService
-
-__all__ = [
-    "ChapterAnnouncer",
-    "ChapterSources",
-    "MemoryLimits",
-    "MemoryService",
-    "Resolved",
-    "ScenesDirectory",
-]
+from lookout.chapters.announcing import (
+    ChapterAnnouncer as ChapterAnnouncer,
+    ScenesDirectory as ScenesDirectory,
+)
+from lookout.chapters.service import MemoryLimits as MemoryLimits, MemoryService as MemoryService

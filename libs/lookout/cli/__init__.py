@@ -17,6 +17,3 @@ def main() -> None:
     finally:
         # The interpreter's last collections would walk every object of torch, about a second of CPU time.
         gc.freeze()
-
-
-__all__ = ["main"]

@@ -32,8 +32,7 @@ from lookout.cli.times import parse_offset
 from lookout.outside_text import public_url
 
 if TYPE_CHECKING:
-    from lookout.analysis import Analysis, AnalysisSettings, Analyzer
-    from lookout.analysis import Progress as Done
+    from lookout.analysis import Analysis, AnalysisSettings, Analyzer, Progress as Done
     from lookout.files import RecordingReader, Source
     from lookout.segments import CodecError
 

@@ -144,8 +144,7 @@ def _prepare(fleet: Fleet, files: Sequence[Path], status: Status) -> tuple[list[
 def rendered_sources(tell: Callable[[str], None]) -> list[DemoSource]:
     """The rendered cameras, with the truth of what happens in them."""
     from lookout.local.addresses import cache_folder
-    from watchbench.cameras import DEMO
-    from watchbench.cameras import camera as rendered
+    from watchbench.cameras import DEMO, camera as rendered
 
     folder = cache_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,32 +6,19 @@ show. `Eraser` carries out in one process what the topic asks for, step by step,
 any step it continues. `receipt_of` says what was erased, where and when, and what remains until when.
 """
 
-from lookout.erasures.eraser import Eraser, Step
-from lookout.erasures.fence import Fence, LiveFence
-from lookout.erasures.lineage import check_fence
-from lookout.erasures.receipt import ReceiptError, check_receipt, receipt_of, signed
-from lookout.erasures.records import (
-    ErasureLog,
-    erasure_fault,
-    new_erasure,
-    read_log,
+from lookout.erasures.eraser import Eraser as Eraser, Step as Step
+from lookout.erasures.fence import Fence as Fence, LiveFence as LiveFence
+from lookout.erasures.lineage import check_fence as check_fence
+from lookout.erasures.receipt import (
+    ReceiptError as ReceiptError,
+    check_receipt as check_receipt,
+    receipt_of as receipt_of,
+    signed as signed,
 )
-from lookout.erasures.service import join, live_fence
-
-__all__ = [
-    "Eraser",
-    "ErasureLog",
-    "Fence",
-    "LiveFence",
-    "ReceiptError",
-    "Step",
-    "check_fence",
-    "check_receipt",
-    "erasure_fault",
-    "join",
-    "live_fence",
-    "new_erasure",
-    "read_log",
-    "receipt_of",
-    "signed",
-]
+from lookout.erasures.records import (
+    ErasureLog as ErasureLog,
+    erasure_fault as erasure_fault,
+    new_erasure as new_erasure,
+    read_log as read_log,
+)
+from lookout.erasures.service import join as join, live_fence as live_fence

@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lookout.families.inputs import model_input
-from lookout.families.registry import FAMILIES, family_of
-from lookout.families.types import Family, ModelInput, Prompt, TextModel
+from lookout.families.inputs import model_input as model_input
+from lookout.families.registry import FAMILIES as FAMILIES, family_of as family_of
+from lookout.families.types import Family as Family, ModelInput as ModelInput
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lookout.families.layout import LAYOUT_FILE, load_layout, read_config
-    from lookout.families.loading import load_tower
+    from lookout.families.layout import (
+        LAYOUT_FILE as LAYOUT_FILE,
+        load_layout as load_layout,
+        read_config as read_config,
+    )
+    from lookout.families.loading import load_tower as load_tower
 
-_LAZY = {"LAYOUT_FILE": "layout", "load_layout": "layout", "read_config": "layout", "load_tower": "loading"}
+_LAZY = {
+    "layout": ["LAYOUT_FILE", "load_layout", "read_config"],
+    "loading": ["load_tower"],
+}
 
 
 __getattr__ = lazy_names(__name__, _LAZY)
-
-
-__all__ = [
-    "FAMILIES",
-    "LAYOUT_FILE",
-    "Family",
-    "ModelInput",
-    "Prompt",
-    "TextModel",
-    "family_of",
-    "load_layout",
-    "load_tower",
-    "model_input",
-    "read_config",
-]

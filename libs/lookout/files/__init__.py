@@ -10,36 +10,23 @@ from typing import TYPE_CHECKING
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lookout.files.parallel import FileDecoder, FileFrame
-    from lookout.files.reader import VideoReader
-    from lookout.files.recording import Gap, RecordingFacts, RecordingReader, Samples, Sampling
-    from lookout.files.source import Source, UrlSource
+    from lookout.files.parallel import FileDecoder as FileDecoder, FileFrame as FileFrame
+    from lookout.files.reader import VideoReader as VideoReader
+    from lookout.files.recording import (
+        Gap as Gap,
+        RecordingFacts as RecordingFacts,
+        RecordingReader as RecordingReader,
+        Samples as Samples,
+        Sampling as Sampling,
+    )
+    from lookout.files.source import Source as Source, UrlSource as UrlSource
 
 _NEEDS_FFMPEG = {
-    "FileDecoder": "parallel",
-    "FileFrame": "parallel",
-    "Gap": "recording",
-    "RecordingFacts": "recording",
-    "RecordingReader": "recording",
-    "Samples": "recording",
-    "Sampling": "recording",
-    "Source": "source",
-    "UrlSource": "source",
-    "VideoReader": "reader",
+    "parallel": ["FileDecoder", "FileFrame"],
+    "reader": ["VideoReader"],
+    "recording": ["Gap", "RecordingFacts", "RecordingReader", "Samples", "Sampling"],
+    "source": ["Source", "UrlSource"],
 }
-
-__all__ = [
-    "FileDecoder",
-    "FileFrame",
-    "Gap",
-    "RecordingFacts",
-    "RecordingReader",
-    "Samples",
-    "Sampling",
-    "Source",
-    "UrlSource",
-    "VideoReader",
-]
 
 
 __getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)

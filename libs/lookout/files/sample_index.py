@@ -6,7 +6,7 @@ track's `ctts` box. A table is only made where both agree, and the first packets
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 import av
@@ -190,6 +190,3 @@ def _numbers(body: bytes, count: int, kind: str) -> I64:
     if len(body) < 4 * count:
         raise _UnfitError
     return np.frombuffer(body, kind, count).astype(np.int64)
-
-
-__all__: Sequence[str] = ["indexed_table"]

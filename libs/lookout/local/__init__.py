@@ -8,40 +8,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
-from lookout.local.addresses import RECALL, FleetAddress, running_fleets
-from lookout.local.processes import Child, LocalError, PortTakenError, free_ports, guarded
+from lookout.local.addresses import (
+    RECALL as RECALL,
+    FleetAddress as FleetAddress,
+    running_fleets as running_fleets,
+)
+from lookout.local.processes import (
+    Child as Child,
+    LocalError as LocalError,
+    PortTakenError as PortTakenError,
+    free_ports as free_ports,
+    guarded as guarded,
+)
 
 if TYPE_CHECKING:
-    from lookout.local.fleet import Fleet, Service
-    from lookout.local.kafka import KafkaServer
-    from lookout.local.redis import RedisServer
-    from lookout.local.topics import create_topics, reconcile_topics
+    from lookout.local.fleet import Fleet as Fleet, Service as Service
+    from lookout.local.kafka import KafkaServer as KafkaServer
+    from lookout.local.redis import RedisServer as RedisServer
+    from lookout.local.topics import create_topics as create_topics, reconcile_topics as reconcile_topics
 
 _LAZY = {
-    "Fleet": "fleet",
-    "KafkaServer": "kafka",
-    "RedisServer": "redis",
-    "Service": "fleet",
-    "create_topics": "topics",
-    "reconcile_topics": "topics",
+    "fleet": ["Fleet", "Service"],
+    "kafka": ["KafkaServer"],
+    "redis": ["RedisServer"],
+    "topics": ["create_topics", "reconcile_topics"],
 }
-
-__all__ = [
-    "RECALL",
-    "Child",
-    "Fleet",
-    "FleetAddress",
-    "KafkaServer",
-    "LocalError",
-    "PortTakenError",
-    "RedisServer",
-    "Service",
-    "create_topics",
-    "free_ports",
-    "guarded",
-    "reconcile_topics",
-    "running_fleets",
-]
 
 
 __getattr__ = lazy_names(__name__, _LAZY)

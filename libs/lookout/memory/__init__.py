@@ -8,125 +8,89 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
-from lookout.memory.errors import DamagedMemoryError, HistoryError, OwnedMemoryError
+from lookout.memory.errors import (
+    DamagedMemoryError as DamagedMemoryError,
+    HistoryError as HistoryError,
+    OwnedMemoryError as OwnedMemoryError,
+)
 
 if TYPE_CHECKING:
-    from lookout.memory.clusters import Cluster, ClusterPartition
-    from lookout.memory.folder import MemoryFolder
-    from lookout.memory.history import CameraMemory, IndexSize, LayerIndex, OpenBlock, Snapshot
-    from lookout.memory.links import LINKS, LayerWork, Link, overlapped_s, serial_s
-    from lookout.memory.past import Chapter, LostChapterError, Past, RangeCache, Readable, Traffic
-    from lookout.memory.prefetch import Predictor, Prefetcher, Transfer
-    from lookout.memory.presets import PRESETS, MemoryPreset
+    from lookout.memory.clusters import Cluster as Cluster, ClusterPartition as ClusterPartition
+    from lookout.memory.folder import MemoryFolder as MemoryFolder
+    from lookout.memory.history import (
+        CameraMemory as CameraMemory,
+        IndexSize as IndexSize,
+        LayerIndex as LayerIndex,
+        OpenBlock as OpenBlock,
+        Snapshot as Snapshot,
+    )
+    from lookout.memory.links import (
+        LINKS as LINKS,
+        LayerWork as LayerWork,
+        Link as Link,
+        overlapped_s as overlapped_s,
+        serial_s as serial_s,
+    )
+    from lookout.memory.past import (
+        Chapter as Chapter,
+        LostChapterError as LostChapterError,
+        Past as Past,
+        RangeCache as RangeCache,
+        Readable as Readable,
+        Traffic as Traffic,
+    )
+    from lookout.memory.prefetch import Predictor as Predictor, Prefetcher as Prefetcher, Transfer as Transfer
+    from lookout.memory.presets import PRESETS as PRESETS, MemoryPreset as MemoryPreset
     from lookout.memory.retrieval import (
-        FrameChoice,
-        Representatives,
-        RetrievalSettings,
-        Retrieved,
-        Slots,
-        Span,
-        retrieve,
-        token_budget,
+        FrameChoice as FrameChoice,
+        Representatives as Representatives,
+        RetrievalSettings as RetrievalSettings,
+        Retrieved as Retrieved,
+        Slots as Slots,
+        Span as Span,
+        retrieve as retrieve,
+        token_budget as token_budget,
     )
     from lookout.memory.types import (
-        BornBlock,
-        Keep,
-        KVShape,
-        MaintenanceCount,
-        MemorySettings,
-        Prefix,
-        SplitMode,
-        ThresholdRule,
+        BornBlock as BornBlock,
+        Keep as Keep,
+        KVShape as KVShape,
+        MaintenanceCount as MaintenanceCount,
+        MemorySettings as MemorySettings,
+        Prefix as Prefix,
+        SplitMode as SplitMode,
+        ThresholdRule as ThresholdRule,
     )
 
 _LAZY = {
-    "BornBlock": "types",
-    "CameraMemory": "history",
-    "Chapter": "past",
-    "Cluster": "clusters",
-    "FrameChoice": "retrieval",
-    "IndexSize": "history",
-    "KVShape": "types",
-    "Keep": "types",
-    "LINKS": "links",
-    "LayerIndex": "history",
-    "LayerWork": "links",
-    "Link": "links",
-    "LostChapterError": "past",
-    "MaintenanceCount": "types",
-    "MemoryFolder": "folder",
-    "MemoryPreset": "presets",
-    "MemorySettings": "types",
-    "OpenBlock": "history",
-    "PRESETS": "presets",
-    "ClusterPartition": "clusters",
-    "Past": "past",
-    "Predictor": "prefetch",
-    "Prefetcher": "prefetch",
-    "Prefix": "types",
-    "RangeCache": "past",
-    "Readable": "past",
-    "Representatives": "retrieval",
-    "RetrievalSettings": "retrieval",
-    "Retrieved": "retrieval",
-    "Slots": "retrieval",
-    "Snapshot": "history",
-    "Span": "retrieval",
-    "SplitMode": "types",
-    "ThresholdRule": "types",
-    "Traffic": "past",
-    "Transfer": "prefetch",
-    "overlapped_s": "links",
-    "retrieve": "retrieval",
-    "serial_s": "links",
-    "token_budget": "retrieval",
+    "clusters": ["Cluster", "ClusterPartition"],
+    "folder": ["MemoryFolder"],
+    "history": ["CameraMemory", "IndexSize", "LayerIndex", "OpenBlock", "Snapshot"],
+    "links": ["LINKS", "LayerWork", "Link", "overlapped_s", "serial_s"],
+    "past": ["Chapter", "LostChapterError", "Past", "RangeCache", "Readable", "Traffic"],
+    "prefetch": ["Predictor", "Prefetcher", "Transfer"],
+    "presets": ["MemoryPreset", "PRESETS"],
+    "retrieval": [
+        "FrameChoice",
+        "Representatives",
+        "RetrievalSettings",
+        "Retrieved",
+        "Slots",
+        "Span",
+        "retrieve",
+        "token_budget",
+    ],
+    "types": [
+        "BornBlock",
+        "KVShape",
+        "Keep",
+        "MaintenanceCount",
+        "MemorySettings",
+        "Prefix",
+        "SplitMode",
+        "ThresholdRule",
+    ],
 }
-
-__all__ = [
-    "LINKS",
-    "PRESETS",
-    "BornBlock",
-    "CameraMemory",
-    "Chapter",
-    "Cluster",
-    "ClusterPartition",
-    "DamagedMemoryError",
-    "FrameChoice",
-    "HistoryError",
-    "IndexSize",
-    "KVShape",
-    "Keep",
-    "LayerIndex",
-    "LayerWork",
-    "Link",
-    "LostChapterError",
-    "MaintenanceCount",
-    "MemoryFolder",
-    "MemoryPreset",
-    "MemorySettings",
-    "OpenBlock",
-    "OwnedMemoryError",
-    "Past",
-    "Predictor",
-    "Prefetcher",
-    "Prefix",
-    "RangeCache",
-    "Readable",
-    "Representatives",
-    "RetrievalSettings",
-    "Retrieved",
-    "Slots",
-    "Snapshot",
-    "Span",
-    "SplitMode",
-    "ThresholdRule",
-    "Traffic",
-    "Transfer",
-    "overlapped_s",
-    "retrieve",
-    "serial_s",
-    "token_budget",
-]
 
 
 __getattr__ = lazy_names(__name__, _LAZY)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from lookout.memory.container import checksum
 from lookout.memory.errors import DamagedMemoryError, HistoryError
-from lookout.memory.files import MANIFEST, META, about_of, fed_at, lock
+from lookout.memory.files import META, about_of, fed_at, lock
 
 if TYPE_CHECKING:
     from lookout.memory.folder import MemoryFolder
@@ -209,6 +209,3 @@ def _forget_older(folder: MemoryFolder, age_s: float) -> None:
     oldest = folder.memory.covered_from_us
     if oldest is not None and oldest < (end := int(times[-1] - age_s * 1e6)):
         folder.forget(-(1 << 62), end)
-
-
-__all__ = ["MANIFEST", "Entry", "entries", "folder_name", "place_of", "remove", "repair", "trim"]

@@ -9,23 +9,17 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.checkpoint import check_checkpoint
-from lookout.models.errors import ModelError, SamplingError
-from lookout.models.questions import QuestionError, asks_yes_no, check_question
-from lookout.models.windows import SamplingNumbers, WindowDefaults, window_defaults
-
-__all__ = [
-    "DEMO_QUESTIONS",
-    "TINY",
-    "ModelError",
-    "QuestionError",
-    "SamplingError",
-    "SamplingNumbers",
-    "WindowDefaults",
-    "asks_yes_no",
-    "check_question",
-    "find_model",
-    "window_defaults",
-]
+from lookout.models.errors import ModelError as ModelError, SamplingError as SamplingError
+from lookout.models.questions import (
+    QuestionError as QuestionError,
+    asks_yes_no as asks_yes_no,
+    check_question as check_question,
+)
+from lookout.models.windows import (
+    SamplingNumbers as SamplingNumbers,
+    WindowDefaults as WindowDefaults,
+    window_defaults as window_defaults,
+)
 
 #: the checkpoint folder that comes with the package
 TINY: Final = Path(__file__).parent / "tiny"

@@ -3,32 +3,15 @@
 Nothing here needs FFmpeg but `prediction`, which reads the vectors of FFmpeg's frames.
 """
 
-from lookout.motion.geometry import Fit, Geometry
-from lookout.motion.grids import pack_mask, unpack_mask
+from lookout.motion.geometry import Fit as Fit, Geometry as Geometry
+from lookout.motion.grids import pack_mask as pack_mask, unpack_mask as unpack_mask
 from lookout.motion.types import (
-    Basis,
-    FrameInfo,
-    Gather,
-    Motion,
-    Picture,
-    PredictionBlocks,
-    PredictionKind,
-    VectorSource,
+    Basis as Basis,
+    FrameInfo as FrameInfo,
+    Motion as Motion,
+    Picture as Picture,
+    PredictionBlocks as PredictionBlocks,
+    PredictionKind as PredictionKind,
+    VectorSource as VectorSource,
 )
-from lookout.motion.vectors import joined
-
-__all__ = [
-    "Basis",
-    "Fit",
-    "FrameInfo",
-    "Gather",
-    "Geometry",
-    "Motion",
-    "Picture",
-    "PredictionBlocks",
-    "PredictionKind",
-    "VectorSource",
-    "joined",
-    "pack_mask",
-    "unpack_mask",
-]
+from lookout.motion.vectors import joined as joined

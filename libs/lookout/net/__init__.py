@@ -10,38 +10,24 @@ from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
 from lookout.net.connections import (
-    Connections,
-    GrpcSecurity,
-    KafkaSecurity,
-    RedisSecurity,
-    load_connections,
-    without_security,
+    Connections as Connections,
+    GrpcSecurity as GrpcSecurity,
+    KafkaSecurity as KafkaSecurity,
+    RedisSecurity as RedisSecurity,
+    load_connections as load_connections,
+    without_security as without_security,
 )
 
 if TYPE_CHECKING:
-    from lookout.net.call_limits import CallLimits, PeerBytes
-    from lookout.net.grpc_security import Channels
-    from lookout.net.server import GrpcServer
+    from lookout.net.call_limits import CallLimits as CallLimits, PeerBytes as PeerBytes
+    from lookout.net.grpc_security import Channels as Channels
+    from lookout.net.server import GrpcServer as GrpcServer
 
 _LAZY = {
-    "CallLimits": "call_limits",
-    "Channels": "grpc_security",
-    "GrpcServer": "server",
-    "PeerBytes": "call_limits",
+    "call_limits": ["CallLimits", "PeerBytes"],
+    "grpc_security": ["Channels"],
+    "server": ["GrpcServer"],
 }
-
-__all__ = [
-    "CallLimits",
-    "Channels",
-    "Connections",
-    "GrpcSecurity",
-    "GrpcServer",
-    "KafkaSecurity",
-    "PeerBytes",
-    "RedisSecurity",
-    "load_connections",
-    "without_security",
-]
 
 
 __getattr__ = lazy_names(__name__, _LAZY)

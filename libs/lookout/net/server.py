@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from grpc_health.v1 import health as grpc_health
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health as grpc_health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from lookout.errors import StartupError

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from opentelemetry import context as otel
-from opentelemetry import trace
+from opentelemetry import context as otel, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider

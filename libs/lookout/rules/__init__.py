@@ -1,42 +1,27 @@
 """Verdicts become incidents: threshold, k of n, cooldown, schedule, zones, coverage. Pure, in event time."""
 
-from lookout.rules.coverage import CoverageInterval, coverage_intervals
-from lookout.rules.incidents import remove, step
-from lookout.rules.types import (
-    Activity,
-    Coverage,
-    EventKind,
-    Incident,
-    IncidentEvent,
-    Outcome,
-    Rule,
-    RuleError,
-    ScheduleEntry,
-    WatchState,
-    WatchVerdict,
-    Zone,
+from lookout.rules.coverage import (
+    CoverageInterval as CoverageInterval,
+    coverage_intervals as coverage_intervals,
 )
-from lookout.rules.watches import check_watch, next_version, read_watch, watch_fault
-
-__all__ = [
-    "Activity",
-    "Coverage",
-    "CoverageInterval",
-    "EventKind",
-    "Incident",
-    "IncidentEvent",
-    "Outcome",
-    "Rule",
-    "RuleError",
-    "ScheduleEntry",
-    "WatchState",
-    "WatchVerdict",
-    "Zone",
-    "check_watch",
-    "coverage_intervals",
-    "next_version",
-    "read_watch",
-    "remove",
-    "step",
-    "watch_fault",
-]
+from lookout.rules.incidents import remove as remove, step as step
+from lookout.rules.types import (
+    Activity as Activity,
+    Coverage as Coverage,
+    EventKind as EventKind,
+    Incident as Incident,
+    IncidentEvent as IncidentEvent,
+    Outcome as Outcome,
+    Rule as Rule,
+    RuleError as RuleError,
+    ScheduleEntry as ScheduleEntry,
+    WatchState as WatchState,
+    WatchVerdict as WatchVerdict,
+    Zone as Zone,
+)
+from lookout.rules.watches import (
+    check_watch as check_watch,
+    next_version as next_version,
+    read_watch as read_watch,
+    watch_fault as watch_fault,
+)

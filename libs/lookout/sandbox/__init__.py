@@ -10,32 +10,21 @@ from typing import TYPE_CHECKING
 from lookout.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lookout.sandbox.confined_reader import SandboxedReader
-    from lookout.sandbox.opening import downloaded, open_recording
-    from lookout.sandbox.pool import SandboxError, SandboxPool, SandboxSettings
-    from lookout.sandbox.survey import inspect, inspect_all
+    from lookout.sandbox.confined_reader import SandboxedReader as SandboxedReader
+    from lookout.sandbox.opening import downloaded as downloaded, open_recording as open_recording
+    from lookout.sandbox.pool import (
+        SandboxError as SandboxError,
+        SandboxPool as SandboxPool,
+        SandboxSettings as SandboxSettings,
+    )
+    from lookout.sandbox.survey import inspect as inspect, inspect_all as inspect_all
 
 _LAZY = {
-    "SandboxError": "pool",
-    "SandboxPool": "pool",
-    "SandboxSettings": "pool",
-    "SandboxedReader": "confined_reader",
-    "downloaded": "opening",
-    "inspect": "survey",
-    "inspect_all": "survey",
-    "open_recording": "opening",
+    "confined_reader": ["SandboxedReader"],
+    "opening": ["downloaded", "open_recording"],
+    "pool": ["SandboxError", "SandboxPool", "SandboxSettings"],
+    "survey": ["inspect", "inspect_all"],
 }
-
-__all__ = [
-    "SandboxError",
-    "SandboxPool",
-    "SandboxSettings",
-    "SandboxedReader",
-    "downloaded",
-    "inspect",
-    "inspect_all",
-    "open_recording",
-]
 
 
 __getattr__ = lazy_names(__name__, _LAZY)

@@ -9,48 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lookout.lazy import lazy_names
-from lookout.segments.inspection import Inspection
-from lookout.segments.sampling import Expected, SamplingGrid, Tail
+from lookout.segments.inspection import Inspection as Inspection
+from lookout.segments.sampling import Expected as Expected, SamplingGrid as SamplingGrid, Tail as Tail
 from lookout.segments.types import (
-    CodecError,
-    CutRequest,
-    DecodedSegment,
-    DecodeRequest,
-    Limits,
-    Reason,
-    SampledFrame,
-    Segment,
-    SegmentFacts,
+    CodecError as CodecError,
+    CutRequest as CutRequest,
+    DecodedSegment as DecodedSegment,
+    DecodeRequest as DecodeRequest,
+    Limits as Limits,
+    Reason as Reason,
+    SampledFrame as SampledFrame,
+    Segment as Segment,
+    SegmentFacts as SegmentFacts,
 )
 
 if TYPE_CHECKING:
-    from lookout.segments.cutting import cut
-    from lookout.segments.decoder import Decoder, SoftwareDecoder
+    from lookout.segments.cutting import cut as cut
+    from lookout.segments.decoder import Decoder as Decoder, SoftwareDecoder as SoftwareDecoder
 
 _NEEDS_FFMPEG = {
-    "Decoder": "decoder",
-    "SoftwareDecoder": "decoder",
-    "cut": "cutting",
+    "cutting": ["cut"],
+    "decoder": ["Decoder", "SoftwareDecoder"],
 }
-
-__all__ = [
-    "CodecError",
-    "CutRequest",
-    "DecodeRequest",
-    "DecodedSegment",
-    "Decoder",
-    "Expected",
-    "Inspection",
-    "Limits",
-    "Reason",
-    "SampledFrame",
-    "SamplingGrid",
-    "Segment",
-    "SegmentFacts",
-    "SoftwareDecoder",
-    "Tail",
-    "cut",
-]
 
 
 __getattr__ = lazy_names(__name__, _NEEDS_FFMPEG)

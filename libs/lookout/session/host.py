@@ -21,8 +21,8 @@ from lookout.engines import (
     StreamMemory,
     WindowAnswer,
     WindowRequest,
+    load_engine as load_transformers,
 )
-from lookout.engines import load_engine as load_transformers
 from lookout.engines.vllm import load_engine as load_vllm
 from lookout.families import load_tower
 from lookout.models.device import default_dtype, engine_device

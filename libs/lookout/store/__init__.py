@@ -1,59 +1,25 @@
 """Tensors by reference: tiers of memory and disk, a directory in Redis, peers over gRPC, and making them
 again."""
 
-from lookout.store.announcing import Holdings
-from lookout.store.client import Fetched, TensorClient
-from lookout.store.directory import Announcer, Directory, Holder
+from lookout.store.client import Fetched as Fetched, TensorClient as TensorClient
+from lookout.store.directory import Announcer as Announcer, Directory as Directory
 from lookout.store.errors import (
-    CameraQuotaError,
-    DirectoryDownError,
-    LineageBrokenError,
-    StoreError,
-    StoreFullError,
-    TensorCorruptError,
-    TensorUnavailableError,
+    CameraQuotaError as CameraQuotaError,
+    DirectoryDownError as DirectoryDownError,
+    LineageBrokenError as LineageBrokenError,
+    StoreError as StoreError,
+    StoreFullError as StoreFullError,
+    TensorCorruptError as TensorCorruptError,
+    TensorUnavailableError as TensorUnavailableError,
 )
-from lookout.store.keeping import Keeper
-from lookout.store.labels import entry_of
-from lookout.store.lifecycle import StoreLifecycle
-from lookout.store.making import Materializer
-from lookout.store.metrics import StoreNumbers
-from lookout.store.node import Node
-from lookout.store.peers import Peers
-from lookout.store.service import TensorService
-from lookout.store.settings import StoreSettings
-from lookout.store.store import StoreStats, TensorStore
-from lookout.store.tensors import Array, Rows, ranges
-from lookout.store.unread import Pressure, Unread
-
-__all__ = [
-    "Announcer",
-    "Array",
-    "CameraQuotaError",
-    "Directory",
-    "DirectoryDownError",
-    "Fetched",
-    "Holder",
-    "Holdings",
-    "Keeper",
-    "LineageBrokenError",
-    "Materializer",
-    "Node",
-    "Peers",
-    "Pressure",
-    "Rows",
-    "StoreError",
-    "StoreFullError",
-    "StoreLifecycle",
-    "StoreNumbers",
-    "StoreSettings",
-    "StoreStats",
-    "TensorClient",
-    "TensorCorruptError",
-    "TensorService",
-    "TensorStore",
-    "TensorUnavailableError",
-    "Unread",
-    "entry_of",
-    "ranges",
-]
+from lookout.store.keeping import Keeper as Keeper
+from lookout.store.labels import entry_of as entry_of
+from lookout.store.lifecycle import StoreLifecycle as StoreLifecycle
+from lookout.store.metrics import StoreNumbers as StoreNumbers
+from lookout.store.node import Node as Node
+from lookout.store.peers import Peers as Peers
+from lookout.store.service import TensorService as TensorService
+from lookout.store.settings import StoreSettings as StoreSettings
+from lookout.store.store import TensorStore as TensorStore
+from lookout.store.tensors import Array as Array, Rows as Rows, ranges as ranges
+from lookout.store.unread import Unread as Unread

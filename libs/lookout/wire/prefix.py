@@ -11,8 +11,6 @@ import os
 import re
 from typing import Final
 
-__all__ = ["NAME_PREFIX", "REDIS_KEYS", "prefix_fault", "prefixed"]
-
 NAME_PREFIX: Final = os.environ.get("LOOKOUT_PREFIX", "")
 #: what every key in Redis begins with
 REDIS_KEYS: Final = f"{NAME_PREFIX}lookout:"

@@ -70,68 +70,38 @@ another process runs with the same `LOOKOUT_INSTANCE`, 4 the device failed.
 answers), /metrics. The gRPC health service says the same as /readyz.
 """
 
-from lookout.batching import BatchingThread
-from lookout.worker.failures import is_device_failure, is_transient
-from lookout.worker.offsets import Downstream
-from lookout.worker.record_reader import RecordReader
+from lookout.batching import BatchingThread as BatchingThread
+from lookout.worker.failures import is_device_failure as is_device_failure, is_transient as is_transient
+from lookout.worker.offsets import Downstream as Downstream
+from lookout.worker.record_reader import RecordReader as RecordReader
 from lookout.worker.records import (
-    DeadLetter,
-    Delivery,
-    Handler,
-    Output,
-    Record,
-    RecordSource,
-    Result,
-    StoredCheckpoint,
-    own_checkpoint,
+    DeadLetter as DeadLetter,
+    Delivery as Delivery,
+    Handler as Handler,
+    Output as Output,
+    Record as Record,
+    RecordSource as RecordSource,
+    Result as Result,
+    StoredCheckpoint as StoredCheckpoint,
+    own_checkpoint as own_checkpoint,
 )
-from lookout.worker.refusals import LeftOut, quota_letter
-from lookout.worker.sampling import SamplingSettings, sampling_text
-from lookout.worker.service import Context, end_process, main, run_calls, run_service, serve, topics_of
-from lookout.worker.settings import Listed, ModelSettings, ServiceSettings, digest, load_settings
-from lookout.worker.startup import checked_model, loading
-from lookout.worker.supervision import Supervisor, ThreadDiedError
-from lookout.worker.tables import Table, View
-from lookout.worker.transactions import Topics
-from lookout.worker.worker import Worker
-
-__all__ = [
-    "BatchingThread",
-    "Context",
-    "DeadLetter",
-    "Delivery",
-    "Downstream",
-    "Handler",
-    "LeftOut",
-    "Listed",
-    "ModelSettings",
-    "Output",
-    "Record",
-    "RecordReader",
-    "RecordSource",
-    "Result",
-    "SamplingSettings",
-    "ServiceSettings",
-    "StoredCheckpoint",
-    "Supervisor",
-    "Table",
-    "ThreadDiedError",
-    "Topics",
-    "View",
-    "Worker",
-    "checked_model",
-    "digest",
-    "end_process",
-    "is_device_failure",
-    "is_transient",
-    "load_settings",
-    "loading",
-    "main",
-    "own_checkpoint",
-    "quota_letter",
-    "run_calls",
-    "run_service",
-    "sampling_text",
-    "serve",
-    "topics_of",
-]
+from lookout.worker.refusals import LeftOut as LeftOut, quota_letter as quota_letter
+from lookout.worker.sampling import sampling_text as sampling_text
+from lookout.worker.service import (
+    Context as Context,
+    end_process as end_process,
+    main as main,
+    serve as serve,
+)
+from lookout.worker.settings import (
+    Listed as Listed,
+    ModelSettings as ModelSettings,
+    ServiceSettings as ServiceSettings,
+    digest as digest,
+    load_settings as load_settings,
+)
+from lookout.worker.startup import checked_model as checked_model, loading as loading
+from lookout.worker.supervision import Supervisor as Supervisor, ThreadDiedError as ThreadDiedError
+from lookout.worker.tables import Table as Table, View as View
+from lookout.worker.transactions import Topics as Topics
+from lookout.worker.worker import Worker as Worker

@@ -7,8 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from lookout.outside_text import clean
-from lookout.wire import MAX_MESSAGE_BYTES, all_topics
-from lookout.wire import headers as names
+from lookout.wire import MAX_MESSAGE_BYTES, all_topics, headers as names
 from lookout.wire.headers import Headers
 from lookout.worker.records import DeadLetter, Output, Record, Result
 

@@ -14,8 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from lookout.errors import FencedError, LookoutRuntimeError, StartupError
 from lookout.observe import logs
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import MAX_MESSAGE_BYTES
-from lookout.wire import headers as names
+from lookout.wire import MAX_MESSAGE_BYTES, headers as names
 from lookout.worker.partitions import Partition
 from lookout.worker.records import Delivery, Output, Slot
 from lookout.worker.refusals import LetterContent, Refusals, dead_letter

@@ -26,8 +26,7 @@ from lookout.observe import logs
 from lookout.observe.health import Health
 from lookout.observe.metrics import Metrics
 from lookout.outside_text import clean
-from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, is_camera_id, prefixed
-from lookout.wire import headers as names
+from lookout.wire import CAMERA_ID_BYTES, SEGMENTS, headers as names, is_camera_id, prefixed
 from lookout.worker.backpressure import Backpressure
 from lookout.worker.committing import Commits
 from lookout.worker.fleet_check import check_group, client_id, is_compatible, mark

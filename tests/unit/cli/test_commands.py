@@ -11,8 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 

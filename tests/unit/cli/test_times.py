@@ -6,8 +6,7 @@ import time
 from datetime import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lookout.cli.options import CliError, Position
 from lookout.cli.recording_text import clock

@@ -6,8 +6,7 @@ import random
 from collections import OrderedDict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lookout.engines.budget import KvBudget
 

@@ -23,8 +23,7 @@ from lookout.engines import (
     WindowRequest,
     load_engine,
 )
-from lookout.engines.transformers import TransformersEngine
-from lookout.engines.transformers import load_engine as load_transformers
+from lookout.engines.transformers import TransformersEngine, load_engine as load_transformers
 from lookout.engines.transformers.kv import StreamKV
 from lookout.windows import (
     Planner,

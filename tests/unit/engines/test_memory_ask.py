@@ -295,8 +295,7 @@ def test_dropped_groups_keep_the_look_they_had() -> None:
 def test_a_bias_on_keys_does_not_decide_where_tokens_go() -> None:
     """Clustering with and without a large constant in every key is the same."""
     from lookout.memory import CameraMemory
-    from tests.unit.memory.records import SHAPE, SMALL, play, prefix
-    from tests.unit.memory.records import block as record
+    from tests.unit.memory.records import SHAPE, SMALL, block as record, play, prefix
 
     plain = CameraMemory(SHAPE, prefix(), SMALL)
     bias = torch.full((SHAPE.layers, SHAPE.width), 40.0)

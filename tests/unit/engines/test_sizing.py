@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bench.shapes import QWEN_7B, QWEN_32B
 from lookout.analysis.analyzer import Analyzer

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lookout.engines import Question, WindowRequest
 from lookout.engines.transformers import TransformersEngine

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.gpu import __main__ as campaign
-from tests.gpu import needs, on_device, oracles
+from tests.gpu import __main__ as campaign, needs, on_device, oracles
 from tests.gpu.scale import scale_of
 
 

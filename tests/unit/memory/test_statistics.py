@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lookout.memory.statistics import add_member, kmeans, limit, unit, unit_variance
 from lookout.memory.types import ThresholdRule

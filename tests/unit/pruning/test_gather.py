@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import ndimage
 
 from lookout.motion import Basis, FrameInfo, Geometry, Motion, Picture, PredictionKind

@@ -4,8 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lookout.recordings import Mode, Timings, run_groups
 from tests.eventually import eventually

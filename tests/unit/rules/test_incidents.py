@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lookout.rules import (
     Activity,

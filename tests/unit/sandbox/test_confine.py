@@ -32,8 +32,8 @@ libc.prctl(47, 2, 2, 0, 0); libc.prctl(4, 1, 0, 0, 0)
 PARENT = """
 import json, os, sys
 os.environ["TOKEN"] = "secret"
-from lookout.sandbox import *
-from lookout.segments import *
+from lookout.sandbox import SandboxError, SandboxPool, SandboxSettings
+from lookout.segments import DecodeRequest
 from tests.unit.segments.clips import *
 modules = ("tests.unit.segments.clips", "tests.unit.sandbox.attempts")
 settings = SandboxSettings(modules=modules, landlock=LANDLOCK)

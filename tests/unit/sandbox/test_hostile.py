@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lookout.sandbox import SandboxPool
 from lookout.segments import CodecError, DecodeRequest, Reason, SoftwareDecoder, cut

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from lookout.motion import Picture
-from lookout.sandbox import SandboxError, SandboxPool, SandboxSettings
-from lookout.sandbox import sandbox_pb2 as pb
+from lookout.sandbox import SandboxError, SandboxPool, SandboxSettings, sandbox_pb2 as pb
 from lookout.sandbox.exchange import shared_file, write_all
 from lookout.sandbox.jobs import Request, job_message
 from lookout.sandbox.reply_reader import (

@@ -194,7 +194,8 @@ def test_closing_ends_a_decode_at_work() -> None:
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     """SIGKILL the parent while its worker sleeps in a decode: the worker goes too."""
     script = (
-        "from lookout.sandbox import *\nfrom lookout.segments import *\n"
+        "from lookout.sandbox import SandboxPool, SandboxSettings\n"
+        "from lookout.segments import DecodeRequest\n"
         "from tests.eventually import eventually\n"
         "from tests.unit.segments.clips import *\nimport os, threading\n"
         "pool = SandboxPool(1, SandboxSettings(modules=('tests.unit.segments.clips',)))\n"

@@ -5,8 +5,7 @@ from functools import cache
 import av
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lookout.segments.av1 import needed
 from lookout.segments.container import Video

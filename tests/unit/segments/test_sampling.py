@@ -4,8 +4,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lookout.segments import SamplingGrid
 from lookout.segments.sampling import Expected, Selector

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lookout.rules import Coverage, Incident, WatchState
 from lookout.services.alerts import convert

@@ -1,7 +1,6 @@
 """Bytes of one tier against a plain list."""
 
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookout.store.accounting import TierAccounting

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from lookout.store import StoreFullError, StoreSettings
 from lookout.store.labels import Label, labelled

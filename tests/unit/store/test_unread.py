@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lookout.store import Unread

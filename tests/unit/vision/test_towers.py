@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForImageTextToText, Qwen2Config
 

@@ -10,8 +10,7 @@ from lookout.engines.types import Question, WindowRequest
 from lookout.families import load_tower
 from lookout.vision import FrameInput
 from lookout.windows import EncodedFrame, Planner, StrideBlock, WindowSettings
-from watchbench import model as vlm
-from watchbench import sight
+from watchbench import model as vlm, sight
 from watchbench.questions import BY_NAME, PRODUCT
 from watchbench.training import moving_groups, windows
 

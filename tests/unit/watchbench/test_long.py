@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from watchbench import model as vlm
-from watchbench import scenes, training
+from watchbench import model as vlm, scenes, training
 from watchbench.clips import STRIDES, ClipStore, part_of, product_masks
 from watchbench.long import Lessons, LongPlan
 from watchbench.questions import BY_NAME, NAMES, answers

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from watchbench import model as vlm
-from watchbench import sight, training
+from watchbench import model as vlm, sight, training
 from watchbench.questions import QUESTIONS
 
 

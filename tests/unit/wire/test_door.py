@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import Message
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WireError, all_topics, from_json, message_kind, read_record

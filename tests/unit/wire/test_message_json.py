@@ -7,8 +7,7 @@ from datetime import UTC
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lookout.v1 import verdicts_pb2, watches_pb2
 from lookout.wire import (

@@ -552,6 +552,3 @@ def _asking(work: PassWork, suffixes: list[Suffix]) -> PassWork:
     plan = replace(work.plan, compute=(), layers=None, select=None)
     request = replace(work.request, plan=plan)
     return replace(work, request=request, suffixes=suffixes, rows=np.zeros(0, np.int64), share=None)
-
-
-__all__ = ["Question", "TransformersEngine", "load_engine"]

@@ -27,6 +27,3 @@ def load_engine(checkpoint: Path | str, **options: Any) -> "VllmEngine":
     from lookout.engines.vllm.loading import load_engine as load
 
     return load(checkpoint, **options)
-
-
-__all__ = ["load_engine"]

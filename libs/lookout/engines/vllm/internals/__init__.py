@@ -31,20 +31,10 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 from lookout.engines.vllm.internals.backend import (
-    VERSION,
-    Backend,
-    EngineCall,
-    EngineOutput,
-    installed_version,
+    VERSION as VERSION,
+    Backend as Backend,
+    EngineCall as EngineCall,
+    EngineOutput as EngineOutput,
+    installed_version as installed_version,
 )
-from lookout.engines.vllm.internals.model import ARCHITECTURE, renamed
-
-__all__ = [
-    "ARCHITECTURE",
-    "VERSION",
-    "Backend",
-    "EngineCall",
-    "EngineOutput",
-    "installed_version",
-    "renamed",
-]
+from lookout.engines.vllm.internals.model import ARCHITECTURE as ARCHITECTURE, renamed as renamed

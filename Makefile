@@ -39,6 +39,7 @@ lock-images:
 	for each in alerts decode controller camera-agent; do \
 	  $(LOCK_IMAGE) --constraint requirements/dev.txt --extra $$each -o docker/requirements/$$each.txt || exit 1; done
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra prefill --extra prune-encode -o docker/requirements/prefill.txt
+	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra recordings -o docker/requirements/recordings.txt
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra local --extra wire -o docker/requirements/tryout.txt
 	$(LOCK_IMAGE) --constraint requirements/dev.txt --extra decode --extra nvdec -o docker/requirements/decode-gpu.txt
 	$(LOCK_IMAGE) --extra prefill --extra prune-encode --extra vllm-gpu -o docker/requirements/prefill-gpu.txt

@@ -22,7 +22,17 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CPU = ("alerts", "decode", "prune-encode", "prefill", "recall", "controller", "camera-agent", "tryout")
+CPU = (
+    "alerts",
+    "decode",
+    "prune-encode",
+    "prefill",
+    "recall",
+    "recordings",
+    "controller",
+    "camera-agent",
+    "tryout",
+)
 GPU = ("prefill-gpu", "prune-encode-gpu", "decode-gpu")
 
 

@@ -5,25 +5,28 @@ while later frames are decoded, and every question is asked at its end: any numb
 prefill. Parts are independent and plain data, so a job is the same call with some of them.
 """
 
-from lookout.analysis.analyzer import Analyzer
-from lookout.analysis.journal import Journal
-from lookout.analysis.recording import analyze, release
-from lookout.analysis.results import Analysis, Part, PartAnswer, PartResult, Progress, QuestionAnswer
-from lookout.analysis.run import encode_frames
-from lookout.analysis.settings import AnalysisError, AnalysisSettings
+from __future__ import annotations
 
-__all__ = [
-    "Analysis",
-    "AnalysisError",
-    "AnalysisSettings",
-    "Analyzer",
-    "Journal",
-    "Part",
-    "PartAnswer",
-    "PartResult",
-    "Progress",
-    "QuestionAnswer",
-    "analyze",
-    "encode_frames",
-    "release",
-]
+from typing import TYPE_CHECKING
+
+from lookout.analysis.results import (
+    Analysis as Analysis,
+    Part as Part,
+    PartAnswer as PartAnswer,
+    PartResult as PartResult,
+    Progress as Progress,
+    QuestionAnswer as QuestionAnswer,
+)
+from lookout.analysis.settings import AnalysisError as AnalysisError, AnalysisSettings as AnalysisSettings
+from lookout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lookout.analysis.analyzer import Analyzer as Analyzer
+    from lookout.analysis.journal import Journal as Journal
+    from lookout.analysis.recording import analyze as analyze, release as release
+
+#: what imports torch: who reads answers, or plans them, needs none
+_LAZY = {"analyzer": ["Analyzer"], "journal": ["Journal"], "recording": ["analyze", "release"]}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

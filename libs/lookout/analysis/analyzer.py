@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
 import torch
 
 from lookout import models
+from lookout.analysis.cutting import cut_parts, trained_frames
 from lookout.analysis.results import Part, PartResult, Progress
 from lookout.analysis.run import Model, PartsRun
 from lookout.analysis.settings import PART_FRAMES, AnalysisError, AnalysisSettings
 from lookout.engines import Question
 from lookout.engines.transformers import TransformersEngine, load_engine
-from lookout.families import load_tower
+from lookout.families import load_layout, load_tower
 from lookout.files import Gap, RecordingReader, Sampling
 from lookout.files.recording import gaps_of
 from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
 from lookout.segments.sampling import Pick
 from lookout.vision import Tower
+from lookout.windows import Layout
 
 QUESTION_ROOM = 512
 """Positions kept free for a question and its answer."""
@@ -40,25 +40,37 @@ class Analyzer:
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where it runs.
+        dtype: Data type of its weights and KV.
 
     Raises:
         LookoutError: There is no such model or device; the first recording, where the model does not load.
     """
 
-    def __init__(self, model: Path | str | None = None, *, device: str = "cpu") -> None:
+    def __init__(
+        self, model: Path | str | None = None, *, device: str = "cpu", dtype: str = "float32"
+    ) -> None:
         _check_device(device)
         self.folder = models.find_model(model)
-        self._device = device
+        self._device, self._dtype = device, dtype
+
+    def load(self) -> None:
+        """Load the model now, not with the first recording."""
+        self.tower, self.engine  # noqa: B018 - properties that load
 
     @cached_property
     def tower(self) -> Tower:
         """The vision tower; loaded when it is first needed."""
-        return load_tower(self.folder, device=self._device)
+        return load_tower(self.folder, device=self._device, dtype=getattr(torch, self._dtype))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The model's prompt, which needs no weights."""
+        return load_layout(self.folder)
 
     @cached_property
     def engine(self) -> TransformersEngine:
         """The language model; loaded when it is first needed."""
-        return load_engine(self.folder, self._device)
+        return load_engine(self.folder, self._device, self._dtype, layout=self.layout)
 
     def close(self) -> None:
         """Free the model; a later recording loads it again."""
@@ -93,7 +105,7 @@ class Analyzer:
         trained = trained_frames(self.folder)
         if trained is not None:
             return trained
-        rule, layout = self.engine.layout.positions, self.engine.layout
+        rule, layout = self.layout.positions, self.layout
         room = rule.limit - len(layout.prefix) - QUESTION_ROOM
         planner = self.planner(settings)
         grid = self.tower.grid
@@ -105,7 +117,7 @@ class Analyzer:
 
     def planner(self, settings: AnalysisSettings, frames: int = 9999) -> GroupPlanner:
         """The planner of a part of at most so many frames."""
-        return GroupPlanner(self.engine.layout, settings.prefill, frames, frames / settings.fps)
+        return GroupPlanner(self.layout, settings.prefill, frames, frames / settings.fps)
 
     def parts(self, reader: RecordingReader, settings: AnalysisSettings) -> tuple[list[Pick], list[Part]]:
         """The samples of a recording, and the parts they are cut into.
@@ -113,21 +125,7 @@ class Analyzer:
         Raises:
             AnalysisError: The range holds no sample.
         """
-        end = None if settings.end_s is None else round(settings.end_s * 1e6)
-        picks = reader.picks(settings.fps, start_us=round(settings.start_s * 1e6), end_us=end)
-        if not picks:
-            until = "its end" if settings.end_s is None else f"{settings.end_s:g} s"
-            raise AnalysisError(
-                f"{reader.facts.name} has no frame from {settings.start_s:g} s to {until}; "
-                f"it lasts {reader.facts.duration_us / 1e6:g} s"
-            )
-        size = self.part_frames(settings)
-        out = []
-        cuts = part_bounds(len(picks), size)
-        for number, (first, stop) in enumerate(pairwise(cuts)):
-            last = picks[stop].time_us if stop < len(picks) else min(reader.facts.duration_us, end or 1 << 60)
-            out.append(Part(number, first, stop, picks[first].time_us / 1e6, last / 1e6))
-        return picks, out
+        return cut_parts(reader, settings, self.part_frames(settings))
 
     def run(
         self,
@@ -187,27 +185,9 @@ class Analyzer:
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
 
 
-def part_bounds(samples: int, size: int) -> list[int]:
-    """Where parts of at most `size` samples begin and end. Where the last would have less than half of that,
-    the last two share evenly: an answer from two samples would count as much as one from a whole part."""
-    bounds = [*range(0, samples, size), samples]
-    if len(bounds) > 2 and bounds[-1] - bounds[-2] < size / 2:
-        bounds[-2] = bounds[-3] + -(-(samples - bounds[-3]) // 2)
-    return bounds
-
-
 def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].partition(". ")[0]
         raise AnalysisError(f"a model cannot run on {device!r}: {why}") from None
-
-
-def trained_frames(folder: Path) -> int | None:
-    """The frames of the windows that a checkpoint of `watchbench` was trained on; None for other models."""
-    path = folder / "watchbench.json"
-    if not path.is_file():
-        return None
-    frames = json.loads(path.read_text()).get("questions", {}).get("frames")
-    return int(frames) if frames else None

@@ -131,7 +131,7 @@ def _analyzed(  # noqa: PLR0917
         seconds=reader.facts.duration_us / 1e6,
         frames=reader.facts.frames,
         questions=tuple(question.text for question in questions),
-        answers=tuple(answer_of(question, i, results) for i, question in enumerate(questions)),
+        answers=tuple(answer_of(question.text, i, results) for i, question in enumerate(questions)),
         parts=results,
         gaps=(*joined(gap for result in results for gap in result.gaps), *broken_off(reader.facts)),
         timings=timings,

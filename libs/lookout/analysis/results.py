@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lookout.engines import Question
-from lookout.engines.transformers.prefill import RecordingAnswer
 from lookout.files import Gap
 from lookout.recordings import Timings
 from lookout.segments import CodecError, Reason
+
+if TYPE_CHECKING:  # they import torch; who reads answers needs none
+    from lookout.engines import Question
+    from lookout.engines.transformers.prefill import RecordingAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def part_answer(question: Question, found: RecordingAnswer) -> PartAnswer:
     return PartAnswer(question.text, found.answer.p_yes, found.answer.text, times)
 
 
-def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
+def answer_of(question: str, place: int, results: Sequence[PartResult]) -> QuestionAnswer:
     """One question over all parts: the part of the largest probability, and all that say Yes."""
     answered = [(result.answers[place], result.part) for result in results if result.answers]
     if not answered:
@@ -190,5 +192,5 @@ def answer_of(question: Question, place: int, results: Sequence[PartResult]) -> 
         else:
             yes.append((where.start_s, where.end_s))
     return QuestionAnswer(
-        question.text, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
+        question, best.p_yes, part.number, part.start_s, part.end_s, best.seen_s, tuple(yes), best.text
     )

@@ -1,17 +1,23 @@
 """Recordings (QuickVideo): groups of frames, which KV entries stay, decode and prefill overlapped."""
 
-from lookout.recordings.groups import GroupPlanner, grouped
-from lookout.recordings.overlap import Mode, Timings, run_groups
-from lookout.recordings.types import GroupPlan, PrefillSettings, RecordingError, Score
+from __future__ import annotations
 
-__all__ = [
-    "GroupPlan",
-    "GroupPlanner",
-    "Mode",
-    "PrefillSettings",
-    "RecordingError",
-    "Score",
-    "Timings",
-    "grouped",
-    "run_groups",
-]
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
+from lookout.recordings.overlap import Mode as Mode, Timings as Timings, run_groups as run_groups
+from lookout.recordings.types import (
+    GroupPlan as GroupPlan,
+    PrefillSettings as PrefillSettings,
+    RecordingError as RecordingError,
+    Score as Score,
+)
+
+if TYPE_CHECKING:
+    from lookout.recordings.groups import GroupPlanner as GroupPlanner, grouped as grouped
+
+#: what imports torch: settings and timings need none
+_LAZY = {"groups": ["GroupPlanner", "grouped"]}
+
+
+__getattr__ = lazy_names(__name__, _LAZY)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from lookout.errors import LookoutError
-from lookout.windows import PromptPart
-from lookout.windows.types import Rows
+
+if TYPE_CHECKING:  # they import torch; settings need none
+    from lookout.windows import PromptPart
+    from lookout.windows.types import Rows
 
 
 class RecordingError(LookoutError, ValueError):

@@ -12,6 +12,7 @@ from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.erasures_pb2 import Erasure
 from lookout.v1.frames_pb2 import FramesRecord
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingOutcome, RecordingPart
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
@@ -27,11 +28,15 @@ _JSON: Final[dict[str, type[Message]]] = {
     topics.WATCHES.name: Watch,
     topics.CAMERAS.name: Camera,
     topics.ERASURES.name: Erasure,
+    topics.RECORDINGS.name: RecordingJob,
+    topics.ANSWERS.name: RecordingAnswers,
 }
 _BINARY: Final[dict[str, type[Message]]] = {
     topics.FRAMES.name: FramesRecord,
     topics.TOKENS.name: TokensRecord,
-    **{topics.state_topic(stage).name: Checkpoint for stage in topics.Stage},
+    topics.RECORDING_PARTS.name: RecordingPart,
+    topics.RECORDING_RESULTS.name: RecordingOutcome,
+    **{flow.state.name: Checkpoint for flow in (*topics.PIPELINE.values(), *topics.RECORDING_FLOWS)},
 }
 #: before this moment (2001) a record's time is not Kafka's clock: there is nothing to compare an epoch with
 _CLOCK_MS: Final = 10**12

@@ -44,3 +44,22 @@ GRID_CELLS: Final = 65_536
 REASON: Final = 1000
 #: milliseconds by which an epoch may lie ahead of the Kafka time of the record that names it
 EPOCH_AHEAD_MS: Final = 86_400_000
+#: bytes of a recording job's id: keys of parts are it and a number
+JOB_BYTES: Final = 100
+#: URIs, and questions, of a recording job; characters of a URI
+JOB_URIS: Final = 256
+JOB_QUESTIONS: Final = 32
+URI_CHARS: Final = 2048
+#: parts of a job, and answers (parts times questions): all of them are in the record of its answers
+JOB_PARTS: Final = 4096
+JOB_ANSWERS: Final = 32_768
+#: samples of a part at most; all of them are in memory as key-value pairs
+PART_SAMPLES: Final = 65_536
+#: recordings of a job once its folders are listed
+JOB_RECORDINGS: Final = 1000
+#: gaps of a recording or part that are named
+RECORDING_GAPS: Final = 256
+#: longest a job may run: what Kafka keeps of its parts and outcomes
+JOB_S: Final = 7 * 86_400
+#: tokens of a description
+DESCRIPTION_TOKENS: Final = 512

@@ -25,6 +25,8 @@ PUBLISHED: Final = {
     "watch": "lookout.v1.Watch",
     "verdict": "lookout.v1.Verdict",
     "alert": "lookout.v1.Alert",
+    "recording-job": "lookout.v1.RecordingJob",
+    "recording-answers": "lookout.v1.RecordingAnswers",
 }
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _Field = FieldDescriptorProto

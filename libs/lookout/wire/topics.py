@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lookout.wire.limits import JOB_S
 from lookout.wire.prefix import prefixed
 
 MAX_SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -126,6 +127,23 @@ ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
+#: questions about recordings; the newest record of a job is in force
+RECORDINGS: Final = Topic(
+    prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
+)
+RECORDING_PARTS: Final = Topic(
+    prefixed("recording.parts.v1"), "lookout.v1.RecordingPart", retention_ms=1000 * JOB_S
+)
+RECORDING_RESULTS: Final = Topic(
+    prefixed("recording.results.v1"), "lookout.v1.RecordingOutcome", retention_ms=2 * 1000 * JOB_S
+)
+ANSWERS: Final = Topic(
+    prefixed("answers.v1"),
+    "lookout.v1.RecordingAnswers as JSON",
+    retention_ms=None,
+    max_message_bytes=MAX_MESSAGE_BYTES,
+)
+
 
 def state_topic(service: str) -> Topic:
     """The compacted topic of one service's checkpoints (lookout.v1.Checkpoint)."""
@@ -192,10 +210,16 @@ PIPELINE: Final[dict[Stage, Flow]] = {
 }
 """The services of every installation."""
 
+PLAN: Final = Flow("recordings-plan", RECORDINGS, (RECORDING_PARTS, RECORDING_RESULTS))
+PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
+REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (ANSWERS,))
+RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
+"""The services of recordings as jobs: one folder, run by an installation that wants them."""
+
 
 def all_topics() -> tuple[Topic, ...]:
     """Every topic of an installation, inputs first."""
-    flows = PIPELINE.values()
+    flows = (*PIPELINE.values(), *RECORDING_FLOWS)
     records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
     return (
         *records,

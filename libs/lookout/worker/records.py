@@ -59,8 +59,8 @@ class RecordSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to write, to the partition number that its input came from. `value` None deletes (compacted
-    topics).
+    """One record to write, to the partition number that its input came from, or to `partition`. `value` None
+    deletes (compacted topics).
 
     `tag` stays in this process: it comes back with the record's offset in `Handler.committed`.
     """
@@ -70,6 +70,7 @@ class Output:
     value: bytes | None
     headers: Headers = ()
     tag: Any = None
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ STOPPED, FAILED, MISCONFIGURED, FENCED, DEVICE_FAILED = 0, 1, 2, 3, 4
 
 @dataclass(slots=True)
 class Context(Generic[T]):
-    """What a service may build on; made before its handler, closed after it."""
+    """What a service may build on; made before its handler, closed after it.
+
+    `partitions`: of every topic of the pipeline; 0 for a service of calls alone.
+    """
 
     name: str
     settings: T
@@ -46,6 +49,7 @@ class Context(Generic[T]):
     grpc: GrpcServer
     rereader: RecordReader
     probes: Probes
+    partitions: int = 0
     supervisor: Supervisor = field(default_factory=Supervisor)
     _closers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -220,8 +224,7 @@ def topics_of(flow: Flow) -> Topics:
 
 def _open(name: str, settings: T, topics: Sequence[Topic]) -> Context[T]:
     check_open_files()
-    if topics:
-        check_kafka(settings, topics)
+    partitions = check_kafka(settings, topics) if topics else 0
     check_redis(settings)
     metrics = Metrics(name)
     health = Health(settings.stall_s)
@@ -237,6 +240,7 @@ def _open(name: str, settings: T, topics: Sequence[Topic]) -> Context[T]:
         GrpcServer(settings.host, settings.grpc_port, security=settings),
         RecordReader(settings),
         probes,
+        partitions,
     )
     context.on_close(context.rereader.close)
     health.allow(settings.load_limit_s)

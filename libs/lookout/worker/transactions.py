@@ -381,13 +381,13 @@ class Committer:
         count: bool = True,
         kept: LetterContent | None = None,
     ) -> None:
+        number = partition.number if output.partition is None else output.partition
+
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._refused(partition, slot, output, error, kept)
             elif count:
-                transaction.deliveries.append(
-                    Delivery(output, partition.number, message.offset() or 0, slot.record)
-                )
+                transaction.deliveries.append(Delivery(output, number, message.offset() or 0, slot.record))
 
         if count:
             transaction.outputs.append(output.topic)
@@ -401,7 +401,7 @@ class Committer:
                 output.topic,
                 value=output.value,
                 key=output.key.encode(),
-                partition=partition.number,
+                partition=number,
                 headers=headers,
                 on_delivery=delivered,
             )

@@ -23,7 +23,7 @@ from lookout.analysis import (
     recording,
     release,
 )
-from lookout.analysis.analyzer import part_bounds
+from lookout.analysis.cutting import part_bounds
 from lookout.engines import Question
 from lookout.files import VideoReader
 from lookout.recordings import Mode, PrefillSettings, RecordingError

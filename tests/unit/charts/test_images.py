@@ -26,6 +26,7 @@ EXTRAS = {
     "decode-gpu": ("decode", "nvdec"),
     "prefill": ("prefill", "prune-encode", "recall"),
     "prefill-gpu": ("prefill", "prune-encode", "vllm-gpu"),
+    "recordings": ("recordings",),
     "tryout": ("local", "wire"),
 }
 

@@ -85,13 +85,14 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "rules", "net", "observe", "worker",
         "store", "local", "models", "pipeline", "analysis", "recordings", "memory", "evaluation",
-        "verification", "watchbench", "chains", "backtest", "erasures", "chapters",
+        "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
+    "jobs": {"v1", "wire", "analysis", "files", "sandbox", "segments", "recordings", "net"},
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
-        "recordings", "memory", "families", "presets", "engines", "streams", "chains", "rules", "store",
-        "chapters", "net", "observe", "worker", "models", "erasures",
+        "jobs", "analysis", "recordings", "memory", "families", "presets", "engines", "streams",
+        "chains", "rules", "store", "chapters", "net", "observe", "worker", "models", "erasures",
     },
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
+from lookout.services.recordings.settings import RecordingsSettings
 from lookout.worker import ServiceSettings
 
 ROOT = Path(__file__).parents[3]
@@ -67,6 +68,7 @@ SETTINGS = (
     DecodeSettings,
     PruneEncodeSettings,
     RecallSettings,
+    RecordingsSettings,
     PrefillSettings,
 )
 #: not settings of a stage: of the commands, of the tests, of image builds

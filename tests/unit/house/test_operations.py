@@ -24,6 +24,8 @@ from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode import handler as prune_encode
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
+from lookout.services.recordings import planning, reducing, running
+from lookout.services.recordings.settings import RecordingsSettings
 from lookout.worker import ServiceSettings
 from tests.unit.house.source import walk
 
@@ -40,12 +42,16 @@ STAGES: dict[str, type[ServiceSettings]] = {
     "prune-encode": PruneEncodeSettings,
     "prefill": PrefillSettings,
     "recall": RecallSettings,
+    "recordings": RecordingsSettings,
 }
 EVENTS = {
     "decode": decode.EVENTS,
     "prune-encode": prune_encode.EVENTS,
     "prefill": prefill.EVENTS,
     "alerts": alerts.EVENTS,
+    "recordings-plan": planning.EVENTS,
+    "recordings": running.EVENTS,
+    "recordings-reduce": reducing.EVENTS,
 }
 KINDS = {
     "Counter": "counter",

@@ -11,14 +11,21 @@ from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import from_json, to_json
 from lookout.wire.schema import PUBLISHED, schemas
 
 ROOT = Path(__file__).parents[3]
-MESSAGES: dict[str, type[Message]] = {"watch": Watch, "verdict": Verdict, "alert": Alert}
-EXAMPLES = dict(re.findall(r"```json (\w+)\n(.*?)```", (ROOT / "docs/wire.md").read_text(), re.S))
+MESSAGES: dict[str, type[Message]] = {
+    "watch": Watch,
+    "verdict": Verdict,
+    "alert": Alert,
+    "recording-job": RecordingJob,
+    "recording-answers": RecordingAnswers,
+}
+EXAMPLES = dict(re.findall(r"```json ([\w-]+)\n(.*?)```", (ROOT / "docs/wire.md").read_text(), re.S))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,13 @@
+"""Questions about recordings as jobs: requests, plans, parts and outcomes as messages, and their sources."""
+
+from lookout.jobs.answers import analysis_of as analysis_of, answers_of as answers_of
+from lookout.jobs.outcomes import outcome_of as outcome_of, part_of as part_of, unanswered as unanswered
+from lookout.jobs.plans import (
+    Planned as Planned,
+    job_digest as job_digest,
+    plan_job as plan_job,
+    refused as refused,
+    settings_of as settings_of,
+)
+from lookout.jobs.requests import JobError as JobError, check_job as check_job
+from lookout.jobs.sources import OpenSource as OpenSource, SourceError as SourceError, Sources as Sources

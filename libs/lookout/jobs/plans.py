@@ -1,0 +1,169 @@
+"""A job's recordings, listed and cut into parts by the rules of `lookout analyze`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lookout.analysis import AnalysisError, AnalysisSettings, Part
+from lookout.analysis.cutting import cut_parts
+from lookout.files.recording import broken_off
+from lookout.jobs.outcomes import gap_messages, reason_text, span_of
+from lookout.jobs.requests import JobError, check_job
+from lookout.jobs.sources import SourceError, Sources
+from lookout.outside_text import clean
+from lookout.recordings import PrefillSettings
+from lookout.sandbox import open_recording
+from lookout.segments import CodecError
+from lookout.v1.recordings_pb2 import (
+    PlannedRecording,
+    RecordingJob,
+    RecordingPart,
+    RecordingPlan,
+    RecordingSettings,
+)
+from lookout.wire.limits import JOB_ANSWERS, JOB_PARTS, JOB_RECORDINGS, JOB_S, RECORDING_GAPS, URI_CHARS
+
+PartFrames = Callable[[AnalysisSettings], int]
+"""How many samples of a part the model reads at once (`Analyzer.part_frames`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job's plan, and its parts in order."""
+
+    plan: RecordingPlan
+    parts: tuple[RecordingPart, ...] = ()
+
+
+def job_digest(job: RecordingJob) -> str:
+    """Names what a job asks, whether it is cancelled or not."""
+    asked = RecordingJob()
+    asked.CopyFrom(job)
+    asked.ClearField("cancelled")
+    return hashlib.blake2b(asked.SerializeToString(deterministic=True), digest_size=16).hexdigest()
+
+
+def settings_of(message: RecordingSettings, threads: int | None = None) -> AnalysisSettings:
+    """How analysis is to work.
+
+    Args:
+        message: As a request has it; 0 stands for the default.
+        threads: Decoding threads.
+
+    Raises:
+        AnalysisError: A setting makes no sense.
+        RecordingError: One of the prefill does not.
+    """
+    usual = AnalysisSettings()
+    prefill = PrefillSettings(
+        group_frames=message.group_frames or usual.prefill.group_frames, rho=message.rho or usual.prefill.rho
+    )
+    return AnalysisSettings(
+        fps=message.fps or usual.fps,
+        start_s=message.start_s,
+        end_s=message.end_s if message.HasField("end_s") else None,
+        prefill=prefill,
+        part_frames=message.part_frames or None,
+        prune=message.prune,
+        threads=threads,
+        describe=message.describe,
+    )
+
+
+def refused(job: RecordingJob, reason: str) -> Planned:
+    """The plan of a job that is not followed."""
+    return Planned(RecordingPlan(job=job, reason=reason_text(reason)))
+
+
+def plan_job(
+    job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int, home: int
+) -> Planned:
+    """List a job's recordings and cut each into parts. One that cannot be read is named in the plan.
+
+    Args:
+        job: The request.
+        sources: Where recordings are read.
+        part_frames: How many samples of a part the model reads at once.
+        now_ms: The request's time in Kafka, Unix milliseconds.
+        home: Partition that collects the outcomes.
+
+    Raises:
+        JobError: The job cannot be followed.
+        TransientError: A host does not answer.
+    """
+    check_job(job)
+    settings = settings_of(job.settings, threads=1)
+    plan = RecordingPlan(job=job)
+    asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
+    plan.expires.FromMilliseconds(asked_ms + round(1000 * (job.expires_s or JOB_S)))
+    uris = _listed(job, sources)
+    parts: list[RecordingPart] = []
+    for number, uri in enumerate(uris):
+        recording, mark, own_parts = _cut(uri, sources, part_frames, settings)
+        plan.recordings.append(recording)
+        for part in own_parts:
+            parts.append(
+                RecordingPart(
+                    job=job.id,
+                    number=len(parts),
+                    recording=number,
+                    uri=recording.uri,
+                    mark=mark,
+                    span=span_of(part),
+                    questions=job.questions,
+                    settings=job.settings,
+                    expires=plan.expires,
+                    home=home,
+                )
+            )
+        _check_size(len(parts), len(job.questions))
+    plan.parts = len(parts)
+    return Planned(plan, tuple(parts))
+
+
+def _listed(job: RecordingJob, sources: Sources) -> list[str]:
+    """Every recording of a job, those that are none with it: reading them says why."""
+    uris: dict[str, None] = {}
+    for uri in job.uris:
+        try:
+            uris.update(dict.fromkeys(sources.listed(uri)))
+        except SourceError:
+            uris[uri] = None
+        if len(uris) > JOB_RECORDINGS:
+            raise JobError(
+                f"uris: {len(uris)} recordings with those of {clean(uri, 200)}, {JOB_RECORDINGS} at most"
+            )
+    if long := next((uri for uri in uris if len(uri) > URI_CHARS), None):
+        raise JobError(f"uris: {clean(long, 200)} has {len(long)} characters, {URI_CHARS} at most")
+    return list(uris)
+
+
+def _cut(
+    uri: str, sources: Sources, part_frames: PartFrames, settings: AnalysisSettings
+) -> tuple[PlannedRecording, str, list[Part]]:
+    """A recording, its mark and its parts."""
+    try:
+        with sources.open(uri) as source, open_recording(source.path, sandbox=True, workers=1) as reader:
+            _, parts = cut_parts(reader, settings, part_frames(settings))
+            source.check()
+            facts = reader.facts
+            recording = PlannedRecording(
+                uri=uri,
+                seconds=facts.duration_us / 1e6,
+                frames=facts.frames,
+                parts=len(parts),
+                gaps=gap_messages(broken_off(facts)[:RECORDING_GAPS]),
+            )
+            return recording, source.mark, parts
+    except (CodecError, AnalysisError, SourceError) as error:
+        return PlannedRecording(uri=uri, reason=reason_text(str(error))), "", []
+
+
+def _check_size(parts: int, questions: int) -> None:
+    if parts > JOB_PARTS or parts * questions > JOB_ANSWERS:
+        raise JobError(
+            f"{parts} parts or more, {questions} questions; a job has at most {JOB_PARTS} parts and "
+            f"{JOB_ANSWERS} answers (parts times questions): ask about a shorter range, or fewer recordings"
+        )

@@ -1,0 +1,37 @@
+"""What a job may ask; the command line and the service that plans check the same."""
+
+from __future__ import annotations
+
+from lookout.errors import LookoutError
+from lookout.outside_text import clean
+from lookout.v1.recordings_pb2 import RecordingJob
+from lookout.wire import is_camera_id
+from lookout.wire.limits import JOB_BYTES
+from lookout.wire.ranges import RangeError, check_ranges
+
+
+class JobError(LookoutError, ValueError):
+    """A job that cannot be followed."""
+
+
+def check_job(job: RecordingJob) -> None:
+    """Check what needs neither a model nor a recording.
+
+    Raises:
+        JobError: The job cannot be followed; the text names the field.
+    """
+    try:
+        check_ranges(job)
+    except RangeError as error:
+        raise JobError(str(error)) from None
+    if not is_camera_id(job.id) or len(job.id.encode()) > JOB_BYTES or "/" in job.id:
+        raise JobError(
+            f"id {clean(job.id, 60)!r}: a job's id is printable text of 1 to {JOB_BYTES} bytes without '/'"
+        )
+    if not job.uris or not all(uri.strip() for uri in job.uris):
+        raise JobError("uris: name at least one recording, and none that is empty")
+    if not job.questions or not all(text.strip() for text in job.questions):
+        raise JobError("questions: ask at least one, and none that is empty")
+    settings = job.settings
+    if settings.HasField("end_s") and settings.end_s <= settings.start_s:
+        raise JobError(f"settings: the range from {settings.start_s:g} s to {settings.end_s:g} s is empty")

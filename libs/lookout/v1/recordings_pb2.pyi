@@ -1,0 +1,299 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RecordingJob(_message.Message):
+    __slots__ = ("id", "uris", "questions", "settings", "requested", "expires_s", "cancelled")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URIS_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    uris: _containers.RepeatedScalarFieldContainer[str]
+    questions: _containers.RepeatedScalarFieldContainer[str]
+    settings: RecordingSettings
+    requested: _timestamp_pb2.Timestamp
+    expires_s: float
+    cancelled: bool
+    def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+
+class RecordingSettings(_message.Message):
+    __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe")
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    RHO_FIELD_NUMBER: _ClassVar[int]
+    PART_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    PRUNE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    fps: float
+    start_s: float
+    end_s: float
+    group_frames: int
+    rho: float
+    part_frames: int
+    prune: bool
+    describe: int
+    def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ...) -> None: ...
+
+class RecordingPart(_message.Message):
+    __slots__ = ("job", "number", "recording", "uri", "mark", "span", "questions", "settings", "expires", "home")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RECORDING_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    HOME_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    number: int
+    recording: int
+    uri: str
+    mark: str
+    span: PartSpan
+    questions: _containers.RepeatedScalarFieldContainer[str]
+    settings: RecordingSettings
+    expires: _timestamp_pb2.Timestamp
+    home: int
+    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., recording: _Optional[int] = ..., uri: _Optional[str] = ..., mark: _Optional[str] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., home: _Optional[int] = ...) -> None: ...
+
+class PartSpan(_message.Message):
+    __slots__ = ("number", "first", "stop", "start_s", "end_s")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    first: int
+    stop: int
+    start_s: float
+    end_s: float
+    def __init__(self, number: _Optional[int] = ..., first: _Optional[int] = ..., stop: _Optional[int] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ...) -> None: ...
+
+class RecordingOutcome(_message.Message):
+    __slots__ = ("job", "plan", "part", "cancelled")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    plan: RecordingPlan
+    part: PartOutcome
+    cancelled: bool
+    def __init__(self, job: _Optional[str] = ..., plan: _Optional[_Union[RecordingPlan, _Mapping]] = ..., part: _Optional[_Union[PartOutcome, _Mapping]] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+
+class RecordingPlan(_message.Message):
+    __slots__ = ("job", "recordings", "parts", "reason", "expires")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    job: RecordingJob
+    recordings: _containers.RepeatedCompositeFieldContainer[PlannedRecording]
+    parts: int
+    reason: str
+    expires: _timestamp_pb2.Timestamp
+    def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class PlannedRecording(_message.Message):
+    __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps")
+    URI_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    uri: str
+    reason: str
+    seconds: float
+    frames: int
+    parts: int
+    gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
+    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., parts: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ...) -> None: ...
+
+class RecordingGap(_message.Message):
+    __slots__ = ("start_us", "end_us", "samples", "reason")
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    start_us: int
+    end_us: int
+    samples: int
+    reason: str
+    def __init__(self, start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., samples: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PartOutcome(_message.Message):
+    __slots__ = ("number", "recording", "span", "reason", "answers", "frames", "damaged", "rows", "kept", "kv_bytes", "tokens", "tokens_total", "flops_vision", "flops_prefill", "flops_questions", "gaps", "model_digest")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RECORDING_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_VISION_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_PREFILL_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    recording: int
+    span: PartSpan
+    reason: str
+    answers: _containers.RepeatedCompositeFieldContainer[RecordingPartAnswer]
+    frames: int
+    damaged: int
+    rows: int
+    kept: int
+    kv_bytes: int
+    tokens: int
+    tokens_total: int
+    flops_vision: int
+    flops_prefill: int
+    flops_questions: int
+    gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
+    model_digest: str
+    def __init__(self, number: _Optional[int] = ..., recording: _Optional[int] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., reason: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[RecordingPartAnswer, _Mapping]]] = ..., frames: _Optional[int] = ..., damaged: _Optional[int] = ..., rows: _Optional[int] = ..., kept: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., tokens: _Optional[int] = ..., tokens_total: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_questions: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., model_digest: _Optional[str] = ...) -> None: ...
+
+class RecordingPartAnswer(_message.Message):
+    __slots__ = ("p_yes", "text", "moments")
+    P_YES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    p_yes: float
+    text: str
+    moments: _containers.RepeatedCompositeFieldContainer[RecordingMoment]
+    def __init__(self, p_yes: _Optional[float] = ..., text: _Optional[str] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ...) -> None: ...
+
+class RecordingMoment(_message.Message):
+    __slots__ = ("time_s", "share")
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    time_s: float
+    share: float
+    def __init__(self, time_s: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
+
+class RecordingAnswers(_message.Message):
+    __slots__ = ("id", "state", "parts", "done", "reason", "updated", "recordings")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[RecordingAnswers.State]
+        STATE_RUNNING: _ClassVar[RecordingAnswers.State]
+        STATE_DONE: _ClassVar[RecordingAnswers.State]
+        STATE_REFUSED: _ClassVar[RecordingAnswers.State]
+        STATE_CANCELLED: _ClassVar[RecordingAnswers.State]
+        STATE_EXPIRED: _ClassVar[RecordingAnswers.State]
+    STATE_UNSPECIFIED: RecordingAnswers.State
+    STATE_RUNNING: RecordingAnswers.State
+    STATE_DONE: RecordingAnswers.State
+    STATE_REFUSED: RecordingAnswers.State
+    STATE_CANCELLED: RecordingAnswers.State
+    STATE_EXPIRED: RecordingAnswers.State
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: RecordingAnswers.State
+    parts: int
+    done: int
+    reason: str
+    updated: _timestamp_pb2.Timestamp
+    recordings: _containers.RepeatedCompositeFieldContainer[RecordingAnswer]
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[RecordingAnswers.State, str]] = ..., parts: _Optional[int] = ..., done: _Optional[int] = ..., reason: _Optional[str] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[RecordingAnswer, _Mapping]]] = ...) -> None: ...
+
+class RecordingAnswer(_message.Message):
+    __slots__ = ("uri", "reason", "seconds", "frames", "answers", "parts", "gaps")
+    URI_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    uri: str
+    reason: str
+    seconds: float
+    frames: int
+    answers: _containers.RepeatedCompositeFieldContainer[RecordingQuestionAnswer]
+    parts: _containers.RepeatedCompositeFieldContainer[PartOutcome]
+    gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
+    def __init__(self, uri: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., frames: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[RecordingQuestionAnswer, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[PartOutcome, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ...) -> None: ...
+
+class RecordingQuestionAnswer(_message.Message):
+    __slots__ = ("question", "p_yes", "part", "start_s", "end_s", "moments", "yes", "text")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    P_YES_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    YES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    p_yes: float
+    part: int
+    start_s: float
+    end_s: float
+    moments: _containers.RepeatedCompositeFieldContainer[RecordingMoment]
+    yes: _containers.RepeatedCompositeFieldContainer[RecordingRange]
+    text: str
+    def __init__(self, question: _Optional[str] = ..., p_yes: _Optional[float] = ..., part: _Optional[int] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., moments: _Optional[_Iterable[_Union[RecordingMoment, _Mapping]]] = ..., yes: _Optional[_Iterable[_Union[RecordingRange, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class RecordingRange(_message.Message):
+    __slots__ = ("start_s", "end_s")
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    start_s: float
+    end_s: float
+    def __init__(self, start_s: _Optional[float] = ..., end_s: _Optional[float] = ...) -> None: ...
+
+class PlanState(_message.Message):
+    __slots__ = ("digest", "cancelled")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    cancelled: bool
+    def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+
+class ReduceState(_message.Message):
+    __slots__ = ("plan_offset", "parts", "numbers", "offsets", "expires", "ended")
+    PLAN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    plan_offset: int
+    parts: int
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    expires: _timestamp_pb2.Timestamp
+    ended: bool
+    def __init__(self, plan_offset: _Optional[int] = ..., parts: _Optional[int] = ..., numbers: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Recordings as jobs: plans requests, runs parts, collects outcomes."""

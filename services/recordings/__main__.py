@@ -1,0 +1,105 @@
+"""`python -m lookout.services.recordings plan|parts|reduce`: questions about recordings, as jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lookout.analysis import AnalysisSettings
+from lookout.analysis.cutting import trained_frames
+from lookout.jobs import Sources
+from lookout.outside_text import visible
+from lookout.services.recordings.settings import RecordingsSettings
+from lookout.v1.recordings_pb2 import RecordingJob
+from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
+from lookout.worker import Context, Handler, checked_model, loading, main
+from lookout.worker.service import MISCONFIGURED, MakeHandler
+
+if TYPE_CHECKING:
+    from lookout.analysis import Analyzer
+
+
+def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
+    """Requests become plans and parts."""
+    from lookout.services.recordings.planning import PlanHandler
+
+    settings = context.settings
+    folder, _ = checked_model(settings, settings.model_dir)
+
+    def part_frames(how: AnalysisSettings) -> int:
+        trained = how.part_frames or trained_frames(folder)
+        return (
+            trained
+            if trained is not None
+            else _analyzer(folder, settings.device, settings.dtype).part_frames(how)
+        )
+
+    return PlanHandler(folder, part_frames, _sources(context), context.partitions)
+
+
+def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
+    """Parts become outcomes."""
+    from lookout.services.recordings.running import PartsHandler
+
+    settings = context.settings
+    os.nice(settings.niceness)  # windows of cameras come first where they share a processor
+    folder, digest = checked_model(settings, settings.model_dir)
+    analyzer = _analyzer(folder, settings.device, settings.dtype)
+    with loading(folder):
+        analyzer.load()
+    jobs = context.table(RECORDINGS.name)
+    handler = PartsHandler(
+        analyzer,
+        _sources(context),
+        model_digest=digest,
+        cancelled=lambda job: is_cancelled(jobs.newest(job)),
+        decoders=settings.decoders,
+    )
+    context.on_close(handler.close)
+    return handler
+
+
+def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
+    """Outcomes become answers."""
+    from lookout.services.recordings.reducing import ReduceHandler
+
+    return ReduceHandler(context.rereader)
+
+
+ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
+    "plan": (PLAN, plan),
+    "parts": (PARTS, parts),
+    "reduce": (REDUCE, reduce),
+}
+
+
+def is_cancelled(row: bytes | None) -> bool:
+    """Whether the newest record of a job cancels it."""
+    if row is None:
+        return False
+    try:
+        return from_json(row, RecordingJob).cancelled
+    except WireError:
+        return False
+
+
+@cache
+def _analyzer(folder: Path, device: str, dtype: str) -> Analyzer:
+    from lookout.analysis import Analyzer
+
+    return Analyzer(folder, device=device, dtype=dtype)
+
+
+def _sources(context: Context[RecordingsSettings]) -> Sources:
+    return Sources(context.settings.recording_roots)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in [[role] for role in ROLES]:
+        sys.stderr.write(visible(f"lookout recordings: name one of {', '.join(ROLES)}\n"))
+        sys.exit(MISCONFIGURED)
+    flow, make_handler = ROLES[sys.argv[1]]
+    main(flow, RecordingsSettings, make_handler)

@@ -1,0 +1,152 @@
+"""A request becomes a plan and its parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookout import models
+from lookout.analysis import AnalysisError
+from lookout.errors import BadRecordError
+from lookout.jobs import JobError, Planned, Sources, job_digest, plan_job, refused
+from lookout.jobs.plans import PartFrames
+from lookout.models import QuestionError
+from lookout.recordings import RecordingError
+from lookout.v1.recordings_pb2 import PlanState, RecordingJob, RecordingOutcome
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, WireError, from_json
+from lookout.worker import (
+    DeadLetter,
+    Handler,
+    Output,
+    Record,
+    Result,
+    StoredCheckpoint,
+    own_checkpoint,
+)
+from lookout.worker.settings import digest
+
+EVENTS = {
+    "planned": "jobs cut into parts",
+    "refused": "jobs that are not followed",
+    "cancelled": "jobs that were cancelled",
+    "repeated": "requests that were known already",
+}
+
+
+@dataclass(slots=True)
+class JobState:
+    """What is known of one job. `digest`: of what it asks; empty before it was planned."""
+
+    job: str
+    digest: str = ""
+    cancelled: bool = False
+
+
+class PlanHandler(Handler[JobState]):
+    """Plans jobs.
+
+    Args:
+        folder: The model's checkpoint.
+        part_frames: How many samples of a part the model reads at once.
+        sources: Where recordings are read.
+        partitions: Of the topics of parts and outcomes.
+        clock: Unix seconds.
+    """
+
+    config_digest = digest("recordings-plan", 1)
+    events = EVENTS
+
+    def __init__(
+        self,
+        folder: Path,
+        part_frames: PartFrames,
+        sources: Sources,
+        partitions: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._part_frames, self._sources = folder, part_frames, sources
+        self._partitions, self._clock = partitions, clock
+
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
+        """What is known of a job."""
+        own = stored.own(PlanState) if stored is not None else None
+        return JobState(camera, own.digest, own.cancelled) if own is not None else JobState(camera)
+
+    def handle(self, state: JobState, record: Record) -> Result:
+        """Plan a request, pass its cancellation on, or leave out what is known."""
+        if not record.value:  # it was deleted
+            return Result(forget=True)
+        job = _job(record)
+        asked = job_digest(job)
+        if not state.digest:
+            planned = self._planned(job, record)
+            return self._result(state, asked, planned, record, job.cancelled)
+        if asked != state.digest:
+            raise BadRecordError("job-exists", f"job {job.id} asks something else already: give another id")
+        if not job.cancelled or state.cancelled:
+            return Result(counts={"repeated": 1})
+        state.cancelled = True
+        outcome = RecordingOutcome(job=job.id, cancelled=True)
+        return Result([_to_reduce(outcome)], checkpoint=_checkpoint(state), counts={"cancelled": 1})
+
+    def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
+        """The answer of a request that becomes a dead letter says so; that of a job that exists stays."""
+        if state.digest:
+            return None
+        planned = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
+        result = self._result(state, reason.reason, planned, record, False)
+        return Result(result.outputs, result.checkpoint)
+
+    def forget(self, state: JobState) -> Result | None:
+        """A job that is long over leaves the topic of requests."""
+        return Result([Output(RECORDINGS.name, state.job, None)])
+
+    def _planned(self, job: RecordingJob, record: Record) -> Planned:
+        if job.cancelled:
+            return refused(job, "cancelled before it was planned")
+        try:
+            for question in job.questions:
+                models.check_question(self._folder, question, text=job.settings.describe > 0)
+            return plan_job(
+                job,
+                self._sources,
+                self._part_frames,
+                now_ms=record.timestamp_ms or round(self._clock() * 1000),
+                home=record.partition,
+            )
+        except (JobError, QuestionError, RecordingError, AnalysisError) as error:
+            return refused(job, str(error))
+
+    def _result(
+        self, state: JobState, asked: str, planned: Planned, record: Record, cancelled: bool
+    ) -> Result:
+        state.digest, state.cancelled = asked, cancelled
+        outputs = [_to_reduce(RecordingOutcome(job=state.job, plan=planned.plan))]
+        for part in planned.parts:
+            # Neighbours lie in different partitions, so that all pods work on a recording.
+            place = (record.partition + part.number) % max(1, self._partitions)
+            value = part.SerializeToString()
+            outputs.append(Output(RECORDING_PARTS.name, f"{part.job}/{part.number}", value, partition=place))
+        event = "refused" if planned.plan.reason else "planned"
+        return Result(outputs, checkpoint=_checkpoint(state), counts={event: 1})
+
+
+def _job(record: Record) -> RecordingJob:
+    try:
+        job = from_json(record.value, RecordingJob)
+    except WireError as error:
+        raise BadRecordError("bad-job", str(error)) from error
+    if job.id != record.camera:
+        raise BadRecordError("bad-job", f"the key is {record.camera!r}, and id {job.id!r}")
+    return job
+
+
+def _to_reduce(outcome: RecordingOutcome) -> Output:
+    return Output(RECORDING_RESULTS.name, outcome.job, outcome.SerializeToString())
+
+
+def _checkpoint(state: JobState) -> Checkpoint:
+    return own_checkpoint(PlanState(digest=state.digest[:64], cancelled=state.cancelled))

@@ -1,0 +1,193 @@
+"""Outcomes of a job's parts become its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lookout.errors import BadRecordError, RecordsGoneError
+from lookout.jobs import answers_of
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingOutcome, RecordingPlan, ReduceState
+from lookout.v1.state_pb2 import Checkpoint
+from lookout.wire import ANSWERS, RECORDING_RESULTS, WireError, from_bytes, to_json
+from lookout.worker import (
+    Handler,
+    Output,
+    Record,
+    RecordSource,
+    Result,
+    StoredCheckpoint,
+    own_checkpoint,
+)
+from lookout.worker.settings import digest
+
+EVENTS = {
+    "ended": "jobs that ended",
+    "late": "outcomes of parts of jobs that had ended",
+    "repeated": "outcomes of parts that had one",
+    "unknown": "outcomes of jobs without a plan",
+}
+
+
+@dataclass(slots=True)
+class Reduction:
+    """What came of one job so far.
+
+    Attributes:
+        job: Its id.
+        partition: Of its plan and outcomes.
+        plan_offset: Where its plan is; None: it has not come.
+        parts: In all.
+        offsets: Where outcomes are, by the part's number.
+        expires_ms: Unix milliseconds; 0: never.
+        ended: Its answers are written.
+    """
+
+    job: str
+    partition: int = 0
+    plan_offset: int | None = None
+    parts: int = 0
+    offsets: dict[int, int] = field(default_factory=dict)
+    expires_ms: int = 0
+    ended: bool = False
+
+    def become(self, other: Reduction) -> None:
+        """Take over another's fields."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
+
+class ReduceHandler(Handler[Reduction]):
+    """Collects outcomes. A checkpoint names their offsets; at the end they are read again.
+
+    Args:
+        records: Reads outcomes again.
+        tick_every: Seconds between looks for jobs whose time is over.
+        clock: Unix seconds.
+    """
+
+    config_digest = digest("recordings-reduce", 1)
+    events = EVENTS
+
+    def __init__(
+        self,
+        records: RecordSource,
+        tick_every: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._records, self._clock = records, clock
+        self.tick_every = tick_every
+
+    def load(self, camera: str, stored: StoredCheckpoint | None) -> Reduction:
+        """What came of a job so far."""
+        own = stored.own(ReduceState) if stored is not None else None
+        if stored is None or own is None:
+            return Reduction(camera)
+        return Reduction(
+            camera,
+            stored.partition,
+            own.plan_offset,
+            own.parts,
+            dict(zip(own.numbers, own.offsets, strict=True)),
+            own.expires.ToMilliseconds() if own.HasField("expires") else 0,
+            own.ended,
+        )
+
+    def handle(self, state: Reduction, record: Record) -> Result:
+        """Take a plan, the outcome of a part, or a cancellation."""
+        # Reading outcomes again may fail and be tried again: until then the state stays as it was.
+        after = replace(state, offsets=dict(state.offsets))
+        result = self._handled(after, record)
+        state.become(after)
+        return result
+
+    def _handled(self, state: Reduction, record: Record) -> Result:
+        try:
+            outcome = from_bytes(record.value, RecordingOutcome)
+        except WireError as error:
+            raise BadRecordError("bad-outcome", str(error)) from error
+        if outcome.job != state.job:
+            raise BadRecordError("bad-outcome", f"the key is {state.job!r}, and job {outcome.job!r}")
+        kind = outcome.WhichOneof("what")
+        if kind == "plan":
+            return self._begin(state, record, outcome.plan)
+        if state.plan_offset is None:
+            return Result(counts={"unknown": 1})
+        if state.ended:
+            return Result(counts={"late": 1})
+        if kind == "part":
+            return self._take(state, record, outcome.part.number)
+        return self._end(state, RecordingAnswers.STATE_CANCELLED)
+
+    def tick(self, state: Reduction, now: float) -> Result | None:
+        """A job whose time is over ends with what was answered."""
+        if state.ended or not state.expires_ms or now * 1000 <= state.expires_ms:
+            return None
+        after = replace(state)
+        result = self._end(after, RecordingAnswers.STATE_EXPIRED)
+        state.become(after)
+        return result
+
+    def forget(self, state: Reduction) -> Result | None:
+        """A job that is long over leaves the topic of answers."""
+        return Result([Output(ANSWERS.name, state.job, None)])
+
+    def _begin(self, state: Reduction, record: Record, plan: RecordingPlan) -> Result:
+        if state.plan_offset is not None:
+            return Result(counts={"repeated": 1})
+        state.partition, state.plan_offset, state.parts = record.partition, record.offset, plan.parts
+        state.expires_ms = plan.expires.ToMilliseconds() if plan.HasField("expires") else 0
+        if plan.reason and plan.job.cancelled:
+            return self._end(state, RecordingAnswers.STATE_CANCELLED)
+        if not plan.parts:
+            return self._end(state, RecordingAnswers.STATE_REFUSED)
+        return self._progress(state)
+
+    def _take(self, state: Reduction, record: Record, number: int) -> Result:
+        if number in state.offsets or number >= state.parts:
+            return Result(counts={"repeated": 1})
+        state.offsets[number] = record.offset
+        whole = len(state.offsets) == state.parts
+        return self._end(state, RecordingAnswers.STATE_DONE) if whole else self._progress(state)
+
+    def _progress(self, state: Reduction) -> Result:
+        answers = RecordingAnswers(
+            id=state.job, state=RecordingAnswers.STATE_RUNNING, parts=state.parts, done=len(state.offsets)
+        )
+        return self._result(state, answers, {})
+
+    def _end(self, state: Reduction, how: RecordingAnswers.State) -> Result:
+        """Write a job's answers, from its plan and the outcomes that came."""
+        assert state.plan_offset is not None
+        offsets = [state.plan_offset, *state.offsets.values()]
+        try:
+            records = self._records.read(RECORDING_RESULTS.name, state.partition, offsets)
+        except RecordsGoneError as error:
+            answers = RecordingAnswers(id=state.job, state=how, parts=state.parts, reason=str(error))
+        else:
+            outcomes = [from_bytes(record.value, RecordingOutcome) for record in records]
+            plan = next(outcome.plan for outcome in outcomes if outcome.HasField("plan"))
+            by_part = {outcome.part.number: outcome.part for outcome in outcomes if outcome.HasField("part")}
+            answers = answers_of(plan, by_part, how)
+        state.ended = True
+        state.offsets = {}
+        return self._result(state, answers, {"ended": 1})
+
+    def _result(self, state: Reduction, answers: RecordingAnswers, counts: Mapping[str, int]) -> Result:
+        answers.updated.FromMilliseconds(round(self._clock() * 1000))
+        output = Output(ANSWERS.name, state.job, to_json(answers))
+        return Result([output], checkpoint=_checkpoint(state), counts=counts)
+
+
+def _checkpoint(state: Reduction) -> Checkpoint:
+    own = ReduceState(
+        plan_offset=state.plan_offset or 0,
+        parts=state.parts,
+        numbers=list(state.offsets),
+        offsets=list(state.offsets.values()),
+        ended=state.ended,
+    )
+    if state.expires_ms:
+        own.expires.FromMilliseconds(state.expires_ms)
+    return own_checkpoint(own)

@@ -1,0 +1,307 @@
+"""Recordings as jobs answer what `lookout.analyze` answers about the same file, whatever happens to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lookout.analysis import Analysis, Analyzer, analyze
+from lookout.errors import TransientError
+from lookout.jobs import analysis_of, settings_of
+from lookout.v1.recordings_pb2 import (
+    RecordingAnswers,
+    RecordingJob,
+    RecordingOutcome,
+    RecordingPart,
+    RecordingSettings,
+)
+from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
+from tests.tiny_models import checkpoint
+from tests.unit.segments.clips import encode
+from tests.unit.services.recordings_case import PARTITIONS, Services
+
+QUESTIONS = ["Is anyone there?", "Is it dark?"]
+SETTINGS = RecordingSettings(fps=5, part_frames=8, group_frames=3)
+
+
+@pytest.fixture(scope="module")
+def analyzer() -> Iterator[Analyzer]:
+    with Analyzer(checkpoint("internvl")) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recordings") / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=60, speed=1))  # six seconds: four parts
+    return path
+
+
+@pytest.fixture
+def services(analyzer: Analyzer, clip: Path) -> Iterator[Services]:
+    services = Services(analyzer, clip.parent)
+    yield services
+    services.parts_handler.close()
+
+
+def job(*uris: str | Path, identity: str = "job-1", **fields: object) -> RecordingJob:
+    names = [uri.as_uri() if isinstance(uri, Path) else uri for uri in uris]
+    return RecordingJob(id=identity, uris=names, **{"questions": QUESTIONS, "settings": SETTINGS, **fields})  # type: ignore[arg-type]
+
+
+def expected(analyzer: Analyzer, path: Path) -> Analysis:
+    return analyze(str(path), QUESTIONS, analyzer=analyzer, settings=settings_of(SETTINGS, 1), sandbox=True)
+
+
+def compared(analysis: Analysis) -> dict[str, object]:
+    """Everything but where the file is, and what a run takes."""
+    facts = dataclasses.asdict(analysis)
+    for name in ("source", "timings", "work", "wall_s", "run_s"):
+        del facts[name]
+    return facts
+
+
+def outcomes(services: Services) -> list[RecordingOutcome]:
+    records = services.topics.records[RECORDING_RESULTS.name]
+    return [from_bytes(record.value, RecordingOutcome) for record in records]
+
+
+def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyzer, clip: Path) -> None:
+    services.ask(job(clip))
+    parts = services.topics.records[RECORDING_PARTS.name]
+    assert {record.partition for record in parts} == set(range(PARTITIONS))
+    random.Random(1).shuffle(parts)
+    services.work()
+    answers = services.answers("job-1")
+    assert (answers.state, answers.done, answers.parts) == (RecordingAnswers.STATE_DONE, 4, 4)
+    (recording,) = answers.recordings
+    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+    progress = [record.camera for record in services.topics.records[ANSWERS.name]]
+    assert progress == ["job-1"] * 5  # the plan, and every part
+
+
+def test_the_second_outcome_of_a_part_counts_nothing(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    services.parts.catch_up(RECORDING_PARTS.name)
+    first = services.topics.records[RECORDING_RESULTS.name][1]
+    services.topics.add(first.topic, first.camera, first.value, first.partition)
+    services.reduce.catch_up(RECORDING_RESULTS.name)
+    assert services.answers("job-1").done == 4
+    assert services.reduce.handle(first).counts == {"late": 1}
+
+
+def test_outcomes_that_cannot_be_read_again_are_tried_again(
+    services: Services, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.ask(job(clip))
+    services.parts.catch_up(RECORDING_PARTS.name)
+    *before, last = services.topics.records[RECORDING_RESULTS.name]
+    for record in before:
+        services.reduce.handle(record)
+    handler, stored = services.reduce.handler, services.reduce.checkpoints["job-1"]
+    state = handler.load("job-1", stored)
+
+    def away(*_: object) -> None:
+        raise TransientError("Kafka is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(services.topics, "read", away)
+        with pytest.raises(TransientError):
+            handler.handle(state, last)
+    (output,) = handler.handle(state, last).outputs  # the worker keeps the state after a TransientError
+    assert output.value is not None
+    assert b'"state":"done"' in output.value
+
+
+def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
+    services: Services, clip: Path, tmp_path: Path
+) -> None:
+    broken = clip.parent / "broken.mp4"
+    broken.write_bytes(b"no video")
+    try:
+        services.ask(job(clip.parent, clip.parent / "gone.mp4", "/etc/passwd", "gopher://host/a", "::"))
+    finally:
+        broken.unlink()
+    services.work()
+    answers = services.answers("job-1")
+    assert answers.state == RecordingAnswers.STATE_DONE
+    reasons = {recording.uri.rpartition("/")[2]: recording.reason for recording in answers.recordings}
+    assert reasons["clip.mp4"] == ""
+    assert reasons["broken.mp4"]
+    assert "No such file" in reasons["gone.mp4"]
+    assert "below no folder that may be read" in reasons["passwd"]
+    assert "'gopher' is not read" in reasons["a"]
+    assert "is not read" in reasons["::"]
+
+
+@pytest.mark.parametrize("name", ["link.mp4", "../outside.mp4", "%2e%2e/outside.mp4"])
+def test_no_way_leads_out_of_the_folders(services: Services, clip: Path, name: str) -> None:
+    outside = clip.parent.parent / "outside.mp4"
+    outside.write_bytes(clip.read_bytes())
+    link = clip.parent / "link.mp4"
+    link.symlink_to(outside)
+    try:
+        services.ask(job(f"file://{clip.parent}/{name}", clip.parent))
+        services.work()
+    finally:
+        link.unlink()
+    first, *others = services.answers("job-1").recordings
+    assert "below no folder that may be read" in first.reason
+    assert [recording.uri for recording in others] == [clip.as_uri()]
+
+
+def test_a_recording_that_changes_or_goes_is_refused_by_name(
+    services: Services, clip: Path, tmp_path: Path
+) -> None:
+    copy = clip.parent / "copy.mp4"
+    copy.write_bytes(clip.read_bytes())
+    services.ask(job(copy))
+    parts = services.topics.records[RECORDING_PARTS.name]
+    services.parts.handle(parts[0])
+    copy.write_bytes(encode("mp4", frames=50, speed=1))
+    services.parts.handle(parts[1])
+    copy.unlink()
+    services.parts.handle(parts[2])
+    services.parts.handle(parts[3])
+    services.reduce.catch_up(RECORDING_RESULTS.name)
+    (recording,) = services.answers("job-1").recordings
+    first, second, *gone = recording.parts
+    assert first.answers
+    assert "changed" in second.reason
+    assert all("cannot be read (No such file or directory)" in part.reason for part in gone)
+    assert next(gap.reason for gap in analysis_of(recording).gaps) == second.reason
+    assert recording.answers[0].part == 0
+
+
+def test_a_cancelled_job_ends_with_what_was_answered(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    parts = services.topics.records[RECORDING_PARTS.name]
+    services.parts.handle(parts[0])
+    services.ask(job(clip, cancelled=True))
+    services.ask(job(clip, cancelled=True))
+    services.cancelled.add("job-1")
+    for record in parts[1:]:
+        services.parts.handle(record)
+    services.reduce.catch_up(RECORDING_RESULTS.name)
+    answers = services.answers("job-1")
+    assert (answers.state, answers.done) == (RecordingAnswers.STATE_CANCELLED, 1)
+    assert answers.recordings[0].answers[0].part == 0
+    assert {outcome.part.reason for outcome in outcomes(services)[3:]} == {"cancelled"}
+
+
+def test_cancelling_ends_a_part_between_its_groups(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    calls = iter([False, False, True])
+    handler = services.parts_handler
+    handler._cancelled = lambda _: next(calls)  # the first look is before the part
+    result = services.parts.handle(services.topics.records[RECORDING_PARTS.name][0])
+    (output,) = result.outputs
+    assert from_bytes(output.value or b"", RecordingOutcome).part.reason == "cancelled"
+    assert next(calls, None) is None
+
+
+def test_a_job_whose_time_is_over_ends(services: Services, clip: Path) -> None:
+    services.ask(job(clip, expires_s=60))
+    parts = services.topics.records[RECORDING_PARTS.name]
+    services.parts.handle(parts[0])
+    services.now += 61
+    services.parts.handle(parts[1])
+    services.reduce.catch_up(RECORDING_RESULTS.name)
+    assert services.reduce.tick("job-1", services.now) is not None
+    assert services.reduce.tick("job-1", services.now) is None
+    answers = services.answers("job-1")
+    assert (answers.state, answers.done) == (RecordingAnswers.STATE_EXPIRED, 2)
+    assert [part.reason for part in answers.recordings[0].parts] == ["", "expired"]
+
+
+def test_a_job_of_the_same_name_is_refused_and_a_repeated_request_counts_once(
+    services: Services, clip: Path
+) -> None:
+    services.ask(job(clip))
+    services.ask(job(clip))
+    services.ask(job(clip, questions=["Is it raining?"]))
+    assert [letter.reason for letter in services.plan.letters] == ["job-exists"]
+    assert len(services.topics.records[RECORDING_PARTS.name]) == 4
+    services.work()
+    assert services.answers("job-1").state == RecordingAnswers.STATE_DONE
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"questions": []}, "questions: ask at least one"),
+        ({"questions": ["  "]}, "questions"),
+        ({"uris": []}, "uris: name at least one"),
+        ({"settings": RecordingSettings(start_s=5, end_s=5)}, "the range from 5 s to 5 s is empty"),
+        ({"settings": RecordingSettings(fps=1000, part_frames=1)}, "parts or more"),
+        ({"cancelled": True}, "cancelled before it was planned"),
+    ],
+)
+def test_a_request_that_cannot_be_followed_is_answered_so(
+    services: Services, clip: Path, fields: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lookout.jobs.plans.JOB_PARTS", 3)
+    request = job(clip)
+    for name in fields:
+        request.ClearField(name)
+    request.MergeFrom(RecordingJob(**fields))  # type: ignore[arg-type]
+    services.ask(request)
+    services.work()
+    answers = services.answers("job-1")
+    state = RecordingAnswers.STATE_CANCELLED if "cancelled" in fields else RecordingAnswers.STATE_REFUSED
+    assert answers.state == state
+    assert why in answers.reason
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff",
+        b"[]",
+        b'{"id":"job-1","uris":' + b"9" * 5000 + b"}",
+        b'{"id":"other","uris":["/a"],"questions":["?"]}',
+        b'{"id":"job-1","uris":["/a"],"questions":["' + b"a" * 900_000 + b'"]}',
+        b'{"id":"job-1","uris":["/a"],"questions":["Is it?"],"settings":{"fps":NaN}}',
+        b'{"id":"job-1","uris":["/a"],"questions":["Is it?"],"expires_s":1e300}',
+    ],
+)
+def test_bytes_that_are_no_request_are_a_dead_letter_and_an_answer(services: Services, value: bytes) -> None:
+    services.topics.add(RECORDINGS.name, "job-1", value)
+    services.plan.catch_up(RECORDINGS.name)
+    services.work()
+    assert [letter.reason for letter in services.plan.letters] == ["bad-job"]
+    assert services.answers("job-1").state == RecordingAnswers.STATE_REFUSED
+
+
+def test_a_part_that_becomes_a_dead_letter_has_its_outcome(services: Services, clip: Path) -> None:
+    from lookout.worker import DeadLetter
+
+    services.ask(job(clip))
+    record = services.topics.records[RECORDING_PARTS.name][2]
+    result = services.parts_handler.rejected(None, record, DeadLetter("internal-error", "it broke"))
+    assert result is not None
+    outcome = from_bytes(result.outputs[0].value or b"", RecordingOutcome).part
+    assert (outcome.number, outcome.reason) == (
+        from_bytes(record.value, RecordingPart).number,
+        "internal-error: it broke",
+    )
+
+
+def test_a_part_of_a_partition_that_was_given_back_stops(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    record = services.topics.records[RECORDING_PARTS.name][0]
+    handler = services.parts_handler
+    handler._cancelled = lambda _: handler.revoked(record.partition) or False  # type: ignore[func-returns-value]
+    result = services.parts.handle(record)
+    assert from_bytes(result.outputs[0].value or b"", RecordingOutcome).part.reason == "given back"
+
+
+def test_deleting_a_request_forgets_it(services: Services, clip: Path) -> None:
+    services.topics.add(RECORDINGS.name, "job-1", b"")
+    services.plan.catch_up(RECORDINGS.name)
+    assert not services.plan.checkpoints
+    assert to_json(job(clip))

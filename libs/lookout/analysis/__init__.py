@@ -24,9 +24,15 @@ if TYPE_CHECKING:
     from lookout.analysis.analyzer import Analyzer as Analyzer
     from lookout.analysis.journal import Journal as Journal
     from lookout.analysis.recording import analyze as analyze, release as release
+    from lookout.analysis.run import encode_frames as encode_frames
 
 #: what imports torch: who reads answers, or plans them, needs none
-_LAZY = {"analyzer": ["Analyzer"], "journal": ["Journal"], "recording": ["analyze", "release"]}
+_LAZY = {
+    "analyzer": ["Analyzer"],
+    "journal": ["Journal"],
+    "recording": ["analyze", "release"],
+    "run": ["encode_frames"],
+}
 
 
 __getattr__ = lazy_names(__name__, _LAZY)

@@ -20,7 +20,7 @@ from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import CliError, Preset, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, escaped
 from lookout.cli.signals import ending_quietly
-from lookout.local import RECALL, Fleet, running_fleets
+from lookout.local import RECALL, RECORDINGS_ROLES, Fleet, running_fleets
 from lookout.net import GrpcSecurity, KafkaSecurity, RedisSecurity
 from lookout.outside_text import public_url
 from lookout.wire import ALERTS, MAX_MESSAGE_BYTES, SEGMENTS, Stage
@@ -37,6 +37,15 @@ KafkaOption = Annotated[
 RedisOption = Annotated[
     str | None,
     typer.Option(help="A running Redis (URL) to use instead of starting one.", envvar="LOOKOUT_REDIS"),
+]
+RecordingsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Answer jobs about recordings in this folder (`lookout analyze --fleet`); repeat for more.  "
+        "[default: none]",
+        show_default=False,
+    ),
 ]
 OpenOption = Annotated[
     bool,
@@ -71,6 +80,7 @@ def up(
             show_default=False,
         ),
     ] = None,
+    recordings: RecordingsOption = None,
     open_servers: OpenOption = False,
     setting: SettingOption = None,
 ) -> None:
@@ -89,6 +99,7 @@ def up(
         stage_settings=own,
         announced=True,
         memory=kept(memory),
+        recordings=_folders(recordings or []),
         open_servers=open_servers,
     )
     if ignored := unread_settings(os.environ):
@@ -145,6 +156,20 @@ def kept(text: str | None) -> str | None:
     return text.strip()
 
 
+def _folders(folders: list[Path]) -> list[Path]:
+    """Folders of recordings.
+
+    Raises:
+        CliError: One is none, or its name would be read as two.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise CliError(f"--recordings {folder}: there is no such folder")
+        if "," in str(folder.resolve()):
+            raise CliError(f"--recordings {folder}: the name of a folder of recordings has no comma")
+    return folders
+
+
 def unread_settings(environ: Mapping[str, str]) -> list[str]:
     """LOOKOUT_ variables that a local fleet does not read: its services get their settings with --set."""
     security = (*KafkaSecurity.model_fields, *RedisSecurity.model_fields, *GrpcSecurity.model_fields)
@@ -157,13 +182,14 @@ def parse_settings(
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """NAME=VALUE for all services and STAGE.NAME=VALUE for one, with or without the LOOKOUT_ prefix; after
     those of a preset."""
+    known = (*Stage, RECALL, *RECORDINGS_ROLES)
     common: dict[str, str] = {} if preset == "default" else {"preset": preset}
     own: dict[str, dict[str, str]] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         stage, dot, setting = name.strip().lower().replace("_", "-").partition(".")
-        if not sign or not name or (dot and stage not in (*Stage, RECALL)):
-            stages = ", ".join((*Stage, RECALL))
+        if not sign or not name or (dot and stage not in known):
+            stages = ", ".join(known)
             raise typer.BadParameter(
                 f"{pair!r} is not NAME=VALUE or STAGE.NAME=VALUE (stages: {stages})", param_hint="--set"
             )
@@ -202,6 +228,17 @@ def _past(fleet: Fleet) -> list[str]:
     ]
 
 
+def _recordings(fleet: Fleet) -> list[str]:
+    """How to ask about recordings, where the service runs."""
+    if not any(service.stage in RECORDINGS_ROLES for service in fleet.services):
+        return []
+    return [
+        "[bold]ask about recordings[/]",
+        '  lookout analyze --fleet FILE|FOLDER -q "Is a person in view?" --wait',
+        "",
+    ]
+
+
 def _welcome(fleet: Fleet) -> None:
     limit = MAX_MESSAGE_BYTES
     # The file holds the address too. Its path may have blanks: a line to copy is one for a shell.
@@ -231,6 +268,7 @@ def _welcome(fleet: Fleet) -> None:
         f"  kcat -C {kafka} -t {ALERTS.name}",
         "",
         *_past(fleet),
+        *_recordings(fleet),
         *_others(fleet),
         "[dim]lookout report writes a page of what was seen. Ctrl-C ends the fleet.[/]",
     ]

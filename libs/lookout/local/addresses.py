@@ -22,6 +22,8 @@ def cache_folder() -> Path:
 
 RECALL = "recall"
 """The service that answers questions about the past; no stage of the pipeline: it reads no topic."""
+RECORDINGS_ROLES = {"recordings-plan": "plan", "recordings": "parts", "recordings-reduce": "reduce"}
+"""The services of recordings as jobs, with the argument that their module takes."""
 
 
 @dataclass(frozen=True, slots=True)

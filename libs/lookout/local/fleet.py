@@ -19,7 +19,13 @@ from filelock import FileLock, Timeout
 
 from lookout.disk import private_folder
 from lookout.errors import StartupError
-from lookout.local.addresses import RECALL, FleetAddress, announcement, announcements
+from lookout.local.addresses import (
+    RECALL,
+    RECORDINGS_ROLES,
+    FleetAddress,
+    announcement,
+    announcements,
+)
 from lookout.local.kafka import KafkaServer
 from lookout.local.passwords import new_password
 from lookout.local.processes import (
@@ -179,6 +185,7 @@ class Fleet(Startable):
         python_path: a folder that these modules are imported from.
         announced: whether other commands on this machine find the fleet without an address.
         memory: how much of its past a camera keeps ("2h"); recall runs beside the stages then.
+        recordings: folders whose files jobs may ask about; recordings runs beside the stages then.
         open_servers: whether the Kafka and the Redis that are started ask for no password.
     """
 
@@ -197,6 +204,7 @@ class Fleet(Startable):
         python_path: Path | None = None,
         announced: bool = False,
         memory: str | None = None,
+        recordings: Sequence[Path] = (),
         open_servers: bool = False,
     ) -> None:
         if kafka_port is not None and kafka_port in (taken := ephemeral_ports()):
@@ -222,6 +230,12 @@ class Fleet(Startable):
             self._own.setdefault(Stage.PREFILL, {}).setdefault("memory", memory)
             self._stages = (*self._stages, RECALL)
         self._modules = dict(modules or {})
+        if recordings:
+            roots = ",".join(str(folder.resolve()) for folder in recordings)
+            for stage, role in RECORDINGS_ROLES.items():
+                self._own.setdefault(stage, {}).setdefault("recording_roots", roots)
+                self._modules.setdefault(stage, (service_module("recordings"), role))
+            self._stages = (*self._stages, *RECORDINGS_ROLES)
         self._python_path = python_path
         self._announced = announced
         self._progress: Progress = lambda _: None

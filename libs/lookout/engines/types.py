@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from lookout.errors import LookoutError
 from lookout.flops import causal_pairs
-from lookout.windows.types import Layout, StrideBlock, WindowPlan
+from lookout.windows.layout import Layout
+from lookout.windows.types import StrideBlock, WindowPlan
 
 
 class EngineError(LookoutError, RuntimeError):

@@ -10,7 +10,8 @@ from typing import Any
 
 from lookout.families.registry import UnknownFamilyError, family_of
 from lookout.families.types import Prompt
-from lookout.windows.types import NEWLINE, LabelStyle, Layout, WindowError
+from lookout.windows.layout import Layout
+from lookout.windows.types import NEWLINE, LabelStyle, WindowError
 
 LAYOUT_FILE = "lookout_layout.json"
 _QUESTION = "lookout-question-goes-here"

@@ -1,6 +1,7 @@
 """Stride blocks, window plans, policies, positions: which KV a window reuses and which it computes."""
 
 from lookout.windows.idle import BlockChange as BlockChange, IdleState as IdleState
+from lookout.windows.layout import Layout as Layout
 from lookout.windows.planner import (
     WHOLE as WHOLE,
     Planner as Planner,
@@ -19,7 +20,6 @@ from lookout.windows.types import (
     EncodedFrame as EncodedFrame,
     LabelPolicy as LabelPolicy,
     LabelStyle as LabelStyle,
-    Layout as Layout,
     Policy as Policy,
     PositionRangeError as PositionRangeError,
     PromptPart as PromptPart,

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lookout.windows.layout import Layout
 from lookout.windows.positions import RowLayout
 from lookout.windows.types import (
     PREFIX,
@@ -21,7 +22,6 @@ from lookout.windows.types import (
     EncodedFrame,
     LabelPolicy,
     LabelStyle,
-    Layout,
     Policy,
     PositionRangeError,
     PromptPart,

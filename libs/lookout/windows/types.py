@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from lookout.errors import LookoutError
-
-if TYPE_CHECKING:
-    from lookout.windows.positions import PositionRule
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
@@ -286,23 +283,3 @@ class LabelStyle:
         units = [self.digits[int(digit)] for digit in text[: self.width]]
         fraction = [self.digits[int(digit)] for digit in text[self.width :]]
         return (*self.head, *units, *(self.point if decimals else ()), *fraction, *self.tail)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The prompt of one checkpoint, as token ids: prefix; per frame [label] [frame_open] visual
-    [frame_close]; then [question_head] question [question_tail] and the answer, whose first token is `yes` or
-    `no`."""
-
-    family: str
-    prefix: tuple[int, ...]
-    frame_open: tuple[int, ...]
-    frame_close: tuple[int, ...]
-    question_head: tuple[int, ...]
-    question_tail: tuple[int, ...]
-    yes: int
-    no: int
-    positions: PositionRule
-    layers: int
-    label: LabelStyle | None = None
-    stop: tuple[int, ...] = ()

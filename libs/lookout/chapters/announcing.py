@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
@@ -250,14 +250,18 @@ class ScenesDirectory:
                 continue
         return out
 
-    def scenes(self, camera: str, chapter: str, layers: int) -> list[bytes | None]:
-        """The scenes of a chapter by layer; None where Redis does not have them. They may be anything: the
-        reader compares them with the head's checksums."""
+    def scenes(self, camera: str, layers: Mapping[str, Sequence[int]]) -> dict[str, list[bytes | None]]:
+        """The scenes of layers of a camera's chapters, by chapter, in one round trip; None where Redis does
+        not have them. They may be anything: the reader compares them with the head's checksums."""
+
+        def ask() -> list[list[bytes | None]]:
+            with self._client.pipeline(transaction=False) as pipe:
+                for chapter, numbers in layers.items():
+                    pipe.hmget(scenes_key(camera, chapter), list(map(str, numbers)))
+                return pipe.execute()
+
         try:
-            fields = [str(layer) for layer in range(layers)]
-            values: list[Any] = self._directory.asking(
-                lambda: list(self._client.hmget(scenes_key(camera, chapter), fields))  # type: ignore[arg-type]
-            )
+            values = self._directory.asking(ask) if layers else []
         except DirectoryDownError:
-            return [None] * layers
-        return values
+            return {}
+        return dict(zip(layers, values, strict=True))

@@ -131,12 +131,10 @@ class Head:
     window: tuple[WindowBlock, ...]
     forgotten: tuple[tuple[int, int], ...] = ()
 
-    def packed(self) -> bytes:
-        """The head as one record."""
+    def packed(self, *, whole: bool = True) -> bytes:
+        """The head as one record; without its prefix where it is not to be whole."""
         arrays: dict[str, Any] = {
-            "positions": self.prefix.positions,
-            "prefix.keys": self.prefix.keys,
-            "prefix.values": self.prefix.values,
+            **(_prefix_arrays(self.prefix) if whole else {}),
             "times": self.times_us,
             "present": self.present,
             "step": self.step,
@@ -166,8 +164,8 @@ class Head:
         return pack(header, arrays)
 
     @classmethod
-    def unpacked(cls, data: bytes, where: str) -> Head:
-        """A head from its record.
+    def unpacked(cls, data: bytes, where: str, prefix: Prefix | None = None) -> Head:
+        """A head from its record; `prefix`: what the record leaves out.
 
         Raises:
             DamagedMemoryError: it is damaged.
@@ -180,7 +178,7 @@ class Head:
             version=header["version"],
             sealed=header["sealed"],
             shape=KVShape(**shape),
-            prefix=Prefix(ints(arrays["positions"]), arrays["prefix.keys"], arrays["prefix.values"]),
+            prefix=prefix or _prefix_of(arrays),
             times_us=ints(arrays["times"]),
             present=arrays["present"].numpy(),
             tokens=header["tokens"],
@@ -201,6 +199,28 @@ class Head:
             ),
             forgotten=tuple((begin, end) for begin, end in header.get("forgotten", ())),
         )
+
+
+def packed_prefix(prefix: Prefix) -> bytes:
+    """A prefix as one record, for heads that leave it out."""
+    return pack({}, _prefix_arrays(prefix))
+
+
+def unpacked_prefix(data: bytes, where: str) -> Prefix:
+    """A prefix from its record.
+
+    Raises:
+        DamagedMemoryError: it is damaged.
+    """
+    return _prefix_of(unpack_file(data, where).arrays)
+
+
+def _prefix_arrays(prefix: Prefix) -> dict[str, Any]:
+    return {"positions": prefix.positions, "prefix.keys": prefix.keys, "prefix.values": prefix.values}
+
+
+def _prefix_of(arrays: Mapping[str, torch.Tensor]) -> Prefix:
+    return Prefix(ints(arrays["positions"]), arrays["prefix.keys"], arrays["prefix.values"])
 
 
 def _range_facts(place: ByteRange) -> list[Any]:

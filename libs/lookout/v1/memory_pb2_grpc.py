@@ -45,6 +45,11 @@ class MemoryServiceStub:
                 request_serializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.SerializeToString,
                 response_deserializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsResponse.FromString,
                 _registered_method=True)
+        self.ReadBatch = channel.unary_unary(
+                '/lookout.v1.MemoryService/ReadBatch',
+                request_serializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.SerializeToString,
+                response_deserializer=lookout_dot_v1_dot_memory__pb2.SlabBatch.FromString,
+                _registered_method=True)
 
 
 class MemoryServiceServicer:
@@ -65,6 +70,13 @@ class MemoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadBatch(self, request, context):
+        """The same for a call that one message answers: 1 024 ranges of 4 MiB at most.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.ReadSlabs,
                     request_deserializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.FromString,
                     response_serializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsResponse.SerializeToString,
+            ),
+            'ReadBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadBatch,
+                    request_deserializer=lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.FromString,
+                    response_serializer=lookout_dot_v1_dot_memory__pb2.SlabBatch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class MemoryService:
             '/lookout.v1.MemoryService/ReadSlabs',
             lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.SerializeToString,
             lookout_dot_v1_dot_memory__pb2.ReadSlabsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lookout.v1.MemoryService/ReadBatch',
+            lookout_dot_v1_dot_memory__pb2.ReadSlabsRequest.SerializeToString,
+            lookout_dot_v1_dot_memory__pb2.SlabBatch.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,12 +23,13 @@ from lookout.erasures import Fence
 from lookout.local import RedisServer
 from lookout.memory import Chapter, HistoryError, Past, RangeCache
 from lookout.memory.catalogue import ByteRange, Head
-from lookout.memory.chapters import ChapterFolder
+from lookout.memory.chapters import ChapterFacts, ChapterFolder
+from lookout.memory.packing import checksum
 from lookout.memory.past import ChapterRange, fetch_from
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.erasures_pb2 import Erasure
-from lookout.v1.memory_pb2 import ReadSlabsRequest, ReadSlabsResponse
+from lookout.v1.memory_pb2 import ChapterInfo, ReadSlabsRequest, ReadSlabsResponse
 from tests.chapters_world import (
     LITTLE,
     QUESTION,
@@ -44,6 +45,8 @@ from tests.chapters_world import (
 )
 
 TEXT = QUESTION.text
+earlier: Any = memory_pb2_grpc.MemoryServiceServicer
+"""Answers to every call that it is not implemented."""
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +147,61 @@ def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one
     reader = Holders()
     world.stack.callback(reader.close)
     assert reader.read(holder.address, [(chapter, place) for place in places]) == expected
+
+
+def test_a_holder_of_an_earlier_release_is_read_in_streams(
+    world: World, three: ChapterFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.MemoryService, "ReadBatch", earlier.ReadBatch)
+    monkeypatch.setattr(service.PackedHeads, "of", whole_head)
+    split(world, three, (0, 1))
+    asked = asker(world).ask("gate", QUESTION)
+    assert facts(asked.answer) == facts(in_one_process(three))
+    assert (len(asked.chapters), asked.missing) == (3, ())
+
+
+def whole_head(heads: service.PackedHeads, chapter: ChapterFacts, **_: object) -> service.PackedHead:
+    """A head as holders of an earlier release send it, whatever the reader would take."""
+    head = heads._folder.read(chapter.name)[0].head
+    data = head.packed()
+    info = ChapterInfo(
+        name=chapter.name,
+        camera=chapter.camera,
+        version=head.version,
+        head_bytes=len(data),
+        epoch=chapter.epoch,
+    )
+    return service.PackedHead(info, data)
+
+
+def test_the_prefix_of_many_heads_comes_once(world: World, three: ChapterFolder) -> None:
+    holder = world.hold(three)
+    reader = Holders(read_s=10.0, list_s=10.0)
+    world.stack.callback(reader.close)
+    messages: list[Any] = []
+    parts = reader._parts
+
+    def noted(*words: Any) -> list[Any]:
+        messages.extend(answer := parts(*words))
+        return answer
+
+    reader._parts = noted  # type: ignore[method-assign]
+    for count in (1, 0):  # it is there when they are listed again
+        messages.clear()
+        chapters = reader.listing(holder.address, "*", None, None)
+        prefixes = [message.prefix for message in messages if message.WhichOneof("part") == "prefix"]
+        assert len(prefixes) == count
+    for chapter in chapters:
+        own = three.read(chapter.name)[0].head
+        assert chapter.head.packed() == own.packed()
+        assert chapter.head.prefix is chapters[0].head.prefix
+    assert [message.chapter.prefix for message in messages if message.WhichOneof("part") == "chapter"]
+    reader._prefixes = {checksum(b"x"): chapters[0].head.prefix}  # none of theirs
+    other = next(chapter for chapter in three.chapters() if chapter.sealed)
+    kept = holder.service._heads._kept[other.name]
+    holder.service._heads._kept[other.name] = replace(kept, prefix=kept.prefix[:-1] + b"x")
+    with pytest.raises(HistoryError, match="is damaged"):
+        reader.listing(holder.address, "*", None, None)
 
 
 @pytest.mark.parametrize("state", ["whole", "wiped", "down", "lying", "none"])
@@ -357,6 +415,7 @@ def test_a_holder_that_never_ends_an_answer_is_cut_off(
             yield ReadSlabsResponse(chunk=bytes(1 << 16))
 
     monkeypatch.setattr(service.MemoryService, "ReadSlabs", endless)
+    monkeypatch.setattr(service.MemoryService, "ReadBatch", earlier.ReadBatch)
     holder = world.hold(three)
     reader = Holders(read_s=60.0, list_s=10.0)
     world.stack.callback(reader.close)

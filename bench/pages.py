@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.plots import Bars, bar_chart
 from bench.record import RESULTS, ROOT, Record
 
 DOCS = ROOT / "docs" / "results"
@@ -21,6 +22,7 @@ TITLES = {
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "memory_cost": "What a camera's memory costs",
+    "peers_engine": "Windows that slide beside what others offer",
     "peers": "Samples of a recording beside torchcodec and decord",
     "recall": "Questions about the past over the wire",
     "saving": "Arithmetic saved on fixed cameras",
@@ -110,7 +112,28 @@ def origin(record: Record) -> str:
 def page(name: str, record: Record) -> str:
     """The page of one result."""
     rows = "\n".join(f"| {path} | {value} |" for path, value in leaves(record.figures))
-    return f"# {title(name)}\n\n{origin(record)}.\n\n| figure | value |\n| --- | --- |\n{rows}\n"
+    pictures = "".join(f"![{picture}]({picture})\n\n" for picture in plots(name, record))
+    return f"# {title(name)}\n\n{origin(record)}.\n\n{pictures}| figure | value |\n| --- | --- |\n{rows}\n"
+
+
+def plots(name: str, record: Record) -> dict[str, str]:
+    """The plots of a result's page, SVG by file."""
+    if name != "peers_engine":
+        return {}
+    tables = {kind: footings["equal"] for kind, footings in record.figures["tables"].items()}
+    methods = list(dict.fromkeys(method for rows in tables.values() for method in rows))
+
+    def chart(title: str, value: str, mark: float | None = None) -> str:
+        groups = [
+            Bars(method, {kind: rows[method][value] for kind, rows in tables.items() if method in rows})
+            for method in methods
+        ]
+        return bar_chart(title, groups, mark=mark)
+
+    return {
+        f"{name}-time.svg": chart("Time of a window over ours, at equal tokens", "time_over_ours", 1.0),
+        f"{name}-dp.svg": chart("Difference of p(yes) from dense windows, at equal tokens", "dp"),
+    }
 
 
 def index(records: dict[str, Record]) -> str:
@@ -156,6 +179,9 @@ def pages() -> dict[Path, str]:
     """What every generated file holds."""
     records = results()
     files = {DOCS / f"{name}.md": page(name, record) for name, record in records.items()}
+    files |= {
+        DOCS / file: text for name, record in records.items() for file, text in plots(name, record).items()
+    }
     files[DOCS / "index.md"] = index(records)
     front = ROOT / "README.md"
     files[front] = readme(front.read_text(), records)
@@ -166,7 +192,7 @@ def main() -> int:
     """Write the pages."""
     files = pages()
     DOCS.mkdir(exist_ok=True)
-    for path in DOCS.glob("*.md"):
+    for path in [*DOCS.glob("*.md"), *DOCS.glob("*.svg")]:
         if path not in files:
             path.unlink()
     for path, text in files.items():

@@ -66,7 +66,7 @@ def bar_chart(title: str, groups: Sequence[Bars], *, mark: float | None = None) 
                 continue
             place = f'x="{left:g}" y="{y:.1f}" width="{value * scale:.1f}" height="{bar - 2:g}"'
             body.append(f'<rect {place} fill="{colour}"/>')
-            body.append(_text(left + value * scale + 4, y + bar - 4, f"{value:.2f}"))
+            body.append(_text(left + value * scale + 4, y + bar - 4, f"{value:.3g}"))
             y += bar
         y += 9
     if mark is not None:

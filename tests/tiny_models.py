@@ -47,6 +47,8 @@ SIZE = {
     "llava_next_video": 112,
 }
 VOCABULARY = 512
+# transformers formats every configuration that it reads for a line of its log, also where nobody reads that.
+PreTrainedConfig.__repr__ = lambda config: f"<{type(config).__name__}>"  # type: ignore[method-assign]
 # Heads of 32, two key heads: the smallest shape that vLLM's CPU kernels and two tensor-parallel ranks both
 # take.
 TEXT: dict[str, Any] = {

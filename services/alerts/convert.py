@@ -24,6 +24,8 @@ def alert(camera: str, watch: str, question: str, event: IncidentEvent) -> alert
     incident = event.incident
     frames = [frame for _, window in incident.evidence for frame in window]
     message = alerts_pb2.Alert(
+        # From what happened, never from the clock: a replay publishes the same ids, and readers drop what
+        # they have seen.
         id=ids.stable_id("alert", incident.id, event.kind, event.end_ms, event.reason),
         incident=incident.id,
         kind=_KINDS[event.kind],
@@ -63,6 +65,7 @@ def pack(watch: str, state: WatchState) -> state_pb2.WatchState:
         version=state.version,
         epoch=state.epoch,
         window=state.window,
+        # Yes or no of the newest windows as bits, the newest lowest.
         recent=sum(yes << place for place, yes in enumerate(reversed(state.recent))),
         seen=len(state.recent),
         newest_ms=state.newest_ms,

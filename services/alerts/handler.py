@@ -158,6 +158,8 @@ class AlertsHandler(Handler[CameraState]):
         """Close the incidents of removed watches after their last verdicts."""
         closed: list[tuple[str, IncidentEvent]] = []
         for watch, watched in list(state.watches.items()):
+            # Verdicts that prefill made before the watch was removed may still be on their way; only after
+            # a tick without any is the incident closed.
             ended = watched.newest_at_tick_ms == watched.state.newest_ms
             watched.newest_at_tick_ms = watched.state.newest_ms
             if not ended or self._is_watched(watch):

@@ -40,6 +40,7 @@ def offline_answer(
     return replace(
         answer,
         epoch=0,
+        # Times of two answers may be equal: the gap comes behind the window that ended when it began.
         window=2 * answer.end_ms + silent,
         watch=CAMERA_OFFLINE,
         version=watch.version,

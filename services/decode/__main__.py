@@ -23,6 +23,7 @@ def make_handler(context: Context[DecodeSettings]) -> DecodeHandler:
         wall_s=settings.decoder_wall_s,
         modules=("lookout.pruning",),
     )
+    # Before the first decoder starts: bytes that take a decoder over must not read this process's memory.
     hide_memory()
     # One decoder more than threads: pixels made again for a peer never wait for the pipeline.
     pool = SandboxPool(settings.threads + 1, sandbox)

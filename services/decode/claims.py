@@ -27,6 +27,8 @@ class Claims:
         with self._lock:
             self._sweep(now)
             before = self._claims.get(camera)
+            # The newest partition has the claim, so that two producers are reported from whichever side is
+            # heard.
             self._claims[camera] = (partition, now + self._keep_s)
             if before is None or before[0] == partition or before[1] <= now:
                 return None

@@ -79,6 +79,7 @@ EVENTS = {
 STATE_VERSION = 2
 DAY_MS = 86_400_000
 #: longest time between two ticks that counts as watched, seconds
+# Four ticks: a busy process may miss some.
 _WATCHED_S = 2.0
 _CAUSES = {
     "silence": CAUSE_SILENCE,
@@ -215,6 +216,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         expected = None if broken or not stream.open else self._expected(stream)
         started = self._clock()
         try:
+            # Counted also where it fails: bytes that no decoder reads have cost the fetch and the try.
             value = self._bytes(record)
             state.usage = state.usage.add(size=len(value))
             decoded = self._decode(value, expected, stream.next_sample)
@@ -280,6 +282,8 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             if self._is_gone(state, now * 1000):
                 return self._forgotten(state)
             return self._count_written(state, self._quota_letters(state, now * 1000))
+        # The first tick after a segment only marks the time: how long nobody had looked before it is not
+        # known.
         if state.ticked_at is not None:
             # Not more than one tick's time at once: while the process stood still nobody watched the camera.
             state.quiet_s += min(max(0.0, now - state.ticked_at), _WATCHED_S)
@@ -390,6 +394,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             fit=settings.fit,
             expected=expected,
             first_slot=first_slot if expected is not None else 0,
+            # The last sample of a segment may lie in the next one, which follows within the epoch.
             tail=Tail.LEAVE,
             gather=None if settings.gather is None else MotionGather(settings.gather),
             vectors=settings.gather is not None,
@@ -590,6 +595,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
                 body.picture.height,
                 grid=self._settings.grid,
                 fit=Fit(body.picture.fit),
+                # By index, not by time: the same frames whatever the sampling is by now.
                 frames=tuple(frame.index for frame in body.frames),
                 vectors=False,
                 limits=self._settings.limits,

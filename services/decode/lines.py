@@ -44,6 +44,7 @@ class TimeLines:
         before = self._recent[-1] if self._recent else line
         self._recent.append(line)
         self._ends[line] = end_us
+        # A line that no recent segment followed is forgotten: a camera that restarts often makes many.
         self._ends = {number: end for number, end in self._ends.items() if number in self._recent}
         return line != before and self.two
 

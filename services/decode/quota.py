@@ -41,6 +41,7 @@ class Usage:
 
     def at(self, now_ms: int, limits: QuotaLimits) -> "Usage":
         """The same, begun again where the interval is over at `now_ms`."""
+        # Fixed intervals, not a sliding one: a checkpoint then needs one number for each limit.
         over = now_ms - self.since_ms >= limits.interval_s * 1000
         return Usage(since_ms=now_ms) if over else self
 

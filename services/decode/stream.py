@@ -13,6 +13,7 @@ _LAST_MS = 9_000_000_000_000
 #: record time before this (the year 2000) is no time that a camera's clock tells
 _FIRST_MS = 946_684_800_000
 #: numbers that one millisecond has for the epochs of different partitions
+# Record times below `_LAST_MS` times this stay below 2^53.
 PER_MS = 1000
 
 
@@ -94,6 +95,7 @@ class Stream:
         """Above the one before. The partition is in it: where one camera id comes in two partitions their
         epochs differ, also when both are opened in the same millisecond.
         """
+        # Kafka's time may go back, or two epochs open in one millisecond; epochs only grow.
         opened_ms = max(self.epoch // PER_MS + 1, min(record.timestamp_ms, _LAST_MS))
         return opened_ms * PER_MS + record.partition % PER_MS
 

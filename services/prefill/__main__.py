@@ -84,6 +84,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     steps: dict[str, Step] = {"windows": lambda erasure: handler.erase(erasure.camera)}
     if memory is not None:
         steps |= memory.steps()
+    # Before anything is announced: what was erased while this instance was away must not be offered again.
     join(context, erasures, steps, stays=memory is not None)
     if memory is not None:
         memory.start()

@@ -104,5 +104,6 @@ def choose_windows(waiting: Sequence[WindowRequest], limit: int, key_limit: int)
         if room and not (key and keys >= key_limit):
             places.append(index)
             keys += key
+        # Also where it was not chosen: a later window of the stream must not pass this one.
         streams.add(stream)
     return places

@@ -222,6 +222,7 @@ class PrefillHandler(Handler[CameraState]):
             check_epoch(message.epoch, record.timestamp_ms)
         except WireError as error:
             raise BadRecordError("bad-tokens", str(error)) from error
+        # The key decides the partition and with it the worker that owns the camera's state.
         if message.camera != record.camera:
             raise BadRecordError("bad-tokens", f"a record of camera {message.camera!r} under another key")
         if message.epoch < state.epoch:
@@ -456,6 +457,7 @@ class PrefillHandler(Handler[CameraState]):
         state.last = decided.window
         state.watermark_us = max(state.watermark_us, decided.end_us)
         keep = self._settings.window_blocks - 1
+        # `[-0:]` would be all of them.
         state.window = window[-keep:] if keep else []
         if not window:
             state.answered = None

@@ -42,6 +42,7 @@ class Answered:
         if idle is None or any(verdict.degraded or verdict.reason for verdict in verdicts):
             return None
         verdicts_by_watch = {(verdict.watch, verdict.watch_version): verdict for verdict in verdicts}
+        # The wire carries seconds; ages are compared in whole microseconds.
         return cls(round(verdicts[0].stream_end_s * 1e6), idle, verdicts_by_watch)
 
     def after(self, block: tokens_pb2.StrideBlock, samples: int) -> Self | None:
@@ -72,6 +73,7 @@ def repeated_verdict(
     verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
     verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
     verdict.cost.CopyFrom(before.cost)
+    # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
     verdict.cost.flops_prefill = verdict.cost.flops_question = 0
     verdict.cost.flops_vision = newest.flops_vision
     verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0

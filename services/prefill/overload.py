@@ -34,4 +34,5 @@ class OverloadPolicy:
         return None
 
     def _is_older(self, record: Record, limit: float | None) -> bool:
+        # Age by Kafka's time stamp of the record: the cameras' own clocks may be wrong.
         return limit is not None and self._clock() - record.timestamp_ms / 1000 > limit

@@ -51,6 +51,7 @@ class Captures:
                 continue
             plan, block = request.plan, request.blocks[-1]
             try:
+                # Only the newest block is new: the KV of the others was copied with the windows before.
                 born = born_block(self._engine, plan, block, frame_us=self._step_us)
                 prefix = prefix_of(self._engine, plan)
             except (EngineError, RuntimeError, MemoryError) as error:
@@ -202,6 +203,7 @@ class ChapterLanes:
                     return
                 self._seal_idle(newest)
                 continue
+            # Threads share cores: wall time would count what others compute meanwhile.
             begun = time.thread_time()
             if isinstance(item, _Leave):
                 newest.pop(item.camera, None)

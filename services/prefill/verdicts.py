@@ -79,6 +79,7 @@ def outcome(
     )
     verdict.start.FromMilliseconds(span.start_wall_ms)
     verdict.end.FromMilliseconds(span.end_wall_ms)
+    # Blocks without patches went through no tower.
     if newest is not None and newest.patches:
         verdict.cost.flops_vision = newest.flops_vision
     return verdict

@@ -73,6 +73,7 @@ class Watches:
     def _resolve(self, camera: str, start_wall_ms: int) -> "_Resolved":
         """The watches of a camera, and the span of starts for which they are the same."""
         active: list[Watch] = []
+        # Between two starts of versions nothing changes, so one resolution serves many windows of a camera.
         since, until = -math.inf, math.inf
         for versions in self._versions.values():
             begins = [version.active_from.ToMilliseconds() for version in versions]

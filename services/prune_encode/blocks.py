@@ -62,6 +62,7 @@ def check_segment(record: frames_pb2.FramesRecord, grid: Grid, *, residual: bool
         raise BadRecordError(
             "bad-frames", f"pixels of shape {list(body.pixels.shape)} for {len(body.frames)} frames"
         )
+    # Two bytes a patch: float16.
     cells = grid.rows * grid.cols * 2
     for frame in body.frames:
         if frame.basis == frames_pb2.Frame.BASIS_VECTORS and len(frame.motion) != cells:
@@ -198,4 +199,5 @@ def describe(
     block.patches_total = grid.rows * grid.cols * len(masks)
     block.group_rows, block.group_cols = grid.group_rows, grid.group_cols
     anchors = [frame for mask in masks if mask.anchor for frame in dict.fromkeys(mask.frames)]
+    # What idle gating of prefill compares: it sees no pixels.
     block.anchor_luma = b"".join(patch_luma(luma(pixels[frame]), grid).tobytes() for frame in anchors)

@@ -77,6 +77,8 @@ class Encoder:
         for index, job in enumerate(waiting):
             if frames >= self._limit:
                 break
+            # A block's frames stay together, so a batch may be larger than the limit by all but one of
+            # them.
             batch.append(index)
             frames += len(job)
         return batch

@@ -141,6 +141,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     are is what the frames records say: decode alone decides it, and never within an epoch.
     """
 
+    # Only to forget cameras, which takes days.
     tick_every = 600.0
     events = EVENTS
 
@@ -395,6 +396,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         pixels: list[np.ndarray] = []
         available: list[Member] = []
         missing: Missing | None = None
+        # One fetch for each segment: a block's frames are neighbours in it.
         for block_record in {id(member.held): member.held for member in chosen}.values():
             ours = [member for member in chosen if member.held is block_record]
             first, last = ours[0].row, ours[-1].row
@@ -438,6 +440,8 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         encoded = self._encoder.encode(frames)
         tower = self._encoder.tower
         block.flops_vision = tower.flops(frames)
+        # What the same frames would cost with every patch: the other side of the savings that verdicts
+        # report.
         dense_frames = [replace(frame, keep=np.ones_like(frame.keep)) for frame in frames]
         block.flops_vision_dense = tower.flops(dense_frames)
         refs = []
@@ -463,6 +467,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             camera=record.camera,
             epoch=record.epoch,
             config_digest=self._tokens_digest,
+            # Each once, in the order of the frames; `set` would lose the order.
             segments=[segment for n, segment in enumerate(segments) if segment not in segments[:n]],
             input=source,
         )

@@ -46,6 +46,7 @@ class Announcements:
     def tell(self, entry: str | None = None) -> None:
         """Take back the entries that ended, and announce `entry` if something of it is held."""
         with self._lock:
+            # A tensor of the entry may have come again since: then it is not taken back.
             ended = [old for old in self._ended if old not in self._tensors]
             self._ended.clear()
             present = entry is not None and entry in self._tensors

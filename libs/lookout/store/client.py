@@ -83,6 +83,7 @@ class TensorClient:
         if self._directory is None:
             return [], False
         try:
+            # Sorted, so that all readers of a tensor try its holders in one order.
             return sorted(h.address for h in self._directory.find(ref)), False
         except DirectoryDownError as error:
             _log.debug("fetching by lineage", ref=ref.id, error=str(error))
@@ -102,6 +103,8 @@ class TensorClient:
                 return self._peers.materialize(address, ref, record, rows)
             except StoreError as error:
                 failures.append(error)
+        # One replica that says it can never be made is believed before those that could not be reached:
+        # waiting for them would not help.
         broken = [error for error in failures if isinstance(error, LineageBrokenError)]
         if broken:
             raise broken[0]

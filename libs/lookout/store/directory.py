@@ -38,6 +38,7 @@ from lookout.wire import REDIS_KEYS
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _DAY_MS = 86_400_000
+# Announcements sent in one pipeline: its commands and their answers are held in memory meanwhile.
 _BATCH = 256
 _STRANGERS = 1000
 _REMEMBER_S = 3600.0  # addresses of a stage, for when the directory is away
@@ -83,6 +84,8 @@ class Directory:
             decode_responses=True,
             socket_timeout=settings.redis_timeout_s,
             socket_connect_timeout=settings.redis_timeout_s,
+            # No pings and no retries by the client: a failed call is an answer here, and `redis_retry_s`
+            # decides when the next one is tried.
             health_check_interval=0,
             retry=None,
         )
@@ -148,6 +151,7 @@ class Directory:
             lease = leases.get(pod)
             if lease is not None and str(lease["epoch"]) == epoch:
                 holders.append(Holder(pod, int(epoch), str(lease["address"])))
+                # Remembered for `replicas`, which has to name somebody while Redis is away.
                 self._seen[stage][holders[-1].address] = time.monotonic()
             else:
                 self._withdraw(keys=[entry], args=[pod, epoch])
@@ -177,6 +181,7 @@ class Directory:
         if not pods:
             return {}
         keys = [_pods(stage, f"lease:{pod}") for pod in pods]
+        # One round trip: the keys of a stage share a hash tag, so in a cluster they lie on one node.
         values: list[str | None] = self.client.mget(keys)  # type: ignore[assignment]
         leases = {}
         for pod, value in zip(pods, values, strict=True):
@@ -271,6 +276,8 @@ class Announcer:
                 return False
             # A third of an entry's life: two renewals may fail before it expires.
             due = time.monotonic() - self._said_at > self.directory.settings.entry_s / 3
+            # A new lease has a new epoch, and entries of the old one count no more: all are announced
+            # again.
             if self.epoch and (new or due or self._behind):
                 self._behind = False
                 self._said_at = time.monotonic()

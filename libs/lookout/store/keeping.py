@@ -60,5 +60,7 @@ class Keeper:
 
     def _refusal(self, camera: str, error: CameraQuotaError) -> Exception:
         now = self._clock()
+        # `setdefault`: the wait began at the first refusal, and later tries of the record do not begin it
+        # again.
         over = now - self._since.setdefault(camera, now) >= self._store.settings.camera_wait_s
         return CameraQuotaError(str(error)) if over else TransientError(str(error))

@@ -24,6 +24,8 @@ class Label:
 
 def camera_entries(camera: str) -> str:
     """What the directory's keys of a camera's tensors begin with: the camera is the hash tag."""
+    # Braces would end the hash tag within the camera's name, and its keys would lie on other nodes than its
+    # script expects.
     name = camera.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     return f"{REDIS_KEYS}{{{name}}}:"
 

@@ -58,6 +58,7 @@ class Makers:
                 with self._lock:
                     self.made += 1
                 future.set_result(array)
+            # Also KeyboardInterrupt: those who wait for the same tensor must not wait for ever.
             except BaseException as error:
                 future.set_exception(error)
             finally:

@@ -48,6 +48,7 @@ class Node:
 
     def close(self) -> None:
         """Give the lease back and close the connections."""
+        # Before the lease is given back: what leaves the store from now on needs no announcement.
         self.store.holdings = None
         if self._announcer is not None:
             self._announcer.stop()

@@ -98,6 +98,7 @@ class Peers:
             except grpc.RpcError as error:
                 raise _translated(error, address, ref) from error
             finally:
+                # After an error in the middle of the stream the peer would go on sending.
                 stream.cancel()
 
     def _stub(self, address: str) -> Any:

@@ -33,6 +33,7 @@ class Pins:
         """
         pinned_bytes, limit = self._index.bytes_of(camera), self._camera_bytes
         size = 1 if label is None else label.length
+        # A record that is tried again puts the tensors it had pinned before: they need no new room.
         replaces = label is not None and label.key in self._index
         if not replaces and pinned_bytes and pinned_bytes + size > limit:
             raise CameraQuotaError(

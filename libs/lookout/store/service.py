@@ -79,6 +79,7 @@ class TensorService(tensors_pb2_grpc.TensorServiceServicer):  # type: ignore[mis
             return
         if not self._store.can_make(request.ref) and request.ref not in self._store:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{request.ref.id}: not a stage of this service")
+        # Before a worker's turn is taken: a request that is refused must not make others wait.
         if (strange := self._strange(request)) is not None:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.ref.id}: {strange}")
         if not self._waiting.acquire(blocking=False):

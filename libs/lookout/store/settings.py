@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MIB = 1 << 20
+# Below gRPC's default of 4 MiB for a message, with room for what surrounds the bytes.
 CHUNK_BYTES = MIB
 
 

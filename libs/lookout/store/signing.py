@@ -35,6 +35,7 @@ class FleetSigner:
         if self._token is None:
             return ""
         parts = (self._purpose, *facts)
+        # Lengths stand before the parts, so that no two lists of facts give the same bytes.
         message = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.new(self._token.value().encode(), message, hashlib.sha256).hexdigest()
 

@@ -16,6 +16,7 @@ from lookout.store.tensors import Array, checksum, payload, tensor
 
 _MAGIC = b"LKT1"
 _HEAD = struct.Struct("<4sI")
+# A damaged length must not be allocated.
 _LONGEST_LABEL = 1 << 16
 
 
@@ -64,6 +65,7 @@ class Spool:
 
     def labels(self) -> Iterator[Label]:
         """Labels of the files found, oldest first; what cannot be read or was never finished is removed."""
+        # The folder is one process's alone, so nobody is writing these.
         for leftover in self.folder.glob("*.part"):
             leftover.unlink(missing_ok=True)
         for path in sorted(self.folder.glob("*.tensor"), key=lambda p: p.stat().st_mtime_ns):
@@ -79,6 +81,7 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
+        # A tensor's id holds a camera's name, which may be too long for a file and hold a slash.
         return self.folder / f"{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}.tensor"
 
 

@@ -81,10 +81,12 @@ class TensorStore:
         label, array = labelled(ref, array, dtype)
         with self._lock:
             if unread is not None:
+                # Checked before a place is taken: a refused tensor leaves everything as it was.
                 self._pins.check(ref.camera, label)
             spilling = self._tiers.add(label, array, pinned=unread is not None)
             if unread is not None:
                 self._pins.add(label, ref.camera, unread)
+        # Outside the lock: a slow disk must not hold readers of other tensors up.
         self._tiers.write(spilling)
         self._announcements.tell(label.entry)
         return filled(ref, label)

@@ -252,6 +252,8 @@ class Tiers:
         if self._spool is None:
             return
         for label in self._spool.labels():
+            # The folder may hold more than a lowered budget allows: oldest files were read first, so the
+            # newest are the ones that go.
             if label.key in self._held or self.disk.victims(label.length) != []:
                 self._spool.remove(label.key)
             else:

@@ -3,6 +3,7 @@
 import heapq
 from dataclasses import dataclass, field
 
+# Share of a limit at which a paused partition resumes (`Gauge`).
 _EASE = 0.75
 
 

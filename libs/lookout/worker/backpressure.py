@@ -8,6 +8,8 @@ from typing import Protocol
 
 from lookout.worker.partitions import Partition
 
+# The polling thread turns up to a hundred times a second while work is under way: what follows costs a walk
+# over all partitions, and the second interval a question to the handler's store, which takes its lock.
 UPDATE_EVERY_S = 0.02
 ASK_EVERY_S = 0.05
 
@@ -76,6 +78,7 @@ class Backpressure:
             for number, partition in partitions.items()
             if self._source.reads(number) and self._must_wait(partition, share)
         }
+        # A partition that was placed is resumed by its new start: the client's pause of before is gone.
         self.paused = (self.paused & set(partitions)) - placed
         stopped, resumed = paused - self.paused, self.paused - paused
         if stopped:

@@ -90,6 +90,8 @@ class Commits:
         if self.transaction is not None:
             if kafka_up and now > self._deadline:
                 self._deadline = now + HANG_S + 2 * self._timeout_s
+                # The deadline was moved on first: the new client needs its own time before it, too, counts
+                # as hanging.
                 self._committer.replace(self.transaction)
             return
         if not self._finished or (not at_once and now < self._began + self._interval_s):
@@ -137,11 +139,14 @@ class Commits:
 
     def _batch(self) -> list[tuple[Partition, list[Slot]]]:
         batch = []
+        # In the order of their numbers: one batch writes the same records in the same order at every try.
         for partition in sorted(self._finished, key=lambda each: each.number):
             if partition.dead:
                 continue
             if slots := partition.finished(MAX_SLOTS):
                 batch.append((partition, slots))
+        # Only a partition cut off at the limit may have more; the others are named again by their next
+        # finished slot.
         self._finished = {partition for partition, slots in batch if len(slots) == MAX_SLOTS}
         return batch
 

@@ -8,7 +8,10 @@ from confluent_kafka import KafkaException
 
 from lookout.errors import DeviceFailedError, TransientError
 
+# RESOURCE_EXHAUSTED is what a peer's own limits answer (`net.call_limits`): it takes calls again a moment
+# later.
 _GRPC_TRANSIENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED"})
+# By name: the classes of the Redis client derive from no builtin of that name, and not every service has it.
 _NETWORK_ERRORS = frozenset({"ConnectionError", "TimeoutError", "BusyLoadingError"})
 #: exceptions of torch that name the device; older calls raise a RuntimeError that begins with these words
 _DEVICE_ERRORS = frozenset({"OutOfMemoryError", "AcceleratorError", "CudaError"})

@@ -78,6 +78,7 @@ def check_group(
         sleep: waits.
     """
     ask = members or _asker(settings, group)
+    # A second beyond: the session of a member that was killed just now has to run out first.
     deadline = clock() + settings.session_timeout_s + 1.0
     while True:
         lines = sorted({line for theirs in ask() for line in differences(own, theirs)})

@@ -94,6 +94,7 @@ class Lanes:
         lane.busy = False
         if event.fatal is not None:
             raise event.fatal
+        # Another worker owns the partition by now, or it is read again: the result counts no more.
         if partition.dead:
             if event.result is not None and event.result.outputs:
                 self._handler.dropped(event.result.outputs)
@@ -107,6 +108,7 @@ class Lanes:
             if not ordered:  # a tick that failed takes its place in the order now
                 self._insert(lane, slot)
             lane.retry_at = self._clock() + event.delay
+            # The number in between decides between equal times: lanes cannot be compared.
             heappush(self._retries, (lane.retry_at, next(self._order), lane))
             return False
         slot.result = event.result
@@ -169,6 +171,8 @@ class Lanes:
         return True
 
     def _tick(self, partition: Partition, clock: bool, record_ms: int | None) -> None:
+        # After a takeover a camera that sends nothing has a checkpoint and no lane: its silence has to be
+        # told, too.
         for camera in partition.checkpoints:
             partition.lane(camera)
         idle = [lane for lane in partition.lanes.values() if self._wants_tick(lane)]

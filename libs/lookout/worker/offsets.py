@@ -48,6 +48,8 @@ class Downstream:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(ASK_S)
+            # It hangs in a call to Kafka, and the client is not safe for two threads: it is left to the end
+            # of the process.
             if self._thread.is_alive():
                 return
         self._reader.close()

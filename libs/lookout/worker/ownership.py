@@ -218,6 +218,7 @@ class Ownership:
         back = partition.committed if partition.committed is not None else _first(records)
         self._drop(partition)
         if unknown:
+            # The offset has to be asked for, so the state is read again as well: both belong together.
             self._take(Partition(partition.number))
             self.update_ready()
             return

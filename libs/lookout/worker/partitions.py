@@ -75,6 +75,8 @@ class Partition:
                 transaction was passed over.
         """
         start = self.read_to if self.read_to is not None else self.committed
+        # The end of a transaction takes an offset of its own, so a gap of one is the usual case and asks
+        # nothing.
         if start is not None and offset > start:
             widest = self.jump[1] - self.jump[0] if self.jump else 0
             self.jump = (start, offset) if offset - start > widest else self.jump

@@ -91,6 +91,7 @@ class Source:
             "error_cb": self.on_error,
         }
         if settings.static_member:
+            # Kafka gives a member of the same static name its partitions back without a rebalance.
             options["group.instance.id"] = self._identity
         self.use(
             lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
@@ -134,12 +135,14 @@ class Source:
         if self._fatal is not None:
             self._raise(self._fatal)
             return
+        # A limit, because commits, retries and ticks wait for the end of this loop.
         for turn in range(MESSAGES_A_TURN):
             message = self._consumer.poll(wait_s if turn == 0 else 0)
             if message is None:
                 return
             client = self._consumer
             self._accept(message)
+            # The message was a fencing error after which the worker joined again with another client.
             if client is not self._consumer:
                 return
 

@@ -25,6 +25,7 @@ from lookout.worker.refusals import Refusal, oversize
 from lookout.worker.settings import ServiceSettings
 from lookout.worker.watchdog import OverdueError, Watchdog
 
+# Doubled by every try up to `retry_max_s`; see `_pause`.
 FIRST_PAUSE_S = 0.1
 DEVICE_PAUSE_S = 2.0  # longest pause between tries of a device
 
@@ -210,6 +211,8 @@ class Processor:
         if isinstance(error, OverdueError):
             return self._overdue(lane, slot)
         while_loading = lane.state is UNLOADED
+        # The guide asks handlers to raise TransientError before they change the state; any other error may
+        # have come after.
         if not isinstance(error, TransientError):
             lane.state = UNLOADED  # nobody knows how far it came
         if slot.failing_since is None:
@@ -268,6 +271,7 @@ class Processor:
         """Nothing is committed for a fault of the device; a new process gets a new device context."""
         now = self._clock()
         with self._lock:
+            # Several cameras share the device: it counts as working again once none of them fails.
             self._device_failing.add(id(slot))
             if slot.device_failing_since is None:
                 slot.device_failing_since = now
@@ -292,6 +296,7 @@ class Processor:
 
     def _pause(self, slot: Slot) -> float:
         longest: float = min(self._settings.retry_max_s, FIRST_PAUSE_S * 2 ** min(slot.tries - 1, 16))
+        # Spread, so that cameras that failed together do not all come back together.
         return longest * random.uniform(0.75, 1.25)
 
 

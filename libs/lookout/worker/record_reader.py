@@ -15,6 +15,7 @@ from lookout.worker.settings import ServiceSettings
 from lookout.worker.topic_reader import End, TopicReader
 
 #: records of other cameras between two wanted ones that are read past rather than sought over
+# A seek drops what the client has fetched ahead and asks the broker again, so near records are read past.
 NEAR = 64
 
 

@@ -157,6 +157,7 @@ def oversize(result: Result) -> str | None:
     """Which record of a result is too large for its topic; None where all fit."""
     for output in result.outputs:
         limit = _LIMITS.get(output.topic, MAX_MESSAGE_BYTES)
+        # Headers are far smaller than half of a limit: only a large value is worth the exact count.
         if len(output.value or b"") > limit // 2 and (size := size_of(output)) > limit:
             return f"{output.topic}: {size} bytes, {limit} at most"
     if result.checkpoint is not None and (size := result.checkpoint.ByteSize()) > STATE_BYTES:

@@ -132,6 +132,7 @@ def end_process(code: int) -> NoReturn:
     """Exit, although a compute thread may still be busy: what it does can no longer count."""
     sys.stderr.flush()
     if any(not each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+        # Python's exit would join the threads of the compute pool, also one that hangs in a call into C.
         os._exit(code)
     sys.exit(code)
 
@@ -186,6 +187,7 @@ def _run(name: str, settings: T, topics: Sequence[Topic], work: Callable[[Contex
     log = logs.get("service")
     context: Context[T] | None = None
     try:
+        # Probes answer before the model is loaded: Kubernetes would end a process whose /livez is closed.
         context = _open(name, settings, topics)
         work(context)
         log.info("stopped")

@@ -236,6 +236,8 @@ class ServiceSettings(Connections, SamplingSettings):
         """
         return {
             "bootstrap.servers": self.bootstrap,
+            # librdkafka pauses up to ten seconds between tries by default: a broker that restarts would be
+            # noticed late.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
             "retry.backoff.ms": 5,
@@ -307,6 +309,7 @@ def _unknown(kind: type[ServiceSettings], environ: Mapping[str, str]) -> Iterabl
     for name, value in environ.items():
         if not name.startswith(PREFIX) or name in names or name in FOREIGN:
             continue
+        # `LOOKOUT_STORE__MEMORY_BYTES`: a field of a setting that is itself a record.
         if name.split("__")[0] in names:
             continue  # a nested setting: pydantic checks it
         if _SERVICE_LINK.search(name) and ("_SERVICE_" in name or "://" in value):

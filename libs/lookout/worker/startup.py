@@ -39,6 +39,7 @@ def check_open_files(least: int = OPEN_FILES) -> None:
     limit = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
     if soft != unlimited and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    # The hard limit decides: the soft one was raised to it above.
     if hard != unlimited and hard < least:
         raise StartupError(
             f"this process may open {hard} files (ulimit -n); it needs {least}: raise the limit, "

@@ -41,6 +41,7 @@ class Supervisor:
     def _run(self, name: str, target: Callable[[], None]) -> None:
         try:
             target()
+        # Also SystemExit: a thread that the service needs is gone, however it ended.
         except BaseException as error:
             logs.get("supervision").exception("a thread died", thread=name)
             with self._lock:

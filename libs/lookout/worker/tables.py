@@ -22,7 +22,7 @@ from lookout.worker.settings import ServiceSettings
 from lookout.worker.supervision import Supervisor
 from lookout.worker.topic_reader import BEGINNING, End, TopicReader
 
-#: newest values of a key that are kept
+#: newest values of a key that are kept: a version that begins later leaves the one before it in force
 KEPT = 16
 #: deleted keys whose values are kept
 PAST_KEYS = 10_000
@@ -113,6 +113,7 @@ class Table:
         Raises:
             StartupError: What the service needs is missing or wrong; the message names it.
         """
+        # Asked before the thread reads: rows written after this do not delay the start.
         ends = self._ends()
         self._next = dict.fromkeys(ends, 0)
         self._thread = (supervisor or Supervisor()).start(f"table-{self.topic}", self._follow)
@@ -218,6 +219,8 @@ class Table:
 
     def _put(self, message: Message) -> None:
         key, value = key_text(message.key()), message.value()
+        # The newest value of a key decides, so a row that was left out is forgiven by the next one that
+        # fits.
         self._left_out.pop(key, None)
         if value is None:
             self._history.pop(key, None)

@@ -125,6 +125,8 @@ class StateReader:
                 if isinstance(message, End):
                     break
                 _keep(takeover, message.key(), message.value(), message.offset() or 0)
+                # The last offset may be the end of a transaction, which is never delivered; then the end of
+                # the partition is.
                 if (message.offset() or 0) >= end - 1:
                     break
         finally:

@@ -125,7 +125,7 @@ def test_an_announced_gigabyte_costs_nobody_memory(way: str) -> None:
     camera = StrangeCamera(way, CAMERAS_BY_WAY[way][0], 1, Tally())
     try:
         before = psutil.Process().memory_info().rss
-        with pulling(f"rtsp://{camera.place}/live", connect_s=3.0) as pull:
+        with pulling(f"rtsp://{camera.place}/live", connect_s=1.0) as pull:
             peak = Peak(pull.pid)
             with pytest.raises(PullError):
                 taken(pull, 1)
@@ -172,7 +172,7 @@ def test_a_redirect_reaches_nobody(proto: str) -> None:
     camera = Acceptor(redirect)
     try:
         assert (
-            refusal(f"rtsp://{camera.address}/live", connect_s=3.0)
+            refusal(f"rtsp://{camera.address}/live", connect_s=1.0)
             == "the camera redirects to another address: refused"
         )
         assert callers == []
@@ -187,7 +187,7 @@ def test_a_redirect_reaches_nobody(proto: str) -> None:
 def test_strange_cameras_end_their_own_connection_only(way: str) -> None:
     camera = StrangeCamera(way, CAMERAS_BY_WAY[way][0], 1, Tally())
     try:
-        assert refusal(f"rtsp://{camera.place}/live", connect_s=3.0)
+        assert refusal(f"rtsp://{camera.place}/live", connect_s=1.0)
     finally:
         camera.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -30,6 +31,7 @@ values = st.recursive(
 )
 
 
+@functools.cache  # a strategy takes longer to build than to draw from
 def filled(kind: Any, depth: int = 0) -> st.SearchStrategy[dict[str, Any]]:
     """Objects with the fields of a message and values of any kind in them."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -24,9 +24,9 @@ from rich.table import Table
 
 from lookout.cli.footage import footage_files
 from lookout.cli.model import ModelOption
-from lookout.cli.options import CliError, asked
+from lookout.cli.options import BootstrapOption, CliError, asked
 from lookout.cli.output import TerminalConsole, echo, escaped, say
-from lookout.cli.recording_text import clock, cost_line, damage_lines
+from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
 from lookout.cli.signals import ending_quietly
 from lookout.cli.times import parse_offset
 from lookout.outside_text import public_url
@@ -70,6 +70,20 @@ JsonOption = Annotated[
 FreshOption = Annotated[
     bool, typer.Option("--fresh", help="Start again; ignore what an earlier run has answered.")
 ]
+SandboxOption = Annotated[bool, typer.Option(help="Decode in sandboxed processes.")]
+FleetOption = Annotated[
+    bool,
+    typer.Option(
+        "--fleet", help="Let a fleet answer, as a job; the source is a file or folder that it may read."
+    ),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="With --fleet: wait for the answers; else `lookout recordings show`.")
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option("--id", help="With --fleet: name of the job.  [default: a new one]", show_default=False),
+]
 
 
 def analyze(
@@ -89,37 +103,65 @@ def analyze(
     page: PageOption = None,
     as_json: JsonOption = False,
     fresh: FreshOption = False,
-    sandbox: Annotated[bool, typer.Option(help="Decode in sandboxed processes.")] = True,
+    sandbox: SandboxOption = True,
+    fleet: FleetOption = False,
+    wait: WaitOption = False,
+    identity: IdOption = None,
+    bootstrap: BootstrapOption = None,
 ) -> None:
     """Ask yes/no questions about recordings.
 
     Several cost hardly more than one. A run that was stopped continues when the same command is given again.
     Files are decoded in confined processes; a URL is downloaded first. Progress goes to standard error.
+    With --fleet a fleet answers: it reads the file itself, and the answers stay.
     """
     question = [asked(text) for text in question]
-    names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     start_s, end_s = parse_offset(since, "--since") or 0.0, parse_offset(until, "--until")
     _check(threads, page)
+    plain = {"fps": fps, "start_s": start_s, "end_s": end_s, "part_frames": part, "prune": prune}
+    options = {**plain, "threads": threads, "describe": describe, "rho": rho, "group_frames": group}
+    if not fleet:
+        if wait or identity or bootstrap:
+            raise CliError("--wait, --id and --bootstrap are for --fleet")
+        _answer_here(source, question, options, model, device, sandbox, fresh, page, as_json)
+        return
+    if model is not None or device != "cpu" or threads is not None or fresh or not sandbox:
+        raise CliError(
+            "--model, --device, --threads, --fresh and --no-sandbox are the fleet's own with --fleet"
+        )
+    from lookout.cli.recordings import ask_fleet_about
+
+    ask_fleet_about(source, question, options, identity, bootstrap, wait=wait, page=page, as_json=as_json)
+
+
+def _answer_here(
+    source: str,
+    questions: Sequence[str],
+    options: Mapping[str, Any],
+    model: Path | None,
+    device: str,
+    sandbox: bool,
+    fresh: bool,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Answer with a model of this process, and print.
+
+    Raises:
+        CliError: A recording cannot be read.
+    """
+    names = recordings(source)  # what is cheap to refuse is refused before the imports, which take seconds
     opened: dict[str, str | Source | RecordingReader] = {}
     with ExitStack() as files:
         if len(names) == 1:  # opening it may refuse it, and needs no model
-            opened[names[0]] = _opened(names[0], sandbox, threads, files)
+            opened[names[0]] = _opened(names[0], sandbox, options["threads"], files)
 
         from lookout.analysis import AnalysisSettings, Analyzer
-        from lookout.recordings import PrefillSettings
+        from lookout.analysis.settings import with_options
 
-        settings = AnalysisSettings(
-            fps=fps,
-            start_s=start_s,
-            end_s=end_s,
-            prefill=PrefillSettings(group_frames=group, rho=rho),
-            part_frames=part,
-            prune=prune,
-            threads=threads,
-            describe=describe,
-        )
+        settings = with_options(AnalysisSettings(), options)
         with Analyzer(model, device=device) as analyzer:
-            batch = _Batch(analyzer, question, settings, sandbox, fresh, opened, files)
+            batch = _Batch(analyzer, questions, settings, sandbox, fresh, opened, files)
             try:
                 with ending_quietly():
                     for analysis in batch.run(names):
@@ -304,8 +346,13 @@ def _bar(source: str) -> Iterator[Callable[[Done], None]]:
         yield advance
 
 
-def show(found: Analysis) -> None:
-    """Print one recording's answers, and what they cost."""
+def show(found: Analysis, answered: str = EARLIER) -> None:
+    """Print one recording's answers, and what they cost.
+
+    Args:
+        found: The answers.
+        answered: Who answered, where this run did not.
+    """
     console = TerminalConsole()
     say(console, "[bold]{}[/]  {}, {} frames", found.source, clock(found.seconds), found.frames)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -327,4 +374,4 @@ def show(found: Analysis) -> None:
     console.print(table)
     for line in damage_lines(found):
         console.print(escaped(line), style="yellow", highlight=False)
-    console.print(cost_line(found), style="dim", highlight=False)
+    console.print(cost_line(found, answered), style="dim", highlight=False)

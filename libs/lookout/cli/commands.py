@@ -51,6 +51,13 @@ COMMANDS = {
         "ask",
         "Ask about the past: p(yes) or text, the times it is based on, what is covered, and the cost.",
     ),
+    "recordings": CommandPlace(
+        "recordings",
+        "app",
+        "Jobs about recordings that a fleet answers: list, show, cancel.",
+        group=True,
+        logs=False,
+    ),
     "verify": CommandPlace(
         "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
     ),

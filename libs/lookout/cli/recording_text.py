@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
 
+#: who answered what a journal knows
+EARLIER = "answered by an earlier run (--fresh to repeat)"
+
 
 def clock(at: float) -> str:
     """Seconds as h:mm:ss, or m:ss.s below an hour."""
@@ -24,8 +27,13 @@ def damage_lines(found: Analysis) -> list[str]:
     return lines
 
 
-def cost_line(found: Analysis) -> str:
-    """What the answers cost, in one line."""
+def cost_line(found: Analysis, answered: str = EARLIER) -> str:
+    """What the answers cost, in one line.
+
+    Args:
+        found: The answers.
+        answered: Who answered, where this run did not.
+    """
     rows, kept_rows = sum(part.rows for part in found.parts), sum(part.kept for part in found.parts)
     flops = sum(sum(part.flops.values()) for part in found.parts)
     memory = max((part.kv_bytes for part in found.parts), default=0)
@@ -34,7 +42,7 @@ def cost_line(found: Analysis) -> str:
         f"{memory / 1e6:.1f} MB of KV at most, {flops / 1e9:.0f} GFLOP"
     )
     if found.timings is None:
-        return f"{rows_line}; answered by an earlier run (--fresh to repeat)"
+        return f"{rows_line}; {answered}"
     run = found.timings
     length = found.run_s / max(1e-9, run.total_s + run.answer_s)
     return (

@@ -7,6 +7,7 @@ from lookout.jobs.plans import (
     job_digest as job_digest,
     plan_job as plan_job,
     refused as refused,
+    settings_message as settings_message,
     settings_of as settings_of,
 )
 from lookout.jobs.requests import JobError as JobError, check_job as check_job

@@ -38,10 +38,11 @@ class Planned:
 
 
 def job_digest(job: RecordingJob) -> str:
-    """Names what a job asks, whether it is cancelled or not."""
+    """Names what a job asks, whenever it does and whether it is cancelled or not."""
     asked = RecordingJob()
     asked.CopyFrom(job)
     asked.ClearField("cancelled")
+    asked.ClearField("requested")
     return hashlib.blake2b(asked.SerializeToString(deterministic=True), digest_size=16).hexdigest()
 
 
@@ -69,6 +70,20 @@ def settings_of(message: RecordingSettings, threads: int | None = None) -> Analy
         prune=message.prune,
         threads=threads,
         describe=message.describe,
+    )
+
+
+def settings_message(settings: AnalysisSettings) -> RecordingSettings:
+    """The inverse of `settings_of`, without what is an installation's own."""
+    return RecordingSettings(
+        fps=settings.fps,
+        start_s=settings.start_s,
+        end_s=settings.end_s,
+        group_frames=settings.prefill.group_frames,
+        rho=settings.prefill.rho,
+        part_frames=settings.part_frames or 0,
+        prune=settings.prune,
+        describe=settings.describe,
     )
 
 

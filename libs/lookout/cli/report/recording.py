@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lookout.cli.recording_text import clock, cost_line, damage_lines
+from lookout.cli.recording_text import EARLIER, clock, cost_line, damage_lines
 from lookout.outside_text import visible
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def write_recording_page(
     *,
     refused: Sequence[tuple[str, str]] = (),
     sandbox: bool = True,
+    answered: str = EARLIER,
 ) -> Path:
     """Write the page, whole in one file.
 
@@ -38,10 +39,11 @@ def write_recording_page(
         opened: Where to read a recording's pictures, by its name; those it does not hold are opened by name.
         refused: The recordings that could not be read, each with the reason.
         sandbox: Read the pictures in confined processes.
+        answered: Who answered, where this run did not.
     """
     style = files("lookout.cli.report").joinpath("page.css").read_text(encoding="utf-8")
     body = "\n".join(
-        _recording(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox)
+        _recording(analysis, (opened or {}).get(analysis.source, analysis.source), sandbox, answered)
         for analysis in found
     )
     body += "".join(
@@ -79,13 +81,13 @@ _HOW = (
 )
 
 
-def _recording(found: Analysis, source: str | Source | RecordingReader, sandbox: bool) -> str:
+def _recording(found: Analysis, source: str | Source | RecordingReader, sandbox: bool, answered: str) -> str:
     pictures = _pictures(found, source, sandbox)
     lines = "".join(_question(found, place, pictures) for place in range(len(found.questions)))
     gaps = "".join(f'<p class="cost">{escape(line)}</p>' for line in damage_lines(found))
     return (
         f"<h2>{escape(found.source)}</h2><p class=cost>{clock(found.seconds)}, {found.frames} frames</p>"
-        f"{lines}{gaps}<p class=cost>{escape(cost_line(found))}</p>"
+        f"{lines}{gaps}<p class=cost>{escape(cost_line(found, answered))}</p>"
     )
 
 

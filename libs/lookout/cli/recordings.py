@@ -1,0 +1,301 @@
+"""`lookout analyze --fleet` and `lookout recordings`: jobs about recordings that a fleet answers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
+from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.output import TerminalConsole, echo, escaped, say
+from lookout.cli.signals import ending_quietly
+from lookout.outside_text import clean, public_url
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
+from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
+
+app = typer.Typer(
+    help="Jobs about recordings that a fleet answers: list, show, cancel.", no_args_is_help=True
+)
+out = TerminalConsole()
+news = TerminalConsole(stderr=True)
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+PageOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+#: seconds without an answer after which the reason is guessed
+_SILENT_S = 20.0
+_OVER = {
+    RecordingAnswers.STATE_DONE,
+    RecordingAnswers.STATE_REFUSED,
+    RecordingAnswers.STATE_CANCELLED,
+    RecordingAnswers.STATE_EXPIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands: its request and its newest answers, where they are there."""
+
+    request: RecordingJob | None = None
+    answers: RecordingAnswers | None = None
+
+    @property
+    def state(self) -> str:
+        """One word."""
+        if self.answers is not None:
+            return _state(self.answers)
+        return "cancelled" if self.request is not None and self.request.cancelled else "waiting"
+
+
+def ask_fleet_about(
+    source: str,
+    questions: Sequence[str],
+    options: Mapping[str, Any],
+    identity: str | None,
+    bootstrap: str | None,
+    *,
+    wait: bool,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Send a job, and wait for its answers if that is wanted.
+
+    Raises:
+        CliError: The job cannot be followed, or Kafka does not take it.
+    """
+    from lookout.analysis import AnalysisSettings
+    from lookout.analysis.settings import with_options
+    from lookout.jobs import JobError, check_job, job_digest, settings_message
+
+    if page is not None and not wait:
+        raise CliError("--page needs --wait: the page is written from the answers")
+    job = RecordingJob(
+        id=identity or f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}",
+        uris=[uri_of(source)],
+        questions=questions,
+        settings=settings_message(with_options(AnalysisSettings(), options)),
+    )
+    job.requested.GetCurrentTime()
+    try:
+        check_job(job)
+    except JobError as error:
+        raise CliError(str(error)) from None
+    where = find_bootstrap(bootstrap)
+    if identity is not None and (known := read_jobs(where).get(job.id)) is not None:
+        if known.request is None or job_digest(known.request) != job_digest(job):
+            raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
+    else:
+        check_reachable(where, RECORDINGS.name)
+        send_and_confirm(where, RECORDINGS.name, {job.id: to_json(job)})
+    if not wait:
+        echo(json.dumps({"job": job.id}) if as_json else job.id)
+        say(news, "lookout recordings show {} --wait", job.id)
+        return
+    tell(awaited(where, job.id), page=page, as_json=as_json)
+
+
+def uri_of(source: str) -> str:
+    """How the fleet is told of a recording: a URL as it is, a path as a `file://` URI.
+
+    Raises:
+        CliError: A relative path leads to nothing.
+    """
+    if "://" in source or source.lower().startswith("file:"):
+        return source
+    path = Path(source)
+    if not path.is_absolute() and not path.exists():
+        raise CliError(
+            f"there is no file or folder {source}; a recording that only the fleet sees has an absolute path"
+        )
+    return path.resolve().as_uri() if path.exists() else path.as_uri()
+
+
+def read_jobs(bootstrap: str) -> dict[str, Job]:
+    """Every job that stands in the topics, by id."""
+    check_reachable(bootstrap, RECORDINGS.name)
+    requests: dict[str, RecordingJob] = {}
+    answers: dict[str, RecordingAnswers] = {}
+    with reading(bootstrap, [RECORDINGS.name, ANSWERS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            key, value = key_text(message.key()), message.value()
+            rows: dict[str, Any] = requests if message.topic() == RECORDINGS.name else answers
+            kind = RecordingJob if rows is requests else RecordingAnswers
+            if not value:
+                rows.pop(key, None)
+                continue
+            try:
+                rows[key] = from_json(value, kind)
+            except WireError:
+                continue  # the service's dead letters name it
+    return {key: Job(requests.get(key), answers.get(key)) for key in requests | answers}
+
+
+def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
+    """A job's answers, once it has ended; its progress goes to standard error.
+
+    Ctrl-C ends the waiting, not the job.
+    """
+    begun, told = time.monotonic(), False
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        ending_quietly(),
+        reading(bootstrap, [ANSWERS.name], Position(oldest=True)) as reader,
+        Progress(*columns, console=news, transient=True) as bar,
+    ):
+        task = bar.add_task("waiting for its turn", total=None)
+        while True:
+            message = reader.poll(0.2)
+            if not told and time.monotonic() - begun > _SILENT_S:
+                told = True
+                hint = "no answer yet: does the fleet run recordings (`lookout up --recordings FOLDER`)?"
+                say(bar.console, "[yellow]![/] {}", hint)
+            if message is None or key_text(message.key()) != identity or not message.value():
+                continue
+            answers = from_json(message.value() or b"", RecordingAnswers)
+            if answers.state in _OVER:
+                return answers
+            told = True
+            bar.update(task, description="parts", completed=answers.done, total=answers.parts)
+
+
+def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool = False) -> None:
+    """Print a job's answers.
+
+    Raises:
+        CliError: It did not end as it should, or a recording of it could not be read.
+    """
+    from lookout.cli.analyze import show
+    from lookout.jobs import analysis_of
+
+    refused = [(public_url(found.uri), found.reason) for found in answers.recordings if found.reason]
+    analyses = [analysis_of(found) for found in answers.recordings if not found.reason]
+    answered = f"answered by a fleet as job {answers.id}"
+    for analysis in analyses:
+        if as_json:
+            echo(json.dumps(analysis.to_dict()))
+        else:
+            show(analysis, answered)
+    for uri, reason in refused:
+        say(news, "[yellow]left out[/] {}: {}", uri, reason)
+    if page is not None and (analyses or refused):
+        from lookout.cli.report.recording import write_recording_page
+
+        # Pictures are read here, where this machine sees the same files.
+        here = {analysis.source: unquote(urlsplit(analysis.source).path) for analysis in analyses}
+        write_recording_page(page, analyses, here, refused=refused, answered=answered)
+        say(news, "page: {}", page)
+    if answers.state == RecordingAnswers.STATE_DONE and not refused:
+        return
+    if answers.state == RecordingAnswers.STATE_DONE:
+        raise CliError(f"{len(refused)} of {len(answers.recordings)} recordings could not be read")
+    why = answers.reason or f"{answers.done} of {answers.parts} parts have an outcome"
+    if answers.state == RecordingAnswers.STATE_REFUSED and not answers.reason:
+        why = "none of its recordings can be read"
+    raise CliError(f"job {clean(answers.id)} {_state(answers)}: {why}")
+
+
+@app.command("list")
+def list_jobs(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
+    """List jobs, the newest last."""
+    jobs = read_jobs(find_bootstrap(bootstrap))
+    ordered = sorted(jobs.items(), key=lambda row: _requested(row[1]))
+    if as_json:
+        for identity, job in ordered:
+            echo(json.dumps({"job": identity, "state": job.state, **_counts(job)}))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("job", "state", "parts", "recordings", "questions"):
+        table.add_column(name, overflow="fold")
+    for identity, job in ordered:
+        counts = _counts(job)
+        parts = f"{counts['done']} of {counts['parts']}" if job.answers is not None else ""
+        request = job.request or RecordingJob()
+        uris = ", ".join(public_url(uri) for uri in request.uris)
+        table.add_row(
+            escaped(identity, 100),
+            job.state,
+            parts,
+            escaped(uris, 200),
+            escaped(" ".join(request.questions), 200),
+        )
+    out.print(table if ordered else "no job is known")
+
+
+@app.command("show")
+def show_job(
+    identity: JobArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
+    page: PageOption = None,
+    as_json: JsonOption = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Show a job's answers, or how far it is."""
+    where = find_bootstrap(bootstrap)
+    job = _known(where, identity)
+    if wait and (job.answers is None or job.answers.state not in _OVER):
+        tell(awaited(where, identity), page=page, as_json=as_json)
+        return
+    if job.answers is not None and job.answers.state in _OVER:
+        tell(job.answers, page=page, as_json=as_json)
+        return
+    counts = _counts(job)
+    if as_json:
+        echo(json.dumps({"job": identity, "state": job.state, **counts}))
+    else:
+        say(out, "{}: {}, {} of {} parts", identity, job.state, counts["done"], counts["parts"])
+
+
+@app.command("cancel")
+def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None:
+    """End a job; what is answered stays."""
+    where = find_bootstrap(bootstrap)
+    job = _known(where, identity)
+    if job.answers is not None and job.answers.state in _OVER:
+        raise CliError(f"job {clean(identity)} has ended already ({job.state})")
+    if job.request is None:
+        raise CliError(f"the request of job {clean(identity)} is not there any more: it cannot be cancelled")
+    job.request.cancelled = True
+    send_and_confirm(where, RECORDINGS.name, {identity: to_json(job.request)})
+    say(out, "job {} is cancelled", identity)
+
+
+def _known(bootstrap: str, identity: str) -> Job:
+    """A job that is there.
+
+    Raises:
+        CliError: There is none of this id.
+    """
+    if (job := read_jobs(bootstrap).get(identity)) is None:
+        raise CliError(
+            f"there is no job {clean(identity, 100)}: `lookout recordings list` shows those that are known"
+        )
+    return job
+
+
+def _counts(job: Job) -> dict[str, int]:
+    answers = job.answers or RecordingAnswers()
+    return {"done": answers.done, "parts": answers.parts}
+
+
+def _requested(job: Job) -> int:
+    moment = job.request.requested if job.request is not None else (job.answers or RecordingAnswers()).updated
+    return moment.ToMilliseconds()
+
+
+def _state(answers: RecordingAnswers) -> str:
+    name = (
+        RecordingAnswers.State.Name(answers.state)
+        if answers.state in RecordingAnswers.State.values()
+        else "?"
+    )
+    return name.removeprefix("STATE_").lower()

@@ -1,0 +1,129 @@
+"""A fleet answers about a file what `lookout.analyze` answers, with every service of it killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lookout.analysis import analyze
+from lookout.cli.app import app
+from lookout.cli.connect import reading
+from lookout.cli.options import Position
+from lookout.local import RECORDINGS_ROLES, Fleet, Service
+from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.v1.recordings_pb2 import RecordingOutcome
+from lookout.wire import RECORDING_RESULTS, from_bytes, key_text
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.fleet
+
+QUESTION = DEMO_QUESTIONS["lying"]
+#: small parts, so that every service dies while there is work
+SECONDS = 48
+OPTIONS = ("-q", QUESTION, "--part", "8", "--fps", "2", "--until", str(SECONDS))
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    (source,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
+    path = tmp_path / "films" / "room.mp4"
+    path.parent.mkdir()
+    path.write_bytes(source.read_bytes())
+    return path
+
+
+@contextmanager
+def answering(folder: Path) -> Iterator[Fleet]:
+    """The services of recordings, two of them for parts, on a Kafka of their own."""
+    own = {stage: {"decoders": "1", "session_timeout_s": "6"} for stage in RECORDINGS_ROLES}
+    with Fleet(
+        settings={"model_dir": str(TINY)},
+        stage_settings=own,
+        stages=(),
+        recordings=[folder],
+        open_servers=True,
+    ) as fleet:
+        module = ("lookout.services.recordings", "parts")
+        second = Service("recordings", fleet.folder, fleet._environment("recordings"), 1, module)
+        second.start()
+        fleet.services.append(second)
+        yield fleet
+
+
+def lookout(fleet: Fleet, *words: str) -> tuple[int, str]:
+    """A command's exit code and standard output."""
+    result = CliRunner().invoke(app, words, env={"LOOKOUT_KAFKA": fleet.bootstrap})
+    return result.exit_code, result.stdout
+
+
+def outcomes(fleet: Fleet, job: str) -> list[int]:
+    """The parts of a job that have a committed outcome, in the order of their commits."""
+    with reading(fleet.bootstrap, [RECORDING_RESULTS.name], Position(oldest=True)) as reader:
+        records = [message for message in reader.until_now() if key_text(message.key()) == job]
+    found = [from_bytes(message.value() or b"", RecordingOutcome) for message in records]
+    return [outcome.part.number for outcome in found if outcome.HasField("part")]
+
+
+def kill(fleet: Fleet, name: str) -> None:
+    (service,) = [service for service in fleet.services if service.name == name]
+    assert service.pid is not None
+    os.kill(service.pid, signal.SIGKILL)
+
+
+def answers(analysis: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"answers": part["answers"], **part["part"]} for part in analysis["parts"]]
+
+
+@pytest.mark.timeout(600)
+def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
+    with answering(film.parent) as fleet:
+        code, out = lookout(fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "film")
+        assert (code, out) == (0, "film\n")
+        eventually(lambda: len(outcomes(fleet, "film")) > 1, seconds=120, every=0.1)
+        kill(fleet, "recordings-0")
+        kill(fleet, "recordings-reduce-0")
+
+        def ended() -> bool:
+            fleet.supervise()
+            return json.loads(lookout(fleet, "recordings", "list", "--json")[1])["state"] == "done"
+
+        eventually(ended, seconds=120, every=0.3)
+        code, out = lookout(fleet, "recordings", "show", "film", "--json")
+        assert code == 0
+        fleet_answer = json.loads(out)
+        counts = Counter(outcomes(fleet, "film"))
+        assert set(counts.values()) == {1}
+        assert len(counts) == len(fleet_answer["parts"]) > 6
+
+        # The same job again, another one of its name, one that is cancelled, one that is not known.
+        code, out = lookout(
+            fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "film", "--wait", "--json"
+        )
+        assert (code, json.loads(out)["answers"]) == (0, fleet_answer["answers"])
+        for words in (
+            ("analyze", str(film), "-q", "Is it dark?", "--fleet", "--id", "film"),
+            ("recordings", "cancel", "film"),
+            ("recordings", "cancel", "another"),
+            ("recordings", "show", "another"),
+        ):
+            assert lookout(fleet, *words)[0] == 1, words
+        assert lookout(fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "ended")[0] == 0
+        assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
+        code, _ = lookout(fleet, "recordings", "show", "ended", "--wait")
+        assert code == 1
+
+    settings = {"part_frames": 8, "fps": 2.0, "end_s": float(SECONDS)}
+    expected = json.loads(json.dumps(analyze(film, [QUESTION], model=TINY, **settings).to_dict()))  # type: ignore[arg-type]
+    assert fleet_answer["answers"] == expected["answers"]
+    assert answers(fleet_answer) == answers(expected)
+    assert (fleet_answer["frames"], fleet_answer["gaps"]) == (expected["frames"], expected["gaps"])

@@ -25,6 +25,7 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prune_encode.settings import PruneEncodeSettings
 from lookout.services.recall.settings import RecallSettings
+from lookout.services.recordings.settings import RecordingsSettings
 from lookout.wire import all_topics, limits
 from lookout.worker import ServiceSettings
 
@@ -57,6 +58,7 @@ FIXED = frozenset(
         "model_digest",
         "model_dir",
         "prefix",
+        "recording_roots",
         "release",
         "namespace",
         "redis_url",
@@ -72,6 +74,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "prefill.settings": PrefillSettings,
     "alerts.settings": ServiceSettings,
     "recall.settings": RecallSettings,
+    "recordings.settings": RecordingsSettings,
     "cameraAgent.settings": AgentSettings,
 }
 _TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -97,7 +100,10 @@ _NAMES = {"type": "array", "items": {**_NAME, "minLength": 1}}
 _TOLERATIONS = {"type": "array", "items": {"type": "object"}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
 #: parts of a release that are clients of Kafka, as the table of rights in docs/kubernetes.md has them
-_CLIENTS = ("decode", "prune-encode", "prefill", "alerts", "recall", "controller", "camera-agent", "topics")
+_CLIENTS = (
+    *("decode", "prune-encode", "prefill", "alerts", "recall", "recordings-plan", "recordings"),
+    *("recordings-reduce", "controller", "camera-agent", "topics"),
+)
 _OWN_SECRETS = {
     "type": "object",
     "additionalProperties": False,
@@ -153,6 +159,13 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
     "memory.url": {"type": "string", "pattern": r"^$|^[a-z0-9]+://[^\s@]+$|^/"},
     "memory.endpoint": {"type": "string", "pattern": r"^$|^https?://[^\s@]+$"},
     "recall.callers": _TEXT_MAP,
+    "recordings.claims": {
+        "type": "object",
+        "additionalProperties": False,
+        # a name of a volume with `recordings-` before it
+        "patternProperties": {"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$": {**_NAME, "minLength": 1}},
+    },
+    "jobResources": _RESOURCES,
     "caSecret": _NAME,
     "clientSecret": _NAME,
     "passwordSecret": _NAME,

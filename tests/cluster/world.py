@@ -26,7 +26,10 @@ from tests.cluster.tools import CACHE, ToolError, say
 CHART = workshop.ROOT / "charts" / "lookout"
 RELEASE, NAMESPACE = "lookout", "cameras"
 STAGES = ("decode", "prune-encode", "prefill", "alerts")
-IMAGES = ("alerts", "decode", "prune-encode", "prefill", "recall", "controller", "camera-agent", "tryout")
+IMAGES = (
+    *("alerts", "decode", "prune-encode", "prefill", "recall", "recordings", "controller", "camera-agent"),
+    "tryout",
+)
 #: the tag of an image of the same code with another label, which counts as the next release
 NEXT = "-next"
 _PATIENCE_S = 900.0

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.fleet
 
 QUESTION = DEMO_QUESTIONS["lying"]
 #: small parts, so that every service dies while there is work
-SECONDS = 48
+SECONDS = 32
 OPTIONS = ("-q", QUESTION, "--part", "8", "--fps", "2", "--until", str(SECONDS))
 
 

@@ -91,8 +91,8 @@ def ask_fleet_about(
     except JobError as error:
         raise CliError(str(error)) from None
     where = find_bootstrap(bootstrap)
-    if identity is not None and (known := read_jobs(where).get(job.id)) is not None:
-        if known.request is None or job_digest(known.request) != job_digest(job):
+    if identity is not None and (standing := read_jobs(where).get(job.id)) is not None:
+        if standing.request is None or job_digest(standing.request) != job_digest(job):
             raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
     else:
         check_reachable(where, RECORDINGS.name)
@@ -145,7 +145,7 @@ def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
 
     Ctrl-C ends the waiting, not the job.
     """
-    begun, told = time.monotonic(), False
+    hint_at = time.monotonic() + _SILENT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         ending_quietly(),
@@ -155,8 +155,8 @@ def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
         task = bar.add_task("waiting for its turn", total=None)
         while True:
             message = reader.poll(0.2)
-            if not told and time.monotonic() - begun > _SILENT_S:
-                told = True
+            if time.monotonic() > hint_at:
+                hint_at = float("inf")
                 hint = "no answer yet: does the fleet run recordings (`lookout up --recordings FOLDER`)?"
                 say(bar.console, "[yellow]![/] {}", hint)
             if message is None or key_text(message.key()) != identity or not message.value():
@@ -164,7 +164,7 @@ def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
             answers = from_json(message.value() or b"", RecordingAnswers)
             if answers.state in _OVER:
                 return answers
-            told = True
+            hint_at = float("inf")
             bar.update(task, description="parts", completed=answers.done, total=answers.parts)
 
 
@@ -177,8 +177,10 @@ def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool =
     from lookout.cli.analyze import show
     from lookout.jobs import analysis_of
 
-    refused = [(public_url(found.uri), found.reason) for found in answers.recordings if found.reason]
-    analyses = [analysis_of(found) for found in answers.recordings if not found.reason]
+    refused = [
+        (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
+    ]
+    analyses = [analysis_of(recording) for recording in answers.recordings if not recording.reason]
     answered = f"answered by a fleet as job {answers.id}"
     for analysis in analyses:
         if as_json:

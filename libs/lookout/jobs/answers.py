@@ -76,16 +76,16 @@ def _answer(
     return answer
 
 
-def _question_message(found: QuestionAnswer) -> RecordingQuestionAnswer:
+def _question_message(best: QuestionAnswer) -> RecordingQuestionAnswer:
     return RecordingQuestionAnswer(
-        question=found.question,
-        p_yes=found.p_yes,
-        part=found.part,
-        start_s=found.start_s,
-        end_s=found.end_s,
-        moments=moments(found.seen_s),
-        yes=[RecordingRange(start_s=start_s, end_s=end_s) for start_s, end_s in found.yes_s],
-        text=found.text or "",
+        question=best.question,
+        p_yes=best.p_yes,
+        part=best.part,
+        start_s=best.start_s,
+        end_s=best.end_s,
+        moments=moments(best.seen_s),
+        yes=[RecordingRange(start_s=start_s, end_s=end_s) for start_s, end_s in best.yes_s],
+        text=best.text or "",
     )
 
 

@@ -5,8 +5,14 @@ over the wire by first token in one process over the same chapters, at lengths o
 holders, with prediction and without; round trips a layer; what writing a block costs beside computing its
 window; and what questions cost windows that are computed at the same time.
 
-`write_share` is that of one layer of a 7B's shape: a window of the tiny model over a film costs hardly more
-than keeping books about its block (`write_share_tiny`).
+`write_share` is that of the model that comes with Lookout, over a film, with everything that writing does:
+what a fleet costs as it is installed. A window of that model costs hardly more than keeping books about its
+block, so the share of one layer of a 7B's shape stands beside it (`write_share_7b`), and, since a GPU
+computes such a model while a CPU writes, the cores that writing takes for a camera of two samples a second
+(`write_cores_7b`: seconds of all layers' writing by seconds of stream).
+
+Ratios are of medians over rounds, with a 95 % interval of bootstrapped rounds; `stages` are shares of the
+first token in one process: finding the chapters, reading index ranges, reading slabs, and the rest.
 
 Both sides of a ratio are timed in turns, so that other work of the machine meets both, and both begin with
 nothing in memory but the model: this process reads the heads of the chapters, as `lookout ask` does, and asks
@@ -40,6 +46,7 @@ import torch
 from bench.memory.shape import TOKENS, layer_of_7b
 from bench.memory.streams import FRAMES
 from bench.recall_processes import Holding, asking
+from bench.shapes import QWEN_7B
 from lookout.engines import Question, WindowRequest
 from lookout.engines.born import born_block, prefix_of
 from lookout.engines.transformers import TransformersEngine, load_engine
@@ -48,9 +55,9 @@ from lookout.families import load_tower
 from lookout.local import RedisServer
 from lookout.memory import (
     BornBlock,
-    CameraMemory,
     Keep,
     KVShape,
+    MemoryFolder,
     MemorySettings,
     Past,
     Prefix,
@@ -70,10 +77,14 @@ from tests.chapters_world import World
 LENGTHS = (60, 240)
 """Blocks of a history."""
 HOLDERS = (1, 2, 4)
-ROUNDS = 7
-PHASES, PHASE = 5, 30
-"""Phases with questions and as many without, in turns; windows of a phase."""
+ROUNDS = 15
+LIVE_ROUNDS, PHASE = 24, 12
+"""Rounds of a phase with questions and one without, in turns which comes first; windows of a phase."""
+DRAWS = 1000
+"""Of the bootstrap."""
 PAUSE_S = 0.03
+STEP_US = 500_000
+"""Two samples a second, as the product takes them."""
 QUESTION = PastQuestion("Is anyone lying on the ground?", frames=64)
 RETRIEVAL = RetrievalSettings(frames=64)
 FILM = "room"
@@ -160,7 +171,10 @@ def chapters_of(engine: TransformersEngine, root: Path) -> ChapterFolder:
 def write(
     engine: TransformersEngine, root: Path, blocks: Sequence[StrideBlock], count: int, chapters: int
 ) -> tuple[ChapterFolder, float]:
-    """Chapters of a history; and the CPU time of writing by that of computing, over incremental windows."""
+    """Chapters of a history; and the CPU time of writing by that of computing, over incremental windows.
+
+    Writing is everything beyond the window: copying the newest block's KV, clustering, and the disk.
+    """
     folder, windows = chapters_of(engine, root), Windows(engine, blocks)
     computed = written = 0.0
     for index in range(count):
@@ -176,8 +190,9 @@ def write(
     return folder, written / computed
 
 
-def write_share_of_7b() -> float:
-    """CPU time of writing a block by that of computing its rows, in one layer of a 7B's shape.
+def writing_at_7b(root: Path) -> dict[str, float]:
+    """CPU time of writing a block, disk included, by that of computing its rows, in one layer of a 7B's
+    shape; and by the time that the block shows, for all layers.
 
     Both grow with the layers. Weights are random; keys of a place in the frame resemble each other from frame
     to frame, as those of a fixed camera do. Rows that a window computes beside its newest block are left out.
@@ -190,7 +205,8 @@ def write_share_of_7b() -> float:
     frame, places = np.repeat(np.arange(FRAMES), TOKENS), np.tile(np.arange(TOKENS), FRAMES)[None]
     step = np.array([TOKENS], np.int64)
     nothing = torch.zeros(1, model.kv_heads, 0, model.head_dim, dtype=torch.bfloat16)
-    memory = CameraMemory(
+    folder = MemoryFolder.create(
+        root,
         KVShape(1, model.kv_heads, model.head_dim, 1, torch.bfloat16),
         Prefix(np.zeros((1, 0), np.int64), nothing, nothing),
         MemorySettings(window=window_defaults(TINY).window_blocks),
@@ -205,18 +221,24 @@ def write_share_of_7b() -> float:
             .contiguous()
             for _ in range(2)
         )
-        times = (index * FRAMES + np.arange(FRAMES)) * 500_000
+        times = (index * FRAMES + np.arange(FRAMES)) * STEP_US
         seen = look + 0.05 * torch.randn(look.shape, generator=draw)
         block = BornBlock("gate/1", index, times, seen, frame, places, step, step, keys, values)
         begun = time.thread_time()
-        memory.add(block)
+        folder.add(block)
         written.append(time.thread_time() - begun)
+    folder.close()
     hidden = torch.randn(1, rows, model.hidden, generator=draw).to(torch.bfloat16)
     still = torch.ones(1, rows, model.head_dim, dtype=torch.bfloat16)
     begun = time.thread_time()
     with torch.inference_mode():
         model.layers[0](hidden, position_embeddings=(still, torch.zeros_like(still)))
-    return statistics.mean(written[20:]) / (time.thread_time() - begun)
+    computed, mean = time.thread_time() - begun, statistics.mean(written[20:])
+    shown_s = FRAMES * STEP_US / 1e6
+    return {
+        "write_share_7b": round(mean / computed, 4),
+        "write_cores_7b": round(mean * QWEN_7B.layers / shown_s, 3),
+    }
 
 
 def in_one_process(engine: TransformersEngine, folder: ChapterFolder) -> None:
@@ -238,25 +260,39 @@ def over_wire(
         local: list[float] = []
         cold: dict[bool, list[float]] = {False: [], True: []}
         again: dict[bool, list[float]] = {False: [], True: []}
-        asked: dict[bool, Asked] = {}
-        for _ in range(ROUNDS + 1):
+        asked: dict[bool, list[Asked]] = {False: [], True: []}
+        for _ in range(ROUNDS + 1):  # the first one warms up
             local.append(_seconds(lambda: in_one_process(engine, folder)))
             for foresee in (False, True):
                 asker = Asker(engine, sources, retrieval=RETRIEVAL, foresee=foresee)
                 begun = time.perf_counter()
-                asked[foresee] = asker.ask("gate", QUESTION)
+                asked[foresee].append(asker.ask("gate", QUESTION))
                 cold[foresee].append(time.perf_counter() - begun)
                 again[foresee].append(_seconds(lambda asker=asker: asker.ask("gate", QUESTION)))
-        for foresee, answer in asked.items():
+        for foresee, answers in asked.items():
+            traffic = answers[-1].traffic
             yield {
                 "holders": holders,
                 "foresee": foresee,
-                "vs_local": _ratio(cold[foresee], local),
-                "again_vs_local": _ratio(again[foresee], local),
-                "bytes": answer.traffic.fetched_bytes,
+                "vs_local": _ratio(cold[foresee][1:], local[1:]),
+                "interval": _interval(cold[foresee][1:], local[1:]),
+                "again_vs_local": _ratio(again[foresee][1:], local[1:]),
+                "stages": _stages(answers[1:], cold[foresee][1:], statistics.median(local[1:])),
+                "bytes": traffic.fetched_bytes,
                 # The scenes of all layers come in one round trip before the first layer.
-                "trips": (answer.traffic.calls - 1) / len(engine.model.layers),
+                "trips": (traffic.calls - 1) / len(engine.model.layers),
             }
+
+
+def _stages(answers: Sequence[Asked], spent: Sequence[float], unit: float) -> dict[str, float]:
+    """Where the first token's time went, in the first token of one process."""
+    parts = {
+        "find": [answer.list_s for answer in answers],
+        "index": [answer.answer.cost.retrieve_s for answer in answers],
+        "slabs": [answer.answer.cost.move_s for answer in answers],
+    }
+    parts["rest"] = [total - sum(own) for total, *own in zip(spent, *parts.values(), strict=True)]
+    return {name: round(statistics.median(seconds) / unit, 3) for name, seconds in parts.items()}
 
 
 def _hold(folder: ChapterFolder, root: Path, url: str, holders: int, stack: ExitStack) -> None:
@@ -273,6 +309,10 @@ def _hold(folder: ChapterFolder, root: Path, url: str, holders: int, stack: Exit
         holder.ready()
 
 
+def _short(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
+
+
 def _seconds(call: Any) -> float:
     begun = time.perf_counter()
     call()
@@ -280,13 +320,28 @@ def _seconds(call: Any) -> float:
 
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """Median of the ratios of the rounds; the first one warms up."""
-    return statistics.median(a / b for a, b in zip(above[1:], below[1:], strict=True))
+    """Of medians over rounds."""
+    return statistics.median(above) / statistics.median(below)
+
+
+def _interval(above: Sequence[Any], below: Sequence[Any], of: Any = _ratio) -> list[float]:
+    """95 % of a ratio over bootstrapped rounds: both sides of a round are drawn together."""
+    draw = np.random.default_rng(0)
+    drawn = [
+        of([above[pick] for pick in picks], [below[pick] for pick in picks])
+        for picks in draw.integers(len(above), size=(DRAWS, len(above))).tolist()
+    ]
+    return [round(float(end), 3) for end in np.quantile(drawn, (0.025, 0.975))]
+
+
+def _p95_ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]]) -> float:
+    """Of the 95th percentiles of all windows of some rounds."""
+    return float(np.quantile(np.concatenate(above), 0.95) / np.quantile(np.concatenate(below), 0.95))
 
 
 def live_latency(
     engine: TransformersEngine, folder: ChapterFolder, blocks: Sequence[StrideBlock]
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """95th percentile of incremental windows with ten questions a second, by that without any.
 
     This process holds the chapters and computes windows, as prefill does; a process asks, as recall does.
@@ -299,22 +354,29 @@ def live_latency(
         windows = Windows(engine, blocks)
         stack.callback(windows.close)
         asker = stack.enter_context(asking(holder.address))
-        spent: dict[bool, list[float]] = {True: [], False: []}
-        for phase in range(2 * PHASES):
-            asks = bool(phase % 2)
-            os.kill(asker, signal.SIGCONT if asks else signal.SIGSTOP)
-            calls = holder.service.calls
-            for _ in range(PHASE):
-                born, incremental = windows.next()
-                enter.put(born)
-                if incremental:
-                    spent[asks].append(windows.wall_s)
-                time.sleep(PAUSE_S)
-            print(json.dumps({"asks": asks, "reads": holder.service.calls - calls}), flush=True)
+        spent: dict[bool, list[list[float]]] = {True: [], False: []}
+        reads = 0
+        for number in range(LIVE_ROUNDS + 1):  # the first one warms up
+            for asks in (bool(number % 2), not number % 2):
+                os.kill(asker, signal.SIGCONT if asks else signal.SIGSTOP)
+                calls, windows_s = holder.service.calls, []
+                for _ in range(PHASE):
+                    born, incremental = windows.next()
+                    enter.put(born)
+                    if incremental:
+                        windows_s.append(windows.wall_s)
+                    time.sleep(PAUSE_S)
+                spent[asks].append(windows_s)
+                reads += (holder.service.calls - calls) * asks
         os.kill(asker, signal.SIGCONT)
-        p95 = {asks: statistics.quantiles(seconds, n=20)[-1] for asks, seconds in spent.items()}
-        p50 = {asks: statistics.median(seconds) for asks, seconds in spent.items()}
-        return {"p95": p95[True] / p95[False], "p50": p50[True] / p50[False]}
+        on, off = spent[True][1:], spent[False][1:]
+        return {
+            "latency_with_asks": round(_p95_ratio(on, off), 3),
+            "latency_interval": _interval(on, off, _p95_ratio),
+            "latency_median": round(_ratio(np.concatenate(on).tolist(), np.concatenate(off).tolist()), 3),
+            # A question that is not answered in a tenth of a second holds the next one up.
+            "reads_a_window": round(reads / (len(spent[True]) * PHASE), 1),
+        }
 
 
 @contextmanager
@@ -356,22 +418,24 @@ def main() -> None:
             folder, share = write(engine, Path(scratch) / str(length), blocks, length, 4)
             for holders in HOLDERS if length == max(LENGTHS) else HOLDERS[:1]:
                 for row in over_wire(engine, folder, server.url, holders):
-                    rows.append({"blocks": length, **{key: round(value, 3) for key, value in row.items()}})
+                    rows.append({"blocks": length, **{key: _short(value) for key, value in row.items()}})
                     print(json.dumps(rows[-1]), flush=True)
         latency = live_latency(engine, folder, blocks)
+        at_7b = writing_at_7b(Path(scratch) / "7b")
     shape = engine.kv_shape
     longest = [row for row in rows if row["blocks"] == max(LENGTHS)]
-    by_holders = {row["holders"]: row["vs_local"] for row in longest if not row["foresee"]}
+    # Without prediction, as recall is set on a CPU.
+    by_holders = {row["holders"]: row for row in longest if not row["foresee"]}
     result: dict[str, Any] = {
-        # Without prediction, as recall is set on a CPU.
-        "ttft_vs_local": by_holders[1],
-        "ttft_2_holders": by_holders[2],
+        "ttft_vs_local": by_holders[1]["vs_local"],
+        "ttft_interval": by_holders[1]["interval"],
+        "ttft_2_holders": by_holders[2]["vs_local"],
+        "ttft_2_interval": by_holders[2]["interval"],
         "roundtrips_per_layer": max(row["trips"] for row in rows if not row["foresee"]),
         "redis_bytes_camera_hour": scenes_bytes(3600 * 2 // 16, shape) * shape.layers,
-        "write_share": round(write_share_of_7b(), 4),
-        "write_share_tiny": round(share, 3),
-        "latency_with_asks": round(latency["p95"], 3),
-        "latency_median": round(latency["p50"], 3),
+        "write_share": round(share, 3),
+        **at_7b,
+        **latency,
         "rows": rows,
     }
     print(json.dumps(result))

@@ -196,7 +196,7 @@ def test_a_memory_that_is_lost_with_its_disk_is_made_again(tmp_path: Path) -> No
             app, [*question, "--recall", f"127.0.0.1:{port}"], env=environment(fleet)
         )
         assert refused.exit_code
-        assert "nothing is remembered" in refused.output
+        assert "nothing is remembered" in str(refused.exception)
 
         holder = f"127.0.0.1:{fleet.address.grpc['prefill-0']}"
         rebuild = ["memory", "rebuild", "--camera", "room", "--to", str(tier), "--holder", holder]

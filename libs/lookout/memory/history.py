@@ -46,7 +46,6 @@ class _Stacked:
     """What retrieval reads of a layer's partitions, stacked: see `LayerIndex`."""
 
     table: ClusterTable
-    runs: RunSums
     keys: torch.Tensor
     values: torch.Tensor
     counts: torch.Tensor
@@ -59,15 +58,16 @@ class _Stacked:
         none = torch.zeros(0, width, dtype=dtype)
         counts = torch.zeros(0, dtype=torch.long)
         table = ClusterTable.empty(width, axes, dtype)
-        runs = RunSums.empty(width, axes, dtype)
-        return cls(table, runs, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
+        return cls(table, none, none, counts, np.zeros((3, 0), np.int64), np.zeros((axes, 0), np.int64))
 
     def changed(self, partitions: Mapping[int, ClusterPartition | None], total: int) -> _Stacked:
         """The same with some of `total` partitions replaced or added; only their rows are computed."""
         growth = total - len(self.counts)
         keys, values = (torch.cat([x, x.new_zeros(growth, x.shape[1])]) for x in (self.keys, self.values))
         counts = torch.cat([self.counts, self.counts.new_zeros(growth)])
-        frames, places = (np.pad(x, ((0, 0), (0, growth))) for x in (self.frames, self.places))
+        frames, places = (
+            np.concatenate([x, np.zeros((len(x), growth), x.dtype)], 1) for x in (self.frames, self.places)
+        )
         for place, part in partitions.items():
             if part is None:
                 for rows in (keys, values, counts):
@@ -78,8 +78,10 @@ class _Stacked:
             keys[place], values[place], counts[place] = in_half(key / count), value / count, count
             middle, places[:, place] = part.middle
             frames[:, place] = part.frames[0].min(), middle, part.frames[2].max()
-        table, runs = self.table.changed(partitions, total), self.runs.changed(partitions, total)
-        return _Stacked(table, runs, keys, values, counts, frames, places)
+        return _Stacked(self.table.changed(partitions, total), keys, values, counts, frames, places)
+
+
+_Partitions = Mapping[int, ClusterPartition | None]
 
 
 class LayerIndex:
@@ -87,28 +89,33 @@ class LayerIndex:
     first stage of retrieval reads, stacked over visual clusters, and what the second reads. Immutable.
 
     What is stacked is computed when it is first read: most blocks are taken in without a question behind
-    them. It is a function of the partitions alone, so it does not matter when.
+    them; sums over runs apart, which only answers with representatives read. Both are functions of the
+    partitions alone, so it does not matter when.
 
     Attributes:
         partitions: one per visual cluster.
     """
 
-    __slots__ = ("_pending", "_stacked", "partitions")
+    __slots__ = ("_pending", "_stacked", "_sums", "_unsummed", "partitions")
 
     def __init__(
         self,
         partitions: tuple[ClusterPartition | None, ...],
         stacked: _Stacked,
-        pending: Mapping[int, ClusterPartition | None] | None = None,
+        sums: RunSums,
+        pending: _Partitions | None = None,
+        unsummed: _Partitions | None = None,
     ) -> None:
-        """`stacked` is of the partitions before those of `pending` were replaced or added."""
+        """`stacked` is of the partitions before those of `pending` were replaced or added; `sums` of those
+        before `unsummed`."""
         self.partitions = partitions
         self._stacked, self._pending = stacked, pending or {}
+        self._sums, self._unsummed = sums, unsummed or {}
 
     @classmethod
     def empty(cls, width: int, axes: int, dtype: torch.dtype) -> LayerIndex:
         """The index of a layer without clusters."""
-        return cls((), _Stacked.empty(width, axes, dtype))
+        return cls((), _Stacked.empty(width, axes, dtype), RunSums.empty(width, axes, dtype))
 
     @property
     def table(self) -> ClusterTable:
@@ -118,7 +125,11 @@ class LayerIndex:
     @property
     def runs(self) -> RunSums:
         """Sums over neighbouring visual clusters."""
-        return self._read().runs
+        with _READING:
+            if self._unsummed:
+                self._sums = self._sums.changed(self._unsummed, len(self.partitions))
+                self._unsummed = {}
+            return self._sums
 
     @property
     def keys(self) -> torch.Tensor:
@@ -166,8 +177,9 @@ class LayerIndex:
         for place, part in partitions.items():
             parts[place] = part
         with _READING:
-            stacked, pending = self._stacked, self._pending
-        return LayerIndex(tuple(parts), stacked, {**pending, **partitions})
+            stacked, pending = self._stacked, {**self._pending, **partitions}
+            sums, unsummed = self._sums, {**self._unsummed, **partitions}
+        return LayerIndex(tuple(parts), stacked, sums, pending, unsummed)
 
     def _read(self) -> _Stacked:
         with _READING:

@@ -1,9 +1,8 @@
 """Settings of decode."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import NoDecode
+from pydantic import Field, model_validator
 
 from lookout.families import ModelInput, model_input
 from lookout.motion import Fit
@@ -13,22 +12,13 @@ from lookout.services.decode.backend import Backend
 from lookout.services.decode.quota import QuotaLimits
 from lookout.store import StoreSettings
 from lookout.wire import MAX_SEGMENT_BYTES
-from lookout.worker import ServiceSettings
+from lookout.worker import FetchSettings
 
 #: of the model that comes with Lookout, where no folder is named
 TINY_INPUT = ModelInput(112, 112, 14)
 
 
-def _listed(value: object) -> object:
-    return (
-        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-    )
-
-
-Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
-
-
-class DecodeSettings(ServiceSettings, PruningSettings):
+class DecodeSettings(FetchSettings, PruningSettings):
     """What decode adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     input_width: int | None = Field(
@@ -84,18 +74,6 @@ class DecodeSettings(ServiceSettings, PruningSettings):
     )
     decoder_cpu_s: float = Field(60.0, gt=0, description="limit of CPU seconds for one segment")
     decoder_wall_s: float = Field(90.0, gt=0, description="limit of seconds for one segment")
-
-    uri_schemes: Listed = Field(
-        ("https",), description="URI schemes from which segments are fetched, comma-separated"
-    )
-    uri_hosts: Listed = Field(
-        (),
-        description="hosts from which segments are fetched, comma-separated globs; empty: URIs are refused",
-    )
-    uri_networks: Listed = Field(
-        (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
-    )
-    uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
 
     store: StoreSettings = Field(default_factory=StoreSettings, description="the tensor store")
 

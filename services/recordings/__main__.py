@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lookout.analysis import AnalysisSettings
 from lookout.analysis.cutting import trained_frames
 from lookout.jobs import Sources
+from lookout.net.fetch import UriFetcher
 from lookout.outside_text import visible
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.v1.recordings_pb2 import RecordingJob
@@ -57,6 +58,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
         model_digest=digest,
         cancelled=lambda job: is_cancelled(jobs.newest(job)),
         decoders=settings.decoders,
+        limit_s=0.9 * settings.work_limit_s,
     )
     context.on_close(handler.close)
     return handler
@@ -94,7 +96,15 @@ def _analyzer(folder: Path, device: str, dtype: str) -> Analyzer:
 
 
 def _sources(context: Context[RecordingsSettings]) -> Sources:
-    return Sources(context.settings.recording_roots)
+    settings = context.settings
+    fetcher = UriFetcher(
+        settings.uri_schemes,
+        settings.uri_hosts,
+        settings.uri_networks,
+        settings.fetch_bytes,
+        settings.uri_timeout_s,
+    )
+    return Sources(settings.recording_roots, fetcher=fetcher, stores=settings.recording_stores)
 
 
 if __name__ == "__main__":

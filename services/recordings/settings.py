@@ -6,16 +6,27 @@ from pathlib import Path
 
 from pydantic import Field
 
-from lookout.worker import Listed, ModelSettings
+from lookout.worker import FetchSettings, Listed, ModelSettings
 
 
-class RecordingsSettings(ModelSettings):
+class RecordingsSettings(FetchSettings, ModelSettings):
     """What recordings adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that answers")
     recording_roots: Listed = Field(
         (), description="folders whose files may be asked about, comma-separated; empty: none"
     )
+    recording_stores: Listed = Field(
+        (),
+        description="object stores, or folders of them, whose objects may be asked about, comma-separated: "
+        "s3://bucket/folder (gs, az); credentials as in AWS_ACCESS_KEY_ID",
+    )
+    fetch_bytes: int = Field(
+        512 << 20,
+        ge=1,
+        description="bytes of the largest recording that is fetched; it lies in the temporary folder",
+    )
+    uri_timeout_s: float = Field(600.0, gt=0, description="limit of seconds for one fetch")
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes of a part; unset: the machine's cores"
     )

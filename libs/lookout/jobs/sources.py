@@ -1,17 +1,28 @@
-"""Where recordings of jobs are read: folders that an operator allows."""
+"""Where recordings of jobs are read: folders, hosts and object stores that an operator allows."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import posixpath
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from lookout.errors import LookoutError
-from lookout.files.names import video_files
+from lookout.errors import BadRecordError, LookoutError, TransientError
+from lookout.files.names import SUFFIXES, video_files
+from lookout.net.fetch import UriFetcher
 from lookout.outside_text import public_url
+
+#: tries of a host that does not answer, and seconds between them: a job names what it cannot read and goes on
+TRIES, PAUSE_S = 3, 2.0
+_PIECE = 1 << 20
+_OBJECTS = frozenset({"s3", "gs", "az"})
 
 
 class SourceError(LookoutError):
@@ -25,12 +36,15 @@ class OpenSource:
     Attributes:
         uri: How the job calls it.
         path: The file.
-        mark: Its size and time of change; another mark is another recording.
+        mark: A file's size and time of change, or the size and digest of what was fetched; another mark is
+            another recording.
+        fetched: The file is a copy, which nobody changes.
     """
 
     uri: str
     path: Path
     mark: str
+    fetched: bool = False
 
     def check(self) -> None:
         """Check that the file is as it was when it was opened.
@@ -38,8 +52,7 @@ class OpenSource:
         Raises:
             SourceError: It changed, or is gone.
         """
-        mark = _mark(self.uri, self.path)
-        if mark != self.mark:
+        if not self.fetched and (mark := _mark(self.uri, self.path)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
 
 
@@ -48,21 +61,42 @@ class Sources:
 
     Args:
         roots: Folders; what is below them may be read, links that lead elsewhere may not.
+        fetcher: Fetches from hosts; None: none is.
+        stores: `s3://bucket/folder`; objects below may be read. Credentials come from the usual variables.
+        pause: Waits between tries.
     """
 
-    def __init__(self, roots: Sequence[Path | str] = ()) -> None:
+    def __init__(
+        self,
+        roots: Sequence[Path | str] = (),
+        *,
+        fetcher: UriFetcher | None = None,
+        stores: Sequence[str] = (),
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._roots = [Path(root).resolve() for root in roots]
+        self._fetcher = fetcher or UriFetcher((), ())
+        self._stores = [store.rstrip("/") for store in stores]
+        self._pause = pause
 
     def listed(self, uri: str) -> list[str]:
-        """A recording, or the video files of a folder, as `file://` URIs.
+        """A recording, or the video files of a folder (of a store: its URI ends with `/`).
 
         Raises:
             SourceError: It may not be read, or a folder holds no video file.
         """
-        path = self._allowed(uri)
-        if not path.is_dir():
+        url = _parsed(uri)
+        if url.scheme in _OBJECTS:
+            return self._listed_objects(uri, url) if uri.endswith("/") else [uri]
+        if url.scheme != "file":
             return [uri]
-        files = [file for file in video_files(path) if self._within(file.resolve())]
+        path = self._allowed(uri, url)
+        if not os.path.isdir(path):  # False too for names that no file can have
+            return [uri]
+        try:
+            files = [file for file in video_files(path) if self._within(file.resolve())]
+        except OSError as error:
+            raise SourceError(f"{public_url(uri)} cannot be listed ({error.strerror})") from error
         if not files:
             raise SourceError(f"{public_url(uri)} is a folder without a video file")
         return [file.as_uri() for file in files]
@@ -78,18 +112,37 @@ class Sources:
         Raises:
             SourceError: It may not be read, is not there, or is another one by now.
         """
-        path = self._allowed(uri)
-        if path.is_dir():
-            raise SourceError(f"{public_url(uri)} is a folder without a video file")
-        source = OpenSource(uri, path, _mark(uri, path))
-        if mark is not None and source.mark != mark:
-            raise SourceError(
-                f"{public_url(uri)} changed since the job was planned ({mark}, now {source.mark})"
-            )
-        yield source
+        url = _parsed(uri)
+        if url.scheme == "file":
+            path = self._allowed(uri, url)
+            if os.path.isdir(path):
+                raise SourceError(f"{public_url(uri)} is a folder without a video file")
+            yield _same(OpenSource(uri, path, _mark(uri, path)), mark)
+            return
+        with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
+            size_and_digest = self._fetched(uri, url, file.name)
+            yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
 
-    def _allowed(self, uri: str) -> Path:
-        named = _path_of(uri)
+    def _fetched(self, uri: str, url: SplitResult, path: str) -> str:
+        """Fetch a recording into a file; its mark."""
+        for last in (*[False] * (TRIES - 1), True):
+            try:
+                with _Copy(uri, path, self._fetcher.limit) as copy:
+                    if url.scheme in _OBJECTS:
+                        self._get_object(uri, url, copy.take)
+                    else:
+                        self._fetcher.stream(uri, copy.take)
+                    return copy.mark
+            except BadRecordError as error:
+                raise SourceError(f"{public_url(uri)}: {error.detail}") from error
+            except TransientError as error:
+                if last:
+                    raise SourceError(f"{public_url(uri)} cannot be read now ({error})") from error
+                self._pause(PAUSE_S)
+        raise AssertionError("unreachable")
+
+    def _allowed(self, uri: str, url: SplitResult) -> Path:
+        named = _path_of(uri, url)
         try:
             path = named.resolve()
         except (OSError, RuntimeError) as error:
@@ -104,25 +157,124 @@ class Sources:
     def _within(self, path: Path) -> bool:
         return any(path.is_relative_to(root) for root in self._roots)
 
+    def _get_object(self, uri: str, url: SplitResult, take: Callable[[bytes], object]) -> None:
+        import obstore
+        from obstore.exceptions import BaseError
 
-def _path_of(uri: str) -> Path:
-    """The path of a `file://` URI, or of an absolute path.
+        key = self._key(uri, url)
+        try:
+            for piece in obstore.get(_bucket(url), key).stream(min_chunk_size=_PIECE):
+                take(bytes(piece))
+        except FileNotFoundError as error:
+            raise SourceError(f"{public_url(uri)} is not there") from error
+        except (BaseError, OSError, ValueError) as error:
+            raise TransientError(_first_line(error)) from error
+
+    def _listed_objects(self, uri: str, url: SplitResult) -> list[str]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        prefix = self._key(uri, url)
+        try:
+            batches = list(obstore.list(_bucket(url), prefix or None))
+        except (BaseError, OSError, ValueError) as error:
+            raise SourceError(f"{public_url(uri)} cannot be listed ({_first_line(error)})") from error
+        keys = sorted(entry["path"] for batch in batches for entry in batch)
+        names = [key for key in keys if posixpath.splitext(key)[1].lower() in SUFFIXES]
+        if not names:
+            raise SourceError(f"{public_url(uri)} is a folder without a video file")
+        return [f"{url.scheme}://{url.netloc}/{name}" for name in names]
+
+    def _key(self, uri: str, url: SplitResult) -> str:
+        """An object's key, as it stands in its URI.
+
+        Raises:
+            SourceError: It may not be read.
+        """
+        key = uri.partition("://")[2].partition("/")[2]
+        inside = any(uri == store or uri.startswith(f"{store}/") for store in self._stores)
+        if not inside or ".." in key.split("/") or "@" in url.netloc:
+            stores = ",".join(self._stores) or "nothing"
+            raise SourceError(
+                f"{public_url(uri)} is in no store that may be read; LOOKOUT_RECORDING_STORES={stores}"
+            )
+        return key.rstrip("/")
+
+
+class _Copy:
+    """A file that takes a recording piece by piece, and the digest of what it took."""
+
+    def __init__(self, uri: str, path: str, limit: int) -> None:
+        self._uri, self._limit, self._size = uri, limit, 0
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by the block
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def __enter__(self) -> _Copy:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def take(self, piece: bytes) -> None:
+        """Add a piece.
+
+        Raises:
+            SourceError: It is too large, or the disk does not hold it.
+        """
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise SourceError(
+                f"{public_url(self._uri)} has more than {self._limit} bytes (LOOKOUT_FETCH_BYTES)"
+            )
+        try:
+            view = memoryview(piece)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise SourceError(f"{public_url(self._uri)} cannot be stored ({error.strerror})") from error
+        self._digest.update(piece)
+
+    @property
+    def mark(self) -> str:
+        """Of what was taken."""
+        return f"{self._size} bytes, {self._digest.hexdigest()}"
+
+
+def _same(source: OpenSource, mark: str | None) -> OpenSource:
+    """The source, if its mark is the one that is asked for."""
+    if mark is not None and source.mark != mark:
+        raise SourceError(
+            f"{public_url(source.uri)} changed since the job was planned ({mark}, now {source.mark})"
+        )
+    return source
+
+
+def _parsed(uri: str) -> SplitResult:
+    """The parts of a URI; an absolute path is one of a file.
 
     Raises:
-        SourceError: It is neither.
+        SourceError: It is none.
     """
+    if uri.startswith("/"):
+        return SplitResult("file", "", uri, "", "")
+    try:
+        url = urlsplit(uri)
+        _ = url.port
+    except ValueError as error:
+        raise SourceError(f"no URI ({error})") from error
+    if url.scheme not in ("file", "http", "https", *_OBJECTS):
+        raise SourceError(
+            f"{public_url(uri)}: scheme {url.scheme!r} is not read; name a file (file:///folder/clip.mp4)"
+        )
+    return url
+
+
+def _path_of(uri: str, url: SplitResult) -> Path:
+    """The path of a `file://` URI, or of an absolute path."""
     if "\x00" in uri or "%00" in uri:
         raise SourceError("a path holds no zero character")
     if uri.startswith("/"):
         return Path(uri)
-    try:
-        url = urlsplit(uri)
-    except ValueError as error:
-        raise SourceError(f"no URI ({error})") from error
-    if url.scheme.lower() != "file":
-        raise SourceError(
-            f"{public_url(uri)}: scheme {url.scheme!r} is not read; name a file (file:///folder/clip.mp4)"
-        )
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
         raise SourceError(f"{public_url(uri)}: a file's URI has an absolute path and no host")
     return Path(unquote(url.path, errors="surrogateescape"))
@@ -135,3 +287,13 @@ def _mark(uri: str, path: Path) -> str:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SourceError(f"{public_url(uri)} cannot be read ({why})") from error
     return f"{facts.st_size} bytes, {facts.st_mtime_ns} ns"
+
+
+def _bucket(url: SplitResult) -> Any:
+    from obstore.store import from_url
+
+    return from_url(f"{url.scheme}://{url.netloc}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -72,11 +72,26 @@ class UriFetcher:
             BadRecordError: it may not be fetched, or there is nothing of use behind it.
             TransientError: the host does not answer, or says that it cannot just now.
         """
+        body = bytearray()
+        self.stream(uri, body.extend)
+        return bytes(body)
+
+    def stream(self, uri: str, take: Callable[[bytes], object]) -> None:
+        """Fetch the bytes behind a URI, tried once; where that fails some may have been taken.
+
+        Args:
+            uri: Which.
+            take: Called with every piece of them, in order.
+
+        Raises:
+            BadRecordError: it may not be fetched, or there is nothing of use behind it.
+            TransientError: the host does not answer, or says that it cannot just now.
+        """
         deadline = time.monotonic() + self.timeout_s
         url = self._allowed(uri)
         address = self._checked(url)
         try:
-            return self._get(uri, url, address, deadline)
+            self._get(url, address, deadline, take)
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
             raise TransientError(f"{url.hostname}: {type(error).__name__}: {error}") from error
 
@@ -131,7 +146,7 @@ class UriFetcher:
         hidden = any(address in network for network in _HIDING)
         return address.is_global and not address.is_multicast and not hidden
 
-    def _get(self, uri: str, url: SplitResult, address: str, deadline: float) -> bytes:
+    def _get(self, url: SplitResult, address: str, deadline: float, take: Callable[[bytes], object]) -> None:
         host, port = url.hostname or "", url.port or PORTS[url.scheme]
         name = f"[{host}]" if ":" in host else host
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
@@ -150,7 +165,7 @@ class UriFetcher:
             pool.stream("GET", where, headers=headers) as answer,
         ):
             self._check(answer)
-            return self._body(answer, deadline)
+            self._body(answer, deadline, take)
 
     def _check(self, answer: httpcore.Response) -> None:
         if answer.status == 429 or answer.status >= 500:
@@ -165,14 +180,14 @@ class UriFetcher:
             announced = length[:20].decode()
             raise BadRecordError("too-many-bytes", f"{announced} bytes exceed the limit of {self.limit}")
 
-    def _body(self, answer: httpcore.Response, deadline: float) -> bytes:
-        body = bytearray()
+    def _body(self, answer: httpcore.Response, deadline: float, take: Callable[[bytes], object]) -> None:
+        size = 0
         for chunk in answer.iter_stream():
-            body += chunk
-            if len(body) > self.limit:
+            size += len(chunk)
+            if size > self.limit:
                 raise BadRecordError("too-many-bytes", f"more than the limit of {self.limit} bytes")
+            take(chunk)
             _left(deadline)
-        return bytes(body)
 
 
 def is_address(host: str) -> bool:

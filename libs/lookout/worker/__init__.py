@@ -94,6 +94,7 @@ from lookout.worker.service import (
     serve as serve,
 )
 from lookout.worker.settings import (
+    FetchSettings as FetchSettings,
     Listed as Listed,
     ModelSettings as ModelSettings,
     ServiceSettings as ServiceSettings,

@@ -259,6 +259,21 @@ def _listed(value: object) -> object:
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
+class FetchSettings(ServiceSettings):
+    """What services that fetch from URIs share."""
+
+    uri_schemes: Listed = Field(
+        ("https",), description="URI schemes from which segments or recordings are fetched, comma-separated"
+    )
+    uri_hosts: Listed = Field(
+        (), description="hosts that are fetched from, comma-separated globs; empty: URIs are refused"
+    )
+    uri_networks: Listed = Field(
+        (), description="private networks (CIDR) that allowed hosts may resolve to, comma-separated"
+    )
+    uri_timeout_s: float = Field(30.0, gt=0, description="limit of seconds for one fetch")
+
+
 class ModelSettings(ServiceSettings):
     """What services that run a model or its tower share."""
 

@@ -63,7 +63,7 @@ def main() -> int:
         settings.redis_url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
     )
     leases = Leases(client, settings.instance, settings.camera_lease_s)
-    agent = Agent(settings, table.view, leases, producer, Numbers.register(metrics.registry))
+    agent = Agent(settings, table, leases, producer, Numbers.register(metrics.registry))
     health.clear("worker")
     while not stopped.is_set():
         health.beat()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import redis
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from lookout.net.redis_errors import REDIS_ERRORS
 from lookout.observe import logs
 from lookout.outside_text import public_url
 from lookout.services.camera_agent.cutter import CutSegment
@@ -20,7 +21,6 @@ from lookout.services.camera_agent.stream import Stream
 from lookout.v1.cameras_pb2 import Camera
 from lookout.wire import SEGMENTS, WireError, from_json
 from lookout.wire.headers import CAPTURED_AT, encode
-from lookout.worker import View
 
 
 def camera_fault(key: str, value: bytes) -> str | None:
@@ -52,49 +52,66 @@ class Numbers:
         )
 
 
+class CameraRows(Protocol):
+    """What an agent needs of the table of cameras.v1 (`lookout.worker.tables.Table`)."""
+
+    def changes(self) -> set[str]:
+        """Keys whose rows changed since the last call."""
+
+    def newest(self, key: str) -> bytes | None:
+        """The row of a key now."""
+
+
 class Agent:
     """Streams by camera, kept in step with the table and the leases. `step` is called by one thread.
 
+    A step costs what changed and what this agent has: it never goes through all cameras of the fleet.
+
     Args:
         settings: Limits.
-        view: The table of cameras.v1, checked by `camera_fault`.
+        table: The table of cameras.v1, checked by `camera_fault`.
         leases: Which cameras are this agent's.
         producer: Where segments go; its queue is bounded.
         numbers: Metrics.
+        clock: Monotonic seconds.
     """
 
     def __init__(
         self,
         settings: AgentSettings,
-        view: Callable[[], View],
+        table: CameraRows,
         leases: Leases,
         producer: Producer,
         numbers: Numbers,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._view = view
+        self._table = table
+        self._clock = clock
         self._leases = leases
         self._producer = producer
         self._numbers = numbers
+        self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
+        self._told: dict[str, tuple[str, float]] = {}  # state or error, and when it was written
         self._produce = threading.Lock()
         self._log = logs.get("agent")
 
     def step(self) -> None:
         """Refresh the leases, start and stop streams, report their state."""
-        wanted = self._cameras()
-        held = self._leases.refresh(wanted)
-        for name in [each for each in self._streams if each not in held]:
+        self._follow_table()
+        held = self._leases.refresh()
+        for name in self._streams.keys() - held:
             self._stop(name)
         for name in held:
             running = self._streams.get(name)
-            if running is not None and running.camera != wanted[name]:
+            if running is not None and running.camera != self._wanted[name]:
                 self._stop(name)
             if name not in self._streams:
-                self._start(wanted[name])
+                self._start(self._wanted[name])
         self._numbers.cameras.set(len(self._streams))
-        for name, stream in self._streams.items():
-            self._tell(name, stream)
+        self._tell()
 
     def close(self) -> None:
         """Stop every stream, hand in what is queued, give the leases back."""
@@ -103,10 +120,16 @@ class Agent:
         self._producer.flush(self._settings.drain_s + 5.0)
         self._leases.leave()
 
-    def _cameras(self) -> dict[str, Camera]:
-        rows = self._view().history.values()
-        cameras = [from_json(values[-1], Camera) for values in rows]
-        return {camera.id: camera for camera in cameras if camera.url and not camera.paused}
+    def _follow_table(self) -> None:
+        for name in self._table.changes():
+            row = self._table.newest(name)
+            camera = None if row is None else from_json(row, Camera)
+            if camera is None or not camera.url or camera.paused:
+                self._wanted.pop(name, None)
+                self._leases.remove(name)
+            else:
+                self._wanted[name] = camera
+                self._leases.add(name)
 
     def _start(self, camera: Camera) -> None:
         stream = Stream(camera, self._settings, lambda segment, ms: self._publish(camera.id, segment, ms))
@@ -116,6 +139,7 @@ class Agent:
 
     def _stop(self, name: str) -> None:
         self._streams.pop(name).stop()
+        self._told.pop(name, None)
         self._log.info("a camera is no longer pulled", camera=name)
 
     def _publish(self, camera: str, segment: CutSegment, captured_ms: int) -> bool:
@@ -142,18 +166,32 @@ class Agent:
         else:
             self._numbers.lost.labels("kafka").inc()
 
-    def _tell(self, name: str, stream: Stream) -> None:
-        report = stream.report
+    def _tell(self) -> None:
+        """Write the reports whose state changed, and the others once a lease."""
+        now = self._clock()
+        due: dict[str, str] = {}
+        for name, stream in self._streams.items():
+            state = _state(stream)
+            before, written = self._told.get(name, ("", 0.0))
+            if state != before or now - written >= self._settings.camera_lease_s:
+                due[name] = state
         try:
-            self._leases.tell(
-                name,
-                {
-                    "agent": self._settings.instance,
-                    "state": "streaming" if report.streaming else "connecting",
-                    "error": report.error,
-                    "segments": report.segments,
-                    "last_ms": report.last_ms or "",
-                },
-            )
-        except redis.RedisError:
+            self._leases.tell({name: self._report(self._streams[name]) for name in due})
+        except REDIS_ERRORS:
             return
+        self._told.update({name: (state, now) for name, state in due.items()})
+
+    def _report(self, stream: Stream) -> dict[str, str | int]:
+        report = stream.report
+        return {
+            "agent": self._settings.instance,
+            "state": "streaming" if report.streaming else "connecting",
+            "error": report.error,
+            "segments": report.segments,
+            "last_ms": report.last_ms or "",
+        }
+
+
+def _state(stream: Stream) -> str:
+    """What of a stream is reported at once when it changes."""
+    return "streaming" if stream.report.streaming else f"connecting {stream.report.error}"

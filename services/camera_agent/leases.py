@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 import redis
@@ -23,6 +24,8 @@ LEASE = REDIS_KEYS + "{{{camera}}}:agent"
 REPORT = REDIS_KEYS + "{{{camera}}}:report"
 
 _TIME = "return redis.call('TIME')"
+#: commands that are sent at once; Redis serves nobody else while it runs a script, but between two of them
+_BATCH = 200
 
 
 def _script(name: str) -> str:
@@ -38,8 +41,66 @@ def _weight(camera: str, agent: str) -> bytes:
     return hashlib.blake2b(f"{camera}\0{agent}".encode(), digest_size=8).digest()
 
 
+def _batches(cameras: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(cameras)
+    while batch := list(islice(rest, _BATCH)):
+        yield batch
+
+
+def _queue(pipeline: Any, script: str, key: str, *arguments: str | int) -> None:
+    """Add a script to a pipeline, by its text: pipelines of a cluster take no digests."""
+    pipeline.execute_command("EVAL", script, 1, key, *arguments)
+
+
+class Preferences:
+    """The preferred agent of each camera, kept up to date while cameras and agents come and go.
+
+    An agent that comes costs one hash a camera, one that goes costs the cameras that preferred it: with ten
+    thousand cameras and fifty agents, comparing all with all would take half a second.
+
+    Args:
+        agent: Whose cameras are in `own`.
+    """
+
+    def __init__(self, agent: str) -> None:
+        self.own: set[str] = set()
+        self._agent = agent
+        self._agents: set[str] = set()
+        self._preferred: dict[str, str | None] = {}
+
+    def add(self, camera: str) -> None:
+        """A camera that an agent shall pull."""
+        if camera not in self._preferred:
+            self._set(camera, preferred(camera, self._agents))
+
+    def remove(self, camera: str) -> None:
+        """A camera that none shall pull."""
+        self._preferred.pop(camera, None)
+        self.own.discard(camera)
+
+    def update_agents(self, agents: Collection[str]) -> None:
+        """Follow the list of living agents."""
+        living = set(agents)
+        if gone := self._agents - living:
+            for camera, agent in list(self._preferred.items()):
+                if agent in gone:
+                    self._set(camera, preferred(camera, living))
+        if (new := living - self._agents) and self._preferred:
+            for camera, agent in list(self._preferred.items()):
+                rivals = new if agent is None or agent in new else {agent, *new}
+                self._set(camera, preferred(camera, rivals))
+        self._agents = living
+
+    def _set(self, camera: str, agent: str | None) -> None:
+        self._preferred[camera] = agent
+        if agent == self._agent:
+            self.own.add(camera)
+        else:
+            self.own.discard(camera)
+
+
 class Leases:
-    """The leases of one agent. Call `refresh` about every third of `lease_s`, from one thread.
+    """The leases of one agent, used by one thread, `holds` by any. Call `refresh` every third of `lease_s`.
 
     Args:
         client: Redis, with time-outs well below `lease_s`.
@@ -52,31 +113,38 @@ class Leases:
         self._agent = agent
         self._lease_s = lease_s
         self._held: dict[str, float] = {}
-        self._take = client.register_script(_script("take"))
+        self._preferences = Preferences(agent)
+        self._take, self._report = _script("take"), _script("report")
         self._give = client.register_script(_script("give_back"))
 
     def holds(self, camera: str) -> bool:
         """Return whether this agent may publish for a camera now."""
         return time.monotonic() < self._held.get(camera, 0.0)
 
-    def refresh(self, cameras: Iterable[str]) -> set[str]:
-        """Renew, take and give back leases; returns the cameras to pull. Without Redis nothing changes.
+    def add(self, camera: str) -> None:
+        """Take a camera's lease at the next `refresh`, if this agent is preferred."""
+        self._preferences.add(camera)
+
+    def remove(self, camera: str) -> None:
+        """Give a camera's lease back at the next `refresh`."""
+        self._preferences.remove(camera)
+
+    def refresh(self) -> set[str]:
+        """Renew, take and give back leases; returns the cameras to pull. Without Redis nothing is taken.
 
         Leases run out by the local clock, counted from before the request: never later than in Redis.
         """
         begun = time.monotonic()
-        names = set(cameras)
+        own = self._preferences.own
         try:
-            agents = self._living()
-            for camera in sorted(self._held.keys() | names):
-                if camera in names and preferred(camera, agents) == self._agent:
-                    self._renew(camera, begun)
-                elif camera in self._held:
-                    self.give_back(camera)
+            self._preferences.update_agents(self._living())
+            for camera in self._held.keys() - own:
+                self.give_back(camera)
+            self._renew(own, begun)
         except REDIS_ERRORS:
             pass
         self._held = {camera: until for camera, until in self._held.items() if time.monotonic() < until}
-        return set(self._held)
+        return self._held.keys() & own
 
     def give_back(self, camera: str) -> None:
         """Let another agent take a camera at once."""
@@ -93,14 +161,15 @@ class Leases:
         except REDIS_ERRORS:
             self._held.clear()
 
-    def tell(self, camera: str, report: Mapping[str, str | int]) -> None:
-        """Write what is known of a camera; it goes when the agent does."""
-        key = REPORT.format(camera=camera)
-        fields: dict[Any, Any] = {**report}
-        with self._client.pipeline(transaction=True) as pipeline:
-            pipeline.hset(key, mapping=fields)
-            pipeline.pexpire(key, round(self._lease_s * 2000))
-            pipeline.execute()
+    def tell(self, reports: Mapping[str, Mapping[str, str | int]]) -> None:
+        """Write what is known of cameras; a report goes when it is not written again within two leases."""
+        life_ms = round(self._lease_s * 2000)
+        for cameras in _batches(reports):
+            with self._client.pipeline(transaction=False) as pipeline:
+                for camera in cameras:
+                    fields = [part for field in reports[camera].items() for part in field]
+                    _queue(pipeline, self._report, REPORT.format(camera=camera), life_ms, *fields)
+                pipeline.execute()
 
     def _living(self) -> list[str]:
         """Say that this agent lives, and return all that do, by Redis's clock."""
@@ -109,12 +178,18 @@ class Leases:
         now = int(seconds) + int(micros) / 1e6
         self._client.zadd(AGENTS, {self._agent: now})
         self._client.zremrangebyscore(AGENTS, "-inf", now - 10 * self._lease_s)
-        found = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
-        return [member.decode() if isinstance(member, bytes) else str(member) for member in found]
+        members = self._client.zrangebyscore(AGENTS, now - self._lease_s, "+inf")
+        return [member.decode() if isinstance(member, bytes) else str(member) for member in members]
 
-    def _renew(self, camera: str, begun: float) -> None:
-        key, life_ms = LEASE.format(camera=camera), round(self._lease_s * 1000)
-        if self._take(keys=[key], args=[self._agent, life_ms]):
-            self._held[camera] = begun + self._lease_s
-        else:
-            self._held.pop(camera, None)
+    def _renew(self, cameras: Iterable[str], begun: float) -> None:
+        life_ms = round(self._lease_s * 1000)
+        for batch in _batches(cameras):
+            with self._client.pipeline(transaction=False) as pipeline:
+                for camera in batch:
+                    _queue(pipeline, self._take, LEASE.format(camera=camera), self._agent, life_ms)
+                taken = pipeline.execute()
+            for camera, own in zip(batch, taken, strict=True):
+                if own:
+                    self._held[camera] = begun + self._lease_s
+                else:
+                    self._held.pop(camera, None)

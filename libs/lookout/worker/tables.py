@@ -102,6 +102,7 @@ class Table:
         self._history: dict[str, tuple[bytes, ...]] = {}
         self._view: View | None = None  # made when asked for
         self._next: dict[int, int] = {}
+        self._unseen: set[str] | None = None  # keys that changed since `changes`; None until it is called
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._reader = TopicReader(settings, "table", options={"auto.offset.reset": "earliest"})
@@ -137,6 +138,13 @@ class Table:
         with self._changed:
             values = self._history.get(key)
             return values[-1] if values else None
+
+    def changes(self) -> set[str]:
+        """Keys whose rows changed since the last call, for one reader; the first call returns all keys."""
+        with self._changed:
+            keys = set(self._history) if self._unseen is None else self._unseen
+            self._unseen = set()
+            return keys
 
     def at_least(self, offset: int, timeout_s: float = 10.0) -> View:
         """The table once it was read up to `offset` (from a checkpoint).
@@ -222,6 +230,8 @@ class Table:
         # The newest value of a key decides, so a row that was left out is forgiven by the next one that
         # fits.
         self._left_out.pop(key, None)
+        if self._unseen is not None:
+            self._unseen.add(key)
         if value is None:
             self._history.pop(key, None)
             return

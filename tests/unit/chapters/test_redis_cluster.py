@@ -13,7 +13,7 @@ from lookout.chapters.announcing import chapters_key, scenes_key
 from lookout.errors import StartupError
 from lookout.net import without_security
 from lookout.net.redis_errors import REDIS_ERRORS
-from lookout.services.camera_agent.leases import Leases
+from lookout.services.camera_agent.leases import REPORT, Leases
 from lookout.services.recall.asking import Asker
 from lookout.store import Announcer, StoreSettings, TensorStore
 from lookout.store.labels import entry_of
@@ -107,11 +107,17 @@ def test_tensors_are_found_through_a_cluster(world: World) -> None:
 
 
 def test_leases_of_cameras_are_taken_in_a_cluster(world: World) -> None:
-    leases = Leases(world.client(), "agent-0", 10.0)
-    assert leases.refresh(CAMERAS) == set(CAMERAS)
-    leases.tell("gate", {"state": "streaming"})
+    client = world.client()
+    leases = Leases(client, "agent-0", 10.0)
+    for camera in CAMERAS:
+        leases.add(camera)
+    assert leases.refresh() == set(CAMERAS)
+    leases.tell({camera: {"state": "streaming"} for camera in CAMERAS})
+    assert client.hget(REPORT.format(camera="gate"), "state") == b"streaming"
     leases.leave()
-    assert Leases(world.client(), "agent-1", 10.0).refresh(["gate"]) == {"gate"}
+    successor = Leases(client, "agent-1", 10.0)
+    successor.add("gate")
+    assert successor.refresh() == {"gate"}
 
 
 def test_a_cluster_that_is_away_is_an_error_of_redis() -> None:

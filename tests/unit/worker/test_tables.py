@@ -50,3 +50,16 @@ def test_a_thousand_bad_rows_of_few_keys_are_ten_lines(capsys: pytest.CaptureFix
     assert not any("\x1b" in line for line in lines)
     assert table.left_out().rows == 40
     assert table.newest("key-1") == b"good"
+
+
+def test_changes_are_told_once_deleted_rows_too() -> None:
+    table: Any = Table(ServiceSettings(mode="local", instance="one"), "watches.v1", check=fault)
+    for number in range(3):
+        table._put(FakeMessage(number, b"good"))
+    assert table.changes() == {"key-0", "key-1", "key-2"}
+    assert table.changes() == set()
+    table._put(FakeMessage(41, b"good"))
+    deletion: Any = FakeMessage(2, None)  # type: ignore[arg-type]
+    table._put(deletion)
+    assert table.changes() == {"key-1", "key-2"}
+    assert table.newest("key-2") is None

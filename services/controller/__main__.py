@@ -19,7 +19,7 @@ from lookout.outside_text import visible
 from lookout.rules import watch_fault
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
-from lookout.services.controller.cluster import CAMERA, WATCH, Resources, connect
+from lookout.services.controller.cluster import CAMERA, WATCH, Kind, Resources, connect
 from lookout.services.controller.credential import Credential
 from lookout.services.controller.reconcile import Reconciler, RoundError
 from lookout.services.controller.settings import ControllerSettings
@@ -31,6 +31,9 @@ from lookout.worker.tables import Table, tell_left_out
 STOPPED, FAILED, MISCONFIGURED, REPLACED = 0, 1, 2, 3
 _SEND_S = 30.0
 _SHORTEST_ROUND_S = 0.5
+_ROUND_S = 1.0
+#: reports of cameras that are read in a round
+_REPORTS = 500
 
 
 class Controller:
@@ -43,6 +46,7 @@ class Controller:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._look_at_credential = 0.0
+        self._look_at_all = 0.0
         self._log = logs.get("controller")
 
     def stop(self) -> None:
@@ -60,33 +64,49 @@ class Controller:
         for table in tables.values():
             tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
-        activity = ActivityFollower(settings, self._wake.set)
-        activity.start()
         resources = Resources(settings.namespace)
-        for kind in (CAMERA, WATCH):
-            arguments = (kind, self._wake.set, self._stopped)
-            threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         producer = Producer(
             settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("controller")
         )
+        reports = AgentReports(settings)
+        activity = ActivityFollower(settings, lambda watch: reconciler.mark_news(WATCH, watch))
         reconciler = Reconciler(
             resources,
             lambda topic: tables[topic].view(),
             lambda topic, key, value: _send(producer, tables[topic], key, value),
             activity.status,
-            AgentReports(settings).status,
+            reports.status,
             status_s=settings.status_s,
+            status_writes_s=settings.status_writes_s,
             round_s=settings.round_s,
         )
+
+        def changed(kind: Kind, name: str) -> None:
+            reconciler.mark(kind, name)
+            self._wake.set()
+
+        activity.start()
+        for kind in (CAMERA, WATCH):
+            arguments = (kind, changed, self._stopped)
+            threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
         self._health.clear("leader")
         self._log.info("leading", namespace=settings.namespace)
         while not self._stopped.is_set():
             self._wake.clear()
+            self._read_reports(reports, resources, reconciler)
             self._round(reconciler, credential)
-            time.sleep(_SHORTEST_ROUND_S)
-            self._wake.wait(settings.resync_s)
+            self._stopped.wait(_SHORTEST_ROUND_S)
+            self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
         activity.stop()
+
+    def _read_reports(self, reports: AgentReports, resources: Resources, reconciler: Reconciler) -> None:
+        """Read the next reports of agents, and mark the cameras whose report changed."""
+        states, numbers = reports.read(reports.next(resources.names(CAMERA), _REPORTS))
+        for name in states:
+            reconciler.mark(CAMERA, name)
+        for name in numbers:
+            reconciler.mark_news(CAMERA, name)
 
     def _round(self, reconciler: Reconciler, credential: Credential | None) -> None:
         try:
@@ -94,12 +114,16 @@ class Controller:
                 self._look_at_credential = time.monotonic() + self._settings.resync_s
                 if change := credential.ensure():
                     self._log.info("the fleet's certificate", done=change)
-            reconciler.reconcile()
+            if time.monotonic() >= self._look_at_all:
+                self._look_at_all = time.monotonic() + self._settings.resync_s
+                reconciler.reconcile()
+            else:
+                reconciler.work_off()
             self._health.clear("reconcile")
         except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:
             self._health.block("reconcile", str(error)[:200])
             self._log.warning("a round failed and is tried again", error=str(error)[:500])
-            # No back-off: a round compares everything again, and the next change may be what cures it.
+            # No back-off: what failed is looked at again, and the next change may be what cures it.
             self._stopped.wait(2.0)
             self._wake.set()
 
@@ -123,7 +147,7 @@ def _send(producer: Producer, table: Table, key: str, value: bytes | None) -> No
     producer.produce(table.topic, value, key=key, on_delivery=delivered)
     if producer.flush(_SEND_S) or failed:
         raise OSError(f"{table.topic} did not take {key}: {failed[0] if failed else 'no answer'}")
-    table.at_least(offsets[0] + 1)
+    table.reach(offsets[0] + 1)
 
 
 def main() -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
@@ -18,6 +20,8 @@ from lookout.v1.verdicts_pb2 import Verdict
 from lookout.wire import ALERTS, VERDICTS, WireError, from_json, prefixed
 from lookout.worker import ServiceSettings
 
+_ANSWERED = "answered"  # an outcome on the wire
+_MESSAGES = 500  # of one turn
 _RECENT = 500  # windows over which coverage is counted
 
 
@@ -30,7 +34,7 @@ class WatchActivity:
     """
 
     first: int = 0
-    last: Verdict | None = None
+    last: Mapping[str, Any] | None = None  # a verdict's JSON
     incidents: dict[str, Alert] = field(default_factory=dict)  # the newest alert of each, oldest first
     answered: list[tuple[int, bool]] = field(default_factory=list)  # version, and whether it was answered
 
@@ -39,20 +43,24 @@ class WatchActivity:
         if first <= self.first:
             return
         self.first = first
-        if self.last is not None and self.last.watch_version < first:
+        if self.last is not None and self.last["watch_version"] < first:
             self.last = None
         self.incidents = {
             incident: alert for incident, alert in self.incidents.items() if alert.watch_version >= first
         }
         self.answered = [entry for entry in self.answered if entry[0] >= first]
 
-    def take_verdict(self, verdict: Verdict) -> None:
-        """Count a verdict; the newest by the end of its window is the last."""
-        if verdict.watch_version < self.first:
+    def take_verdict(self, verdict: Mapping[str, Any]) -> None:
+        """Count a verdict, given as JSON; the newest by the end of its window is the last.
+
+        Only the one that is shown is parsed whole: that costs ten times as much, and thousands come a second.
+        """
+        version = verdict["watch_version"]
+        if version < self.first:
             return
-        if self.last is None or verdict.end.ToMilliseconds() >= self.last.end.ToMilliseconds():
+        if self.last is None or _end(verdict) >= _end(self.last):
             self.last = verdict
-        self.answered.append((verdict.watch_version, verdict.outcome == Verdict.OUTCOME_ANSWERED))
+        self.answered.append((version, verdict["outcome"] == _ANSWERED))
         del self.answered[:-_RECENT]
 
     def take_alert(self, alert: Alert) -> None:
@@ -73,8 +81,14 @@ class WatchActivity:
             answered = sum(yes for _, yes in self.answered)
             status["coverage"] = f"{100 * answered / len(self.answered):.0f} %"
         if self.last is not None:
-            status["lastVerdict"] = _verdict(self.last)
+            with suppress(WireError):
+                status["lastVerdict"] = _verdict(from_json(json.dumps(self.last).encode(), Verdict))
         return status
+
+
+def _end(verdict: Mapping[str, Any]) -> str:
+    """The end of a verdict's window in a form that sorts: RFC 3339 in UTC, of any number of digits."""
+    return str(verdict["end"]).removesuffix("Z")
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -98,10 +112,10 @@ class ActivityFollower:
 
     Args:
         settings: How Kafka is reached.
-        changed: Called after anything new, on that thread.
+        changed: Called with a watch's id after anything new of it, on that thread.
     """
 
-    def __init__(self, settings: ServiceSettings, changed: Callable[[], None]) -> None:
+    def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
         self._settings = settings
         self._changed = changed
         self._lock = threading.Lock()
@@ -143,9 +157,9 @@ class ActivityFollower:
         try:
             self._assign(consumer)
             while not self._stopped.is_set():
-                message = consumer.poll(0.5)
-                if message is not None and message.error() is None and message.value():
-                    self._take(message.topic() or "", message.value() or b"")
+                for message in consumer.consume(_MESSAGES, 0.5):
+                    if message.error() is None and (value := message.value()):
+                        self._take(message.topic() or "", value)
         finally:
             consumer.close()
 
@@ -166,13 +180,16 @@ class ActivityFollower:
 
     def _take(self, topic: str, value: bytes) -> None:
         try:
-            with self._lock:
-                if topic == VERDICTS.name:
-                    verdict = from_json(value, Verdict)
-                    self._watches[verdict.watch].take_verdict(verdict)
-                else:
-                    alert = from_json(value, Alert)
-                    self._watches[alert.watch].take_alert(alert)
-        except WireError:
+            if topic == VERDICTS.name:
+                verdict = json.loads(value)
+                watch = verdict["watch"]
+                with self._lock:
+                    self._watches[watch].take_verdict(verdict)
+            else:
+                alert = from_json(value, Alert)
+                watch = alert.watch
+                with self._lock:
+                    self._watches[watch].take_alert(alert)
+        except (KeyError, RecursionError, TypeError, ValueError):  # a WireError is a ValueError
             return
-        self._changed()
+        self._changed(watch)

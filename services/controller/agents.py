@@ -2,36 +2,84 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from lookout.net.redis_errors import REDIS_ERRORS
-from lookout.services.controller.convert import Condition
+from lookout.services.controller.convert import NO_AGENT, Condition
 from lookout.wire import REDIS_KEYS
 from lookout.worker import ServiceSettings
 
 #: one hash a camera, which its agent writes; also the name of its lease (services/camera_agent)
 REPORT = REDIS_KEYS + "{{{camera}}}:report"
+#: reports of one answer of Redis
+_BATCH = 250
 
 
 class AgentReports:
-    """Reads the report of each camera; a Redis that is away gives none."""
+    """The report of each camera as it was last read. While Redis is away they stay what they were."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._client = settings.redis_client(
             settings.redis_url, decode_responses=True, socket_timeout=1.0, socket_connect_timeout=1.0
         )
+        self._reports: dict[str, dict[str, str]] = {}
+        self._sweep: deque[str] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def next(self, cameras: Collection[str], count: int) -> list[str]:
+        """The cameras to read next: those that were never read, and `count` of the others in turn."""
+        for name in self._reports.keys() - cameras:
+            del self._reports[name]
+        new = [name for name in cameras if name not in self._reports]
+        turn: list[str] = []
+        while self._sweep and len(turn) < count:
+            if (name := self._sweep.popleft()) in self._reports:
+                turn.append(name)
+        if not self._sweep:
+            self._sweep.extend(self._reports)
+        return new + turn
+
+    def read(self, cameras: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Read reports.
+
+        Returns:
+            The cameras that another agent has or whose stream changed its state, and those of whose report
+            only numbers changed.
+        """
+        states, numbers = [], []
+        for start in range(0, len(cameras), _BATCH):
+            batch = cameras[start : start + _BATCH]
+            try:
+                with self._client.pipeline(transaction=False) as pipeline:
+                    for name in batch:
+                        pipeline.hgetall(REPORT.format(camera=name))
+                    reports = pipeline.execute()
+            except REDIS_ERRORS:
+                break
+            for name, report in zip(batch, reports, strict=True):
+                before = self._reports.get(name)
+                self._reports[name] = report
+                if before is None or _state(before) != _state(report):
+                    states.append(name)
+                elif before != report:
+                    numbers.append(name)
+        return states, numbers
 
     def status(self, camera: str) -> dict[str, Any]:
-        """Return the parts of a Camera's status that its agent knows."""
-        report: dict[str, str] = {}
-        with contextlib.suppress(*REDIS_ERRORS):
-            entries = self._client.hgetall(REPORT.format(camera=camera))
-            report = {str(name): str(value) for name, value in entries.items()}
+        """Return the parts of a Camera's status that its agent knows; none where no report could be read."""
+        report = self._reports.get(camera)
+        if report is None:
+            return {}
         if not report:
-            return {"agent": ""}
+            return {"agent": "", "streaming": NO_AGENT}
         status: dict[str, Any] = {
             "agent": report.get("agent", ""),
             "segments": int(report.get("segments", 0)),
@@ -41,6 +89,10 @@ class AgentReports:
             moment = datetime.fromtimestamp(int(last) / 1000, UTC)
             status["lastSegment"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
         return status
+
+
+def _state(report: Mapping[str, str]) -> tuple[str | None, ...]:
+    return tuple(report.get(name) for name in ("agent", "state", "error"))
 
 
 def streaming(report: Mapping[str, str]) -> Condition:

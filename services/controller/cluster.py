@@ -18,6 +18,8 @@ GROUP, VERSION = "lookout.dev", "v1"
 FINALIZER = "lookout.dev/topic"
 _WATCH_S = 240
 _CALL_S = 15.0
+_PAGE = 500  # resources of one answer, as kubectl asks for them
+_GONE = 410  # the API server no longer knows what changed since then
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Kind:
 
 
 CAMERA, WATCH = Kind("Camera", "cameras"), Kind("Watch", "watches")
+Changed = Callable[[Kind, str], object]
 
 
 def connect(settings: ControllerSettings) -> None:
@@ -45,13 +48,40 @@ class Resources:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._api = client.CustomObjectsApi()
+        self._lock = threading.Lock()
+        self._known: dict[Kind, dict[str, dict[str, Any]]] = {CAMERA: {}, WATCH: {}}
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind."""
-        listing = self._api.list_namespaced_custom_object(
-            GROUP, VERSION, self._namespace, kind.plural, _request_timeout=_CALL_S
-        )
-        return list(listing["items"])
+        """Return every resource of a kind, asked of the API server now."""
+        return self._list(kind)[0]
+
+    def known(self, kind: Kind) -> list[dict[str, Any]]:
+        """Return every resource of a kind as `follow` last saw it."""
+        with self._lock:
+            return list(self._known[kind].values())
+
+    def names(self, kind: Kind) -> frozenset[str]:
+        """Return the names of every resource of a kind that `follow` has seen."""
+        with self._lock:
+            return frozenset(self._known[kind])
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """Return a resource as `follow` last saw it; None where there is none."""
+        with self._lock:
+            return self._known[kind].get(name)
+
+    def _list(self, kind: Kind) -> tuple[list[dict[str, Any]], str]:
+        """Every resource of a kind, in pages, and the version of the list."""
+        resources: list[dict[str, Any]] = []
+        page: dict[str, str] = {}
+        while True:
+            listing = self._api.list_namespaced_custom_object(
+                GROUP, VERSION, self._namespace, kind.plural, limit=_PAGE, _request_timeout=_CALL_S, **page
+            )
+            resources += listing["items"]
+            if not (following := listing["metadata"].get("continue")):
+                return resources, listing["metadata"]["resourceVersion"]
+            page = {"_continue": following}
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> None:
         """Replace a resource's finalizers, unless it changed meanwhile."""
@@ -73,7 +103,7 @@ class Resources:
     ) -> None:
         name = resource["metadata"]["name"]
         try:
-            call(
+            written = call(
                 GROUP,
                 VERSION,
                 self._namespace,
@@ -84,27 +114,90 @@ class Resources:
                 _content_type="application/merge-patch+json",
             )
         except ApiException as error:
-            if error.status not in (404, 409):  # it is gone, or it changed: the next round sees that
+            if error.status not in (404, 409):  # it is gone, or it changed: `follow` sees that
                 raise
+        else:
+            # What was written is known at once: the watch brings it later, and it would be written again.
+            metadata = written["metadata"]
+            if not (metadata.get("deletionTimestamp") and not metadata.get("finalizers")):
+                self._take(kind, written)
 
-    def follow(self, kind: Kind, changed: Callable[[], None], stopped: threading.Event) -> None:
-        """Call `changed` whenever a resource of the kind changes, until `stopped`. Blocks."""
+    def follow(self, kind: Kind, changed: Changed, stopped: threading.Event) -> None:
+        """Know the resources of a kind and call `changed` for each that changes, until `stopped`. Blocks."""
         log = logs.get("cluster").bind(kind=kind.name)
+        version: str | None = None
         while not stopped.is_set():
             try:
-                stream = kubernetes_watch.Watch().stream(
-                    self._api.list_namespaced_custom_object,
-                    GROUP,
-                    VERSION,
-                    self._namespace,
-                    kind.plural,
-                    timeout_seconds=_WATCH_S,
-                    _request_timeout=_WATCH_S + 10,
-                )
-                for _ in stream:
-                    changed()
-                    if stopped.is_set():
-                        return
+                version = self._load(kind, changed) if version is None else version
+                version = self._watch(kind, version, changed, stopped)
             except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+                if isinstance(error, ApiException) and error.status == _GONE:
+                    version = None
+                    continue
                 log.warning("watching resources failed and is tried again", error=str(error)[:300])
                 stopped.wait(2.0)
+
+    def _load(self, kind: Kind, changed: Changed) -> str:
+        """Read every resource; returns the version from which changes are watched."""
+        resources, version = self._list(kind)
+        present = {resource["metadata"]["name"] for resource in resources}
+        with self._lock:
+            gone = self._known[kind].keys() - present
+            for name in gone:
+                del self._known[kind][name]
+        for resource in resources:
+            self._take(kind, resource)
+        for name in present | gone:
+            changed(kind, name)
+        return version
+
+    def _watch(self, kind: Kind, version: str, changed: Changed, stopped: threading.Event) -> str:
+        """Follow changes for `_WATCH_S`; returns the version to go on from."""
+        watch = kubernetes_watch.Watch()
+        stream = watch.stream(
+            self._api.list_namespaced_custom_object,
+            GROUP,
+            VERSION,
+            self._namespace,
+            kind.plural,
+            resource_version=version,
+            allow_watch_bookmarks=True,
+            timeout_seconds=_WATCH_S,
+            _request_timeout=_WATCH_S + 10,
+        )
+        for event in stream:
+            if stopped.is_set():
+                break
+            resource = event["raw_object"]
+            version = resource["metadata"]["resourceVersion"]
+            if event["type"] == "BOOKMARK":
+                continue
+            name = resource["metadata"]["name"]
+            if event["type"] == "DELETED":
+                with self._lock:
+                    self._known[kind].pop(name, None)
+                changed(kind, name)
+            elif self._take(kind, resource):
+                changed(kind, name)
+        return version
+
+    def _take(self, kind: Kind, resource: dict[str, Any]) -> bool:
+        """Know the newer of two states; whether more than its status changed."""
+        name = resource["metadata"]["name"]
+        with self._lock:
+            before = self._known[kind].get(name)
+            if before is not None and _version(before) > _version(resource):
+                return False
+            self._known[kind][name] = resource
+        return before is None or _work(before) != _work(resource)
+
+
+def _version(resource: Mapping[str, Any]) -> int:
+    """Its place in the order of changes: since Kubernetes 1.35 versions of one resource may be compared."""
+    return int(resource["metadata"]["resourceVersion"])
+
+
+def _work(resource: Mapping[str, Any]) -> tuple[object, ...]:
+    """What of a resource there is something to do for: not its status."""
+    metadata = resource["metadata"]
+    return tuple(metadata.get(name) for name in ("uid", "generation", "deletionTimestamp", "finalizers"))

@@ -30,6 +30,9 @@ class Condition:
     message: str = ""
 
 
+NO_AGENT = Condition("Streaming", False, "NoAgent", "no agent has it")
+
+
 def camera(resource: Mapping[str, Any]) -> Camera:
     """Return the wire's camera of a Camera resource.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from textwrap import shorten
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from lookout.rules import RuleError
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Kind
 from lookout.services.controller.convert import Condition, ResourceError
+from lookout.services.controller.statuses import StatusQueue, Waiting
 from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERAS, WATCHES, WireError, from_json, to_json
@@ -38,8 +40,11 @@ class RoundError(LookoutError):
 class ResourceApi(Protocol):
     """What reconciling needs of the Kubernetes API (`cluster.Resources`)."""
 
-    def all(self, kind: Kind) -> list[dict[str, Any]]:
-        """Return every resource of a kind."""
+    def known(self, kind: Kind) -> list[dict[str, Any]]:
+        """Return every resource of a kind as it was last seen."""
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """Return a resource as it was last seen; None where there is none."""
 
     def set_finalizers(self, kind: Kind, resource: Resource, finalizers: list[str]) -> None:
         """Replace a resource's finalizers."""
@@ -48,8 +53,31 @@ class ResourceApi(Protocol):
         """Merge into a resource's status."""
 
 
+class Marks:
+    """Resources to look at, in the order in which they were marked. Marked by any thread, taken by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: dict[tuple[Kind, str], None] = {}
+
+    def add(self, kind: Kind, name: str) -> None:
+        """Mark a resource; one that is marked keeps its place."""
+        with self._lock:
+            self._keys.setdefault((kind, name))
+
+    def take(
+        self, count: int | None = None, when: Callable[[Kind, str], bool] = lambda *_: True
+    ) -> list[tuple[Kind, str]]:
+        """The first `count` marked resources, or all, for which `when` is true; they are marked no longer."""
+        with self._lock:
+            keys = list(islice((key for key in self._keys if when(*key)), count))
+            for key in keys:
+                del self._keys[key]
+            return keys
+
+
 class Reconciler:
-    """Compares every resource with its record. Each call of `reconcile` is one round; it may be repeated.
+    """Compares resources with their records: those that changed at once, all of them with `reconcile`.
 
     Records of ids without a resource are left alone: other programs write the same topics.
 
@@ -60,6 +88,7 @@ class Reconciler:
         watch_status: What happened to a watch, by its id and first version.
         camera_status: What its agent says of a camera, by id.
         status_s: A status whose conditions stay the same is written at most so often.
+        status_writes_s: Writes of statuses a second, all resources together.
         round_s: Longest time of one round.
         clock: Monotonic seconds.
     """
@@ -73,6 +102,7 @@ class Reconciler:
         camera_status: Callable[[str], dict[str, Any]],
         *,
         status_s: float = 10.0,
+        status_writes_s: float = 20.0,
         round_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,15 +111,36 @@ class Reconciler:
         self._publish = publish
         self._watch_status = watch_status
         self._camera_status = camera_status
-        self._status_s = status_s
         self._round_s = round_s
         self._clock = clock
-        self._first = 0  # where the next round begins
-        self._written: dict[tuple[str, str], float] = {}
+        self._changed = Marks()
+        self._news = {CAMERA: Marks(), WATCH: Marks()}
+        self._statuses = StatusQueue(
+            api.set_status, writes_s=status_writes_s, resource_s=status_s, clock=clock
+        )
         self._log = logs.get("reconcile")
 
+    def mark(self, kind: Kind, name: str) -> None:
+        """Look at a resource in the next round: it changed, or what its conditions say. From any thread."""
+        self._changed.add(kind, name)
+
+    def mark_news(self, kind: Kind, name: str) -> None:
+        """Numbers of a status changed: they are written when there is room. From any thread."""
+        self._news[kind].add(kind, name)
+
     def reconcile(self) -> None:
-        """Go through every resource once, for `round_s` at most; the next round continues after the last one.
+        """One round over every resource.
+
+        Raises:
+            RoundError: As `work_off`.
+        """
+        for kind in (CAMERA, WATCH):
+            for resource in self._api.known(kind):
+                self.mark(kind, resource["metadata"]["name"])
+        self.work_off()
+
+    def work_off(self) -> None:
+        """Look at what is marked, for `round_s` at most; the next round continues with the rest.
 
         A failure of one resource stands in its status and stops no other.
 
@@ -97,43 +148,48 @@ class Reconciler:
             RoundError: Some failed, or the time was over before the last; the text says how many and why.
         """
         deadline = self._clock() + self._round_s
-        work = [(CAMERA, CAMERAS.name, resource, self._camera) for resource in self._api.all(CAMERA)]
-        work += [(WATCH, WATCHES.name, resource, self._watch) for resource in self._api.all(WATCH)]
-        first = self._first % len(work) if work else 0
+        marked = self._changed.take()
+        # There are few watches and many cameras: watches have half of the room, cameras what is left.
+        room = max(0, self._statuses.spare())
+        watches = self._news[WATCH].take((room + 1) // 2, self._statuses.is_due)
+        marked += watches + self._news[CAMERA].take(room - len(watches), self._statuses.is_due)
         failures: list[str] = []
-        for count, (kind, topic, resource, update) in enumerate(work[first:] + work[:first]):
+        unwritten: str | None = None
+        for count, (kind, name) in enumerate(marked):
             if self._clock() >= deadline:
-                self._first = first + count
-                failures.append(f"{len(work) - count} of {len(work)} resources wait for the next round")
+                for key in marked[count:]:
+                    self._changed.add(*key)
+                failures.append(f"{len(marked) - count} of {len(marked)} resources wait for the next round")
                 break
-            if (why := self._isolated(kind, topic, resource, update)) is not None:
-                failures.append(f"{kind.name} {clean(resource['metadata'].get('name', '?'), 100)}: {why}")
-        else:
-            self._first = 0
+            if (why := self._isolated(kind, name)) is not None:
+                self._changed.add(kind, name)
+                failures.append(f"{kind.name} {clean(name, 100)}: {why}")
+            if unwritten is None:  # an API server that is away makes each write wait
+                unwritten = self._statuses.write()
+        unwritten = unwritten or self._statuses.write()
+        failures += [unwritten] if unwritten else []
         if failures:
             raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
 
-    def _isolated(
-        self, kind: Kind, topic: str, resource: Resource, update: Callable[[Resource], dict[str, Any]]
-    ) -> str | None:
+    def _isolated(self, kind: Kind, name: str) -> str | None:
         """Bring one resource up to date; why that failed, which its status says too."""
+        resource = self._api.get(kind, name)
+        if resource is None:
+            self._statuses.forget((kind.name, name))
+            return None
         try:
-            self._one(kind, topic, resource, update)
+            self._update(kind, resource)
             return None
         except Exception as error:  # of any kind: what one resource causes must not stop the others
             why = clean(f"{type(error).__name__}: {error}", 300)
-            self._log.warning(
-                "a resource failed", kind=kind.name, name=resource["metadata"].get("name"), error=why
-            )
-        with suppress(Exception):  # where the API server is away, the next round tells it
-            self._tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why)]})
+            self._log.warning("a resource failed", kind=kind.name, name=name, error=why)
+        self._tell(kind, resource, {"conditions": [Condition("Accepted", False, "Failed", why)]})
         return why
 
-    def _one(
-        self, kind: Kind, topic: str, resource: Resource, update: Callable[[Resource], dict[str, Any]]
-    ) -> None:
+    def _update(self, kind: Kind, resource: Resource) -> None:
         metadata = resource["metadata"]
         name, finalizers = metadata["name"], list(metadata.get("finalizers", ()))
+        topic = CAMERAS.name if kind is CAMERA else WATCHES.name
         if metadata.get("deletionTimestamp"):
             if FINALIZER in finalizers:
                 if self._views(topic).newest(name) is not None:
@@ -141,11 +197,12 @@ class Reconciler:
                     self._log.info("removed", kind=kind.name, name=name)
                 finalizers.remove(FINALIZER)
                 self._api.set_finalizers(kind, resource, finalizers)
-            self._written.pop((kind.name, name), None)
+            self._statuses.forget((kind.name, name))
             return
         if FINALIZER not in finalizers:
             self._api.set_finalizers(kind, resource, [*finalizers, FINALIZER])
-        self._tell(kind, resource, update(resource))
+        status = self._camera(resource) if kind is CAMERA else self._watch(resource)
+        self._tell(kind, resource, status)
 
     def _camera(self, resource: Resource) -> dict[str, Any]:
         try:
@@ -156,9 +213,7 @@ class Reconciler:
             self._publish(CAMERAS.name, desired.id, to_json(desired))
             self._log.info("published", kind="Camera", name=desired.id)
         status = self._camera_status(desired.id)
-        streaming = status.pop("streaming", None) or Condition(
-            "Streaming", False, "NoAgent", "no agent has it"
-        )
+        streaming = status.pop("streaming", None) or _streaming_before(resource)
         if desired.paused:
             streaming = Condition("Streaming", False, "Paused", "spec.paused is set")
         return {**status, "conditions": [Condition("Accepted", True, "Published"), streaming]}
@@ -198,16 +253,28 @@ class Reconciler:
             return None
 
     def _tell(self, kind: Kind, resource: Resource, found: dict[str, Any]) -> None:
-        """Write a status that differs; numbers alone only every `status_s`."""
+        """Have a status that differs written; where numbers alone differ, only while there is room."""
         generation = int(resource["metadata"]["generation"])
+        name = resource["metadata"]["name"]
         before = resource.get("status", {})
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         conditions = convert.conditions(before.get("conditions", ()), found["conditions"], generation, now)
         status = {**found, "observedGeneration": generation, "conditions": conditions}
-        if all(before.get(name) == value for name, value in status.items()):
+        if all(before.get(field) == value for field, value in status.items()):
+            self._statuses.drop((kind.name, name))
             return
-        key = (kind.name, resource["metadata"]["name"])
         urgent = before.get("conditions") != conditions or before.get("observedGeneration") != generation
-        if urgent or time.monotonic() - self._written.get(key, -1e9) >= self._status_s:
-            self._api.set_status(kind, resource, status)
-            self._written[key] = time.monotonic()
+        if urgent or self._statuses.spare() > 0:
+            self._statuses.put(Waiting(kind, resource, status, urgent))
+        else:
+            self.mark_news(kind, name)
+
+
+def _streaming_before(resource: Resource) -> Condition:
+    """The condition Streaming of a resource's status, for a camera whose report could not be read."""
+    for condition in resource.get("status", {}).get("conditions", ()):
+        if condition["type"] == "Streaming":
+            return Condition(
+                "Streaming", condition["status"] == "True", condition["reason"], condition["message"]
+            )
+    return convert.NO_AGENT

@@ -33,6 +33,9 @@ class ControllerSettings(ServiceSettings):
     status_s: float = Field(
         10.0, gt=0, description="shortest time between two updates of a watch's status, in seconds"
     )
+    status_writes_s: float = Field(
+        20.0, ge=1, le=1000, description="updates of statuses in a second, all resources together"
+    )
     credential: str | None = Field(
         None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
     )

@@ -254,7 +254,7 @@ def test_a_segment_is_answered_with_the_rights_of_the_table(guarded: Guarded) ->
         watches = [Table(controller, topic.name) for topic in (WATCHES, CAMERAS)]
         for each in watches:
             each.start(60.0)
-        activity = ActivityFollower(controller, lambda: None)
+        activity = ActivityFollower(controller, lambda _: None)
         activity.start()
         rule = Rule(threshold=0.5, k=2, n=3)
         watch = Watch(id="person", version=1, question=DEMO_QUESTIONS["person"], rule=rule)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from lookout.services.controller.activity import WatchActivity
 from lookout.v1.alerts_pb2 import Alert
 from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import to_json
 
 
 def test_activity_tells_the_last_verdict_the_open_incident_and_the_coverage() -> None:
@@ -16,7 +20,7 @@ def test_activity_tells_the_last_verdict_the_open_incident_and_the_coverage() ->
     ):
         verdict = Verdict(camera="gate-3", outcome=outcome, p_yes=0.9)
         verdict.end.FromSeconds(second)
-        activity.take_verdict(verdict)
+        activity.take_verdict(json.loads(to_json(verdict)))
     activity.take_alert(Alert(incident="i1", camera="gate-3", kind=Alert.KIND_OPENED))
     activity.take_alert(Alert(incident="i2", camera="gate-4", kind=Alert.KIND_OPENED))
     activity.take_alert(Alert(incident="i2", camera="gate-4", kind=Alert.KIND_CLOSED))
@@ -46,7 +50,16 @@ def test_a_watch_made_again_shows_nothing_of_its_predecessor() -> None:
     assert activity.status() == {"openIncidents": 0, "incident": ""}
 
 
-def _verdict(version: int, second: int) -> Verdict:
+def _verdict(version: int, second: int) -> dict[str, Any]:
     verdict = Verdict(camera="gate-3", watch_version=version, outcome=Verdict.OUTCOME_ANSWERED, p_yes=0.9)
     verdict.end.FromSeconds(second)
-    return verdict
+    fields: dict[str, Any] = json.loads(to_json(verdict))
+    return fields
+
+
+def test_the_newest_verdict_is_the_last_however_its_time_is_written() -> None:
+    activity = WatchActivity()
+    for end, camera in (("05.5Z", "new"), ("05Z", "old"), ("05.25Z", "older"), ("05.500001Z", "newest")):
+        verdict = {**_verdict(1, 5), "end": f"1970-01-01T00:00:{end}", "camera": camera}
+        activity.take_verdict(verdict)
+        assert activity.status()["lastVerdict"]["camera"] == ("newest" if camera == "newest" else "new")

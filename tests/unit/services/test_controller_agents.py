@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
-from lookout.services.controller.agents import streaming
-from lookout.services.controller.convert import Condition
+import pytest
+import redis
+
+from lookout.local import RedisServer
+from lookout.services.controller.agents import REPORT, AgentReports, streaming
+from lookout.services.controller.convert import NO_AGENT, Condition
+from lookout.worker import ServiceSettings
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.mark.parametrize(
@@ -26,3 +37,43 @@ def test_a_stream_that_has_not_been_tried_yet_does_not_claim_to_be_opened_again(
     found = streaming({"state": "connecting", "error": ""})
     assert (found.status, found.reason) == (False, "Connecting")
     assert found.message
+
+
+def test_reports_are_read_in_turn_and_what_changed_is_told(server: RedisServer) -> None:
+    names = {f"camera-{number}" for number in range(10)}
+    with (
+        AgentReports(ServiceSettings(mode="local", redis_url=server.url)) as reports,
+        redis.Redis.from_url(server.url) as client,
+    ):
+
+        def write(name: str, **fields: str) -> None:
+            client.hset(REPORT.format(camera=name), mapping={"agent": "agent-0", **fields})
+
+        assert set(reports.next(names, 3)) == names, "cameras that are new are read at once"
+        states, numbers = reports.read(sorted(names))
+        assert (set(states), numbers) == (names, [])
+        assert reports.status("camera-1")["streaming"] == NO_AGENT
+        turns = [reports.next(names, 5) for _ in range(3)]
+        assert set(turns[0]) | set(turns[1]) | set(turns[2]) == names
+        write("camera-1", state="streaming", segments="1")
+        write("camera-2", state="connecting", error="refused")
+        assert reports.read(sorted(names)) == (["camera-1", "camera-2"], [])
+        write("camera-1", segments="2")
+        assert reports.read(sorted(names)) == ([], ["camera-1"])
+        assert reports.status("camera-1")["segments"] == 2
+        assert reports.next({"camera-1"}, 5) in (["camera-1"], [])
+        assert reports.status("camera-2") == {}, "it is gone"
+
+
+def test_without_redis_the_reports_stay_what_they_were(server: RedisServer) -> None:
+    with AgentReports(ServiceSettings(mode="local", redis_url=server.url)) as reports:
+        with redis.Redis.from_url(server.url) as client:
+            client.hset(REPORT.format(camera="gate"), mapping={"agent": "agent-0", "state": "streaming"})
+        reports.read(["gate"])
+        server.kill()
+        try:
+            assert reports.read(["gate", "yard"]) == ([], [])
+            assert reports.status("gate")["agent"] == "agent-0"
+            assert reports.status("yard") == {}
+        finally:
+            server.start()

@@ -11,6 +11,7 @@ import pytest
 from lookout.rules import read_watch
 from lookout.services.controller import convert
 from lookout.services.controller.cluster import CAMERA, WATCH, Kind
+from lookout.services.controller.convert import Condition
 from lookout.services.controller.reconcile import QUESTION_WIDTH, Reconciler, RoundError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import WATCHES, from_json, to_json
@@ -25,8 +26,11 @@ class MemoryApi:
         self.resources = {CAMERA: cameras, WATCH: watches}
         self.status_writes = 0
 
-    def all(self, kind: Kind) -> list[dict[str, Any]]:
+    def known(self, kind: Kind) -> list[dict[str, Any]]:
         return self.resources[kind]
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        return next((item for item in self.resources[kind] if item["metadata"]["name"] == name), None)
 
     def set_finalizers(self, kind: Kind, resource: Mapping[str, Any], finalizers: list[str]) -> None:
         resource["metadata"]["finalizers"] = finalizers
@@ -184,16 +188,140 @@ def test_a_resource_that_kafka_refuses_is_told_and_stops_no_other() -> None:
 
 def test_a_round_that_takes_too_long_goes_on_in_the_next() -> None:
     resources = [named(f"w{number}") for number in range(4)]
-    api, topics, times = MemoryApi([], resources), MemoryTopics(), iter(range(100))
-    reconciler = Reconciler(
-        api, topics.view, topics.publish, lambda *_: {}, lambda _: {}, round_s=3, clock=lambda: next(times)
-    )
+    api, topics, clock = MemoryApi([], resources), MemoryTopics(), Clock()
+
+    def publish(topic: str, key: str, value: bytes | None) -> None:
+        clock.now += 1.0
+        topics.publish(topic, key, value)
+
+    reconciler = Reconciler(api, topics.view, publish, lambda *_: {}, lambda _: {}, round_s=2, clock=clock)
     with pytest.raises(RoundError, match="2 of 4 resources wait"):
         reconciler.reconcile()
     assert set(topics.rows[WATCHES.name]) == {"w0", "w1"}
-    with pytest.raises(RoundError, match="2 of 4 resources wait"):
-        reconciler.reconcile()
+    reconciler.work_off()
     assert set(topics.rows[WATCHES.name]) == {"w0", "w1", "w2", "w3"}
+
+
+class Clock:
+    """A settable clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cameras(count: int) -> list[dict[str, Any]]:
+    """Camera resources."""
+    resources = [camera_resource() for _ in range(count)]
+    for number, resource in enumerate(resources):
+        resource["metadata"]["name"] = f"camera-{number}"
+    return resources
+
+
+def test_what_is_not_marked_costs_nothing() -> None:
+    api, topics = MemoryApi(cameras(10), []), MemoryTopics()
+    asked: list[str] = []
+
+    def status(camera: str) -> dict[str, Any]:
+        asked.append(camera)
+        return {"agent": ""}
+
+    reconciler = Reconciler(api, topics.view, topics.publish, lambda *_: {}, status)
+    reconciler.reconcile()
+    asked.clear()
+    reconciler.work_off()
+    assert asked == []
+    reconciler.mark(CAMERA, "camera-3")
+    reconciler.mark(CAMERA, "no longer there")
+    reconciler.work_off()
+    assert asked == ["camera-3"]
+
+
+def test_statuses_are_written_at_a_bounded_rate_and_changed_conditions_first() -> None:
+    """Ten thousand cameras count up all the time; one of them breaks."""
+    api, topics, clock = MemoryApi(cameras(400), []), MemoryTopics(), Clock()
+    count = 0
+    broken = Condition("Streaming", False, "Reconnecting", "refused")
+    streaming: dict[str, Condition] = {}
+
+    def status(camera: str) -> dict[str, Any]:
+        return {
+            "segments": count,
+            "streaming": streaming.get(camera, Condition("Streaming", True, "Streaming")),
+        }
+
+    reconciler = Reconciler(
+        api, topics.view, topics.publish, lambda *_: {}, status, clock=clock, status_writes_s=20
+    )
+    reconciler.reconcile()
+    while not all("status" in resource for resource in api.resources[CAMERA]):
+        clock.now += 1.0
+        reconciler.work_off()
+    assert clock.now - 100 >= 400 / 20 - 1
+    api.status_writes = 0
+    for count in range(1, 61):  # noqa: B007 - `status` tells it
+        for number in range(400):
+            reconciler.mark_news(CAMERA, f"camera-{number}")
+        reconciler.work_off()
+        clock.now += 1.0
+    assert 60 * 5 <= api.status_writes <= 60 * 10 + 10, "numbers take at most half of the writes"
+    segments = [resource["status"]["segments"] for resource in api.resources[CAMERA]]
+    assert min(segments) > 0, "each camera has its turn"
+    streaming["camera-7"] = broken
+    reconciler.mark(CAMERA, "camera-7")
+    reconciler.work_off()
+    conditions = api.resources[CAMERA][7]["status"]["conditions"]
+    assert [item["reason"] for item in conditions if item["type"] == "Streaming"] == ["Reconnecting"]
+
+
+def test_a_resource_that_flaps_is_written_once_a_second() -> None:
+    api, topics, clock = MemoryApi(cameras(1), []), MemoryTopics(), Clock()
+    flip = [True]
+
+    def status(_: str) -> dict[str, Any]:
+        flip[0] = not flip[0]
+        return {"streaming": Condition("Streaming", flip[0], "Streaming")}
+
+    reconciler = Reconciler(api, topics.view, topics.publish, lambda *_: {}, status, clock=clock)
+    for _ in range(50):
+        reconciler.reconcile()
+        clock.now += 0.1
+    assert api.status_writes <= 6
+
+
+def test_a_report_that_cannot_be_read_changes_no_condition() -> None:
+    resource = camera_resource()
+    api, topics = MemoryApi([resource], []), MemoryTopics()
+    report: dict[str, Any] = {"streaming": Condition("Streaming", True, "Streaming")}
+    reconciler = Reconciler(api, topics.view, topics.publish, lambda *_: {}, lambda _: dict(report))
+    reconciler.reconcile()
+    report.clear()  # Redis is away
+    reconciler.reconcile()
+    streaming = [item for item in resource["status"]["conditions"] if item["type"] == "Streaming"]
+    assert streaming[0]["status"] == "True"
+    assert api.status_writes == 1
+
+
+def test_a_status_that_cannot_be_written_is_told_and_written_later() -> None:
+    class AwayApi(MemoryApi):
+        away = True
+
+        def set_status(self, kind: Kind, resource: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+            if self.away:
+                raise OSError("no answer")
+            super().set_status(kind, resource, status)
+
+    api, topics, clock = AwayApi([], [named("a"), named("b")]), MemoryTopics(), Clock()
+    reconciler = Reconciler(api, topics.view, topics.publish, lambda *_: {}, lambda _: {}, clock=clock)
+    with pytest.raises(RoundError, match="Watch a: OSError: no answer"):
+        reconciler.reconcile()
+    assert set(topics.rows[WATCHES.name]) == {"a", "b"}
+    api.away = False
+    clock.now += 1.0
+    reconciler.work_off()
+    assert api.status_writes == 2
 
 
 def test_a_watch_is_asked_from_its_first_version_on() -> None:

@@ -1,0 +1,132 @@
+"""Statuses that wait to be written: the newest of each resource, at a rate that the API server stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lookout.outside_text import clean
+from lookout.services.controller.cluster import Kind
+
+Write = Callable[[Kind, Mapping[str, Any], Mapping[str, Any]], object]
+#: shortest time between two writes of one resource, whatever changed
+_SHORTEST_S = 1.0
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Writes that are allowed now: `rate` a second, a second's worth at once."""
+
+    rate: float
+    at: float
+    tokens: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tokens = self.rate
+
+    def fill(self, now: float) -> None:
+        """Add what `now` allows."""
+        self.tokens = min(max(1.0, self.rate), self.tokens + (now - self.at) * self.rate)
+        self.at = now
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A status to write."""
+
+    kind: Kind
+    resource: Mapping[str, Any]
+    status: Mapping[str, Any]
+    urgent: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name of the resource."""
+        return self.kind.name, self.resource["metadata"]["name"]
+
+
+class StatusQueue:
+    """Writes statuses, urgent ones first; a newer status of a resource replaces the one that waits.
+
+    Numbers that change all the time take at most half of the writes, so that a condition that changes waits
+    for none of them.
+
+    Args:
+        write: Writes a status to the API server.
+        writes_s: Writes a second, all resources together.
+        resource_s: Shortest time between two writes of one resource's numbers.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        *,
+        writes_s: float,
+        resource_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._resource_s = resource_s
+        self._clock = clock
+        self._all = Bucket(writes_s, clock())
+        self._numbers = Bucket(writes_s / 2, clock())
+        self._urgent: dict[tuple[str, str], Waiting] = {}
+        self._others: dict[tuple[str, str], Waiting] = {}
+        self._written: dict[tuple[str, str], float] = {}
+
+    def put(self, entry: Waiting) -> None:
+        """Write a status as soon as the rates allow."""
+        urgent = entry.urgent or entry.key in self._urgent
+        self.drop(entry.key)
+        (self._urgent if urgent else self._others)[entry.key] = entry
+
+    def drop(self, key: tuple[str, str]) -> None:
+        """Write nothing of a resource: its status is right."""
+        self._urgent.pop(key, None)
+        self._others.pop(key, None)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The resource is gone."""
+        self.drop(key)
+        self._written.pop(key, None)
+
+    def is_due(self, kind: Kind, name: str) -> bool:
+        """Whether numbers of a resource may be written again."""
+        return self._clock() - self._written.get((kind.name, name), -1e9) >= self._resource_s
+
+    def spare(self) -> int:
+        """How many statuses of which only numbers changed can be written now."""
+        self._numbers.fill(self._clock())
+        return int(self._numbers.tokens) - len(self._others)
+
+    def write(self) -> str | None:
+        """Write what the rates allow now. Stops at the first failure and returns its reason."""
+        now = self._clock()
+        self._all.fill(now)
+        self._numbers.fill(now)
+        for waiting, pause_s in ((self._urgent, _SHORTEST_S), (self._others, self._resource_s)):
+            bucket = self._numbers if waiting is self._others else self._all
+            if bucket.tokens < 1:
+                continue
+            for key in [key for key in waiting if now - self._written.get(key, -1e9) >= pause_s]:
+                if min(bucket.tokens, self._all.tokens) < 1:
+                    break
+                self._all.tokens -= 1
+                if bucket is not self._all:
+                    bucket.tokens -= 1
+                if (why := self._write_one(waiting.pop(key), now)) is not None:
+                    return why
+        return None
+
+    def _write_one(self, entry: Waiting, now: float) -> str | None:
+        self._written[entry.key] = now
+        try:
+            self._write(entry.kind, entry.resource, entry.status)
+        except Exception as error:  # of any kind: the others are written in the next round
+            self.put(entry)  # behind the others
+            why = clean(f"{type(error).__name__}: {error}", 300)
+            return f"{entry.kind.name} {clean(entry.key[1], 100)}: {why}"
+        return None

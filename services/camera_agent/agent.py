@@ -94,7 +94,7 @@ class Agent:
         self._numbers = numbers
         self._wanted: dict[str, Camera] = {}
         self._streams: dict[str, Stream] = {}
-        self._told: dict[str, tuple[str, float]] = {}  # state or error, and when it was written
+        self._reported: dict[str, tuple[str, float]] = {}  # state, and when
         self._produce = threading.Lock()
         self._log = logs.get("agent")
 
@@ -139,7 +139,7 @@ class Agent:
 
     def _stop(self, name: str) -> None:
         self._streams.pop(name).stop()
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         self._log.info("a camera is no longer pulled", camera=name)
 
     def _publish(self, camera: str, segment: CutSegment, captured_ms: int) -> bool:
@@ -172,14 +172,14 @@ class Agent:
         due: dict[str, str] = {}
         for name, stream in self._streams.items():
             state = _state(stream)
-            before, written = self._told.get(name, ("", 0.0))
+            before, written = self._reported.get(name, ("", 0.0))
             if state != before or now - written >= self._settings.camera_lease_s:
                 due[name] = state
         try:
             self._leases.tell({name: self._report(self._streams[name]) for name in due})
         except REDIS_ERRORS:
             return
-        self._told.update({name: (state, now) for name, state in due.items()})
+        self._reported.update({name: (state, now) for name, state in due.items()})
 
     def _report(self, stream: Stream) -> dict[str, str | int]:
         report = stream.report

@@ -81,7 +81,6 @@ EVENTS = {
 
 #: raise when masks are decided differently and old checkpoints cannot be continued
 STATE_VERSION = 2
-DAY_MS = 86_400_000
 
 _log = structlog.get_logger(__name__)
 
@@ -106,7 +105,6 @@ class Open:
     carry: Carry | None = None
     watermark_us: int = 0
     ended: bool = False  # the epoch was cut by a gap
-    heard_ms: int = 0  # record time of the newest frames record
     missing: Missing | None = None  # why samples of the open block are missing, where that is known
     late_block: int | None = None  # the open block at the newest late segment
 
@@ -141,8 +139,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     are is what the frames records say: decode alone decides it, and never within an epoch.
     """
 
-    # Only to forget cameras, which takes days.
-    tick_every = 600.0
     events = EVENTS
 
     def __init__(
@@ -197,7 +193,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             block=checkpoint.block,
             watermark_us=checkpoint.watermark_us,
             ended=checkpoint.any and checkpoint.last_block >= checkpoint.block,
-            heard_ms=checkpoint.heard_ms,
             missing=Missing(checkpoint.missing_cause, checkpoint.missing) if checkpoint.missing else None,
             late_block=checkpoint.late_block - 1 if checkpoint.late_block else None,
         )
@@ -234,15 +229,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
             self._keeper.forget(state.camera)
         return Result(draft.outputs, self._checkpoint(now), counts=draft.counts)
 
-    def tick(self, state: CameraState, now: float) -> Result | None:
-        """A camera that stays away is forgotten."""
-        heard_ms = state.open.heard_ms
-        days = self._settings.forget_after_days
-        if not heard_ms or days is None or now * 1000 - heard_ms <= days * DAY_MS:
-            return None
-        state.open = Open()
-        return Result(forget=True)
-
     def _taken(self, camera: str, now: Open, record: Record, message: FramesRecord, draft: Draft) -> Open:
         sampling = message.sampling if message.sampling.step_us else self._settings.sampling
         if message.epoch > now.epoch:
@@ -255,7 +241,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 "bad-frames",
                 f"{sampling_text(sampling)} in an epoch of {sampling_text(now.sampling)}",
             )
-        now = replace(now, wall_us=message.wall_offset_us, heard_ms=max(now.heard_ms, record.timestamp_ms))
+        now = replace(now, wall_us=message.wall_offset_us)
         if message.HasField("segment"):
             return self._segment(camera, now, record, message, draft)
         if message.event.kind == StreamEvent.KIND_GAP:
@@ -502,7 +488,6 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
                 any=written > 0,
                 watermark_us=now.watermark_us,
                 sampling=now.sampling,
-                heard_ms=now.heard_ms,
                 missing=now.missing.reason[:200] if now.missing else "",
                 missing_cause=now.missing.cause if now.missing else CAUSE_UNSPECIFIED,
                 late_block=0 if now.late_block is None else now.late_block + 1,

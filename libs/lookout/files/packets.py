@@ -123,20 +123,21 @@ class PacketReader:
         if self._is(packet, expected):
             return expected
         matches = np.flatnonzero((self._table.pts == packet.pts) & (self._table.size == packet.size))
+        # Two packets alike in time and size: none of them is known for sure.
         return int(matches[0]) if len(matches) == 1 else None
 
 
 class PacketCache:
     """Takes a scan's packets, and lets go of all of them once they are too large to keep."""
 
-    def __init__(self, limit: int = KEEP_BYTES) -> None:
-        self._limit, self._bytes = limit, 0
+    def __init__(self) -> None:
+        self._bytes = 0
         self._packets: list[av.Packet] | None = []
 
     def add(self, packet: av.Packet) -> None:
         """Take the next packet."""
         self._bytes += packet.size
-        if self._bytes > self._limit:
+        if self._bytes > KEEP_BYTES:
             self._packets = None
         if self._packets is not None:
             self._packets.append(packet)

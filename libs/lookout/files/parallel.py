@@ -104,6 +104,7 @@ def scanned(source: Source, limits: Limits) -> Iterator[tuple[Video, Scan]]:
         if indexed is not None:
             yield video, Scan(indexed[0], first=indexed[1])
             return
+        # Opened again, now with probing: without the index nothing else tells what FFmpeg finds out by it.
         opened.pop_all().close()
         video = opened.enter_context(open_video(source, limits))
         collector = PacketCache()
@@ -302,6 +303,7 @@ class FileDecoder:
         try:
             job()
         except BaseException as error:
+            # The reader raises it: a thread's own exception would be seen by nobody.
             self._ring.fail(error)
 
     def _feed(self, plan: Sequence[Sequence[PacketRange]], workers: int) -> None:
@@ -431,6 +433,7 @@ class FileDecoder:
 
     def _spoil(self) -> bool:
         with self._count:
+            # The first thread to find it decodes for all; the others end.
             first = not self._spoiled.is_set()
             self._spoiled.set()
         if first:

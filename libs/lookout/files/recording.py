@@ -344,6 +344,7 @@ class RecordingReader(_Closable):
         if request is not None:
             inside = set(order)
             order = [index for index in request.tolist() if index in inside]
+        # A time or index may be asked for twice; its frame was decoded once.
         rows = [row_of[index] for index in order if index in row_of]
         times = self.times_us[[index for index in order if index in row_of]]
         if rows != list(range(len(picks))):

@@ -42,6 +42,7 @@ class Ring:
                 self._stalls[name] = time.perf_counter()
                 self._changed.wait_for(lambda: self.closed or position < self.read + self.capacity)
                 self._stalled_s += time.perf_counter() - self._stalls.pop(name)
+            # A sample may come twice, from a thread that decodes a range again: the first one counts.
             if not self.closed and position >= self.read:
                 self._samples.setdefault(position, sample)
                 self._changed.notify_all()

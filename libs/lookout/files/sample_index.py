@@ -48,6 +48,7 @@ def indexed_table(video: Video, file: ByteSource) -> tuple[FrameTable, list[av.P
     except (_UnfitError, CodecError, OSError, ValueError):
         return None
     dts, pos, key = entries
+    # FFmpeg moves all times forward where an offset is negative (`ctts` of version 1).
     pts = dts + offsets + max(0, int(-offsets.min()))
     first = list(islice(video.packets(), CHECKED))
     demuxed = [(p.pts, p.dts, p.size, p.is_keyframe) for p in first]

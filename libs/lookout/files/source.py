@@ -80,8 +80,10 @@ class FileSource:
 class BytesSource:
     """A recording in memory."""
 
-    def __init__(self, data: bytes, name: str = "the bytes") -> None:
-        self._data, self.name = data, name
+    name = "the bytes"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
 
     def open(self) -> AbstractContextManager[ByteSource]:
         """A reader over the same bytes."""

@@ -138,6 +138,8 @@ class Service:
             code, tail = self._child.kill(), self._child.tail()
             self._child = None
             self._deaths += 1
+            # A service that was ready once is started again without end: its fault may be the data's or the
+            # machine's, and pass.
             if not self.was_ready and (code == _MISCONFIGURED or self._deaths >= _GIVE_UP_AFTER):
                 raise LocalError(f"{self.name} cannot start (exit code {code}); its log ends:\n{tail}")
             pause = min(_FIRST_PAUSE_S * 2 ** (self._deaths - 1), _LONGEST_PAUSE_S)
@@ -339,6 +341,7 @@ class Fleet(Startable):
             for stage in self._stages
         ]
         for service in self.services:
+            # Only now are the ports of all services known.
             service.set_defaults(self._replicas(service.stage))
             service.start()
         self._await_ready()
@@ -402,6 +405,7 @@ class Fleet(Startable):
         inherited = {
             name: value
             for name, value in os.environ.items()
+            # A setting of this command's environment must not reach four services by chance.
             if name in passed or not name.startswith("LOOKOUT_")
         }
         # Four services share this machine: thread pools of all cores would only make them wait in turn.

@@ -69,6 +69,8 @@ def kafka_class_path(cache: Path | None = None) -> str:
     Raises:
         LocalError: a jar could not be fetched, or is not the one in the list.
     """
+    # The folder's name holds the list's digest: another list is another folder, and older releases keep
+    # theirs.
     jars = locked_jars()
     cache = cache or cache_folder()
     home = cache / f"kafka-{_digest_of(jars)}"
@@ -91,6 +93,7 @@ def _fetch_all(jars: list[Jar], home: Path) -> None:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             for future in [pool.submit(_fetch, jar, folder, Path(scratch) / "maven") for jar in jars]:
                 future.result()
+        # One step, within one file system: the folder is there whole or not at all.
         folder.rename(home)
 
 

@@ -155,14 +155,15 @@ class KafkaServer(LocalServer):
         try:
             if _await_line(controller, "Becoming the active controller", _START_S):
                 _await_line(controller, "Fencing broker", _FENCE_S)  # unless it was killed before it began
-                self._await_metadata(controller, writes=4)  # the note is logged before it is written
+                self._await_metadata(controller)  # the note is logged before it is written
             if not controller.alive:
                 raise _why_it_died(controller)
         finally:
             controller.stop()
 
-    def _await_metadata(self, controller: Child, writes: int) -> None:
-        """Until so many more writes of the metadata log; an idle controller makes one every interval."""
+    def _await_metadata(self, controller: Child) -> None:
+        """Until four more writes of the metadata log; an idle controller makes one every interval."""
+        writes = 4
         deadline = time.monotonic() + _START_S
         size = self._metadata_bytes()
         while writes > 0 and controller.alive and time.monotonic() < deadline:

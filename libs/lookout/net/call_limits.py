@@ -128,9 +128,11 @@ class LimitCalls(grpc.ServerInterceptor):  # type: ignore[misc]
     def _begin(self, context: grpc.ServicerContext, health: bool) -> _Call:
         limits, host = self._limits, host_of(context)
         limit = limits.health_calls if health else limits.calls
+        # Kubernetes asks from the node's address, which pods may share: half at most, never all.
         limit_a_peer = max(1, limit // 2) if health else limits.calls_a_peer
         call = _Call(context, self._clock() + limits.idle_s)
         with self._lock:
+            # Health checks are counted apart: full threads must not look like a dead process.
             total = sum(count for (kind, _), count in self._held.items() if kind == health)
             free = total < limit and self._held[health, host] < limit_a_peer
             if free:

@@ -252,6 +252,7 @@ def given(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, Any
     if environ is os.environ:
         return {}
 
+    # pydantic's own parsing of nested and JSON values, over another mapping than the environment.
     class Given(EnvSettingsSource):
         def _load_env_vars(self) -> Mapping[str, str | None]:
             return {key.lower(): value for key, value in environ.items()}
@@ -281,6 +282,7 @@ def read_secret(path: Path, name: str) -> str:
         StartupError: the file of setting `name` cannot be read or is empty.
     """
     try:
+        # Editors end a file with a line's end; spaces may belong to the secret.
         text = path.read_text().strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"

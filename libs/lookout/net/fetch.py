@@ -108,6 +108,7 @@ class UriFetcher:
             )
         if url.username is not None or url.password is not None:
             raise BadRecordError("uri-refused", "a URI with a user name or password is not fetched")
+        # A line's end within a URI would begin another header of the request.
         if not uri.isprintable() or " " in uri:
             raise BadRecordError("bad-uri", "a URI has no spaces or control characters")
         named = any(host == pattern.lower() for pattern in self.hosts)
@@ -129,6 +130,7 @@ class UriFetcher:
         if not addresses:
             raise TransientError(f"{host} does not resolve")
         for address in addresses:
+            # Without the zone (`fe80::1%eth0`), which `ipaddress` compares, too.
             if not self._reachable(ipaddress.ip_address(address.split("%")[0])):
                 raise BadRecordError(
                     "uri-refused",
@@ -154,6 +156,7 @@ class UriFetcher:
         headers: dict[bytes | str, bytes | str] = {
             "host": name if port == PORTS[url.scheme] else f"{name}:{port}",
             "accept": "*/*",
+            # Compressed bytes could grow beyond the limit that was checked.
             "accept-encoding": "identity",
             "user-agent": "lookout",
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -77,12 +77,12 @@ class GrpcServer:
         self.serving(False)
         self._server.start()
 
-    def serving(self, ready: bool, names: Sequence[str] | None = None) -> None:
+    def serving(self, ready: bool) -> None:
         """What the health service answers for "" and every added service."""
         status = (
             health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         )
-        for name in ("", *(names if names is not None else self._names)):
+        for name in ("", *self._names):
             self._health.set(name, status)
 
     def stop(self, grace_s: float = 1.0) -> None:

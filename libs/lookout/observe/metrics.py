@@ -27,9 +27,9 @@ _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """The metrics of a worker. Handlers may add their own to `registry` (prefix `lookout_`)."""
 
-    def __init__(self, stage: str, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, stage: str) -> None:
         self.stage = stage
-        self.registry = registry or CollectorRegistry()
+        self.registry = CollectorRegistry()
         self.records = self._counter("records", "input records committed")
         self.outputs = self._counter("outputs", "records written and committed", "topic")
         self.dead_letters = self._counter("dead_letters", "dead letters committed", "reason")

@@ -102,6 +102,7 @@ class UnionChain:
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
         size = cells.rows * cells.cols
+        # Squares are compared: the root of each would change no order.
         self._dx, self._dy, self._square = (np.zeros(size, np.float32) for _ in range(3))
         self._new = np.zeros(size, np.bool_)
 
@@ -169,10 +170,12 @@ class SignedSumChain:
         frame = owner[hit.block]
         place = frame * size + hit.cell
         area = np.bincount(place, hit.area, len(frames) * size)
+        # B-frames are no links: blocks of their second list leave cells uncovered that are not new.
         new = (area.reshape(len(frames), size) < self._half) & links[:, None]
         ends = np.cumsum(counts)
         self._intra += np.add.reduceat(new, ends - counts, axis=0, dtype=np.int64)
         self._links += np.add.reduceat(links, ends - counts, dtype=np.int64)
+        # Only the newest frame's own displacement counts, and only where that frame is sampled.
         self._own[:] = 0
         dx, dy = blocks.dx[hit.block], blocks.dy[hit.block]
         moves = np.flatnonzero((dx != 0) | (dy != 0))  # most blocks of a fixed camera stand still
@@ -204,6 +207,8 @@ class SignedSumChain:
         shape = (-1, self.cells.rows, self.cells.cols)
         dx, dy = median3x3((self._sum + self._own).reshape(2, *self._intra.shape[:1], *shape[1:]))
         links = np.maximum(self._links, 1)
+        # Two frames at least, unless the span has only one: a single intra block is often the encoder's
+        # choice, not new content.
         least = np.minimum(np.maximum(2, np.ceil(self.intra_share * self._links)), links)
         intra = (self._intra >= least[:, None]).reshape(shape).astype(np.uint8)
         return dx, dy, median3x3(intra).astype(np.bool_)
@@ -328,6 +333,8 @@ class MotionGather:
         """Take one decoded frame in presentation order."""
         if luma is not None and self.settings.residual:
             self._luma = luma.copy()
+        # An I-frame has no vectors, and a damaged or skipped one hides what moved: the sample is based on
+        # luma.
         if blocks is None or frame.corrupt or frame.jump or frame.picture.intra:
             self._broken = True
         if self._broken or blocks is None:
@@ -393,6 +400,7 @@ class MotionGather:
         redrawn = chain.redrawn > s.intra_limit
         dx, dy, new = chain.displacement()
         size = np.hypot(*geometry.vectors(dx, dy)).astype(np.float32)
+        # New content moved by no known distance: it is above every threshold.
         size[new] = np.inf
         if s.rule is GatherMethod.SIGNED_SUM:
             size = largest3x3(size)
@@ -420,8 +428,3 @@ class MotionGather:
 
 
 DEFAULT_GATHER_METHOD: Final = GatherMethod.SIGNED_SUM
-
-
-def with_method(settings: GatherSettings, rule: GatherMethod) -> GatherSettings:
-    """The same settings under another rule."""
-    return replace(settings, rule=rule)

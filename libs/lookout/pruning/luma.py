@@ -16,6 +16,7 @@ def luma(pixels: U8) -> U8:
     """BT.601 luma of RGB pixels: uint8 [..., 3] -> uint8 [...], in whole numbers, the same on every
     machine."""
     r, g, b = (pixels[..., i].astype(np.uint16) for i in range(3))
+    # .299, .587 and .114 times 256, rounded; they add up to 256, so that white stays 255.
     return ((77 * r + 150 * g + 29 * b) >> 8).astype(np.uint8)
 
 
@@ -29,8 +30,10 @@ def patch_difference(a: U8, b: U8, grid: GroupedPatches) -> F32:
     height, width = grid.rows * grid.patch, grid.cols * grid.patch
     if a.shape != b.shape or a.shape[0] < height or a.shape[1] < width:
         raise ValueError(f"pictures of {a.shape} and {b.shape}, not both {(height, width)} or larger")
+    # The smoothing is linear: one of the difference is that of both pictures, at half the cost.
     change = _box_sum(a.astype(np.int16) - b)[:height, :width]
     np.abs(change, out=change)
+    # The edges of quarters: of an odd patch the second half is the larger one.
     half = max(1, grid.patch // 2)
     down, across = (
         np.unique([side * grid.patch + at % grid.patch for side in range(count) for at in (0, half)])

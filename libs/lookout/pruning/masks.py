@@ -279,6 +279,7 @@ class Carry:
         return cls(active, content, None if np.isnan(noise) else float(noise))
 
 
+# Version, rows, columns and noise; a change of the layout raises the version.
 _HEAD: Final = struct.Struct("<BHHe")
 _VERSION: Final = 2
 
@@ -383,7 +384,9 @@ def _patch(
 ) -> TemporalMask:
     """Judge one temporal patch and bring the state forward."""
     members = [samples[i] for i in dict.fromkeys(frames)]
+    # Also for an anchor, which is encoded whole: noise is learnt, and motion added, in every frame.
     judged = [_dynamic(sample, grid, policy, state) for sample in members]
+    # A token is of both frames of a pair: it is kept where either changed.
     dynamic: Mask = np.logical_or.reduce(judged)
     damaged = any(sample.corrupt for sample in members)
     due = not state.anchored or (policy.anchors is Anchors.GOP and any(s.intra for s in members))
@@ -401,6 +404,7 @@ def _patch(
     else:
         state.active |= dynamic
         keep = complete(dynamic, grid)
+    # The later frame of a pair: what comes next is compared with the newest picture that tokens hold.
     _encoded(members[-1], keep, grid, state)
     return TemporalMask(frames, anchor, keep, dynamic)
 
@@ -444,6 +448,7 @@ def _encoded(sample: Sample, keep: Mask, grid: GroupedPatches, state: _State) ->
     """The kept patches now hold this frame's content."""
     fresh = spread(keep, grid)
     state.moved[fresh] = 0
+    # Only against a whole picture is a difference the camera's noise; an older patch has aged, too.
     state.fresh = bool(fresh.all()) and not sample.corrupt
     if not fresh.any():
         return

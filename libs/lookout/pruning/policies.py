@@ -95,6 +95,7 @@ class RandomPolicy(MaskPolicy):
         """Groups kept of one temporal patch: bool [group rows, group cols]."""
         shape = (len(grid.row_taps), len(grid.col_taps))
         groups = shape[0] * shape[1]
+        # Frames have no number here that a replay would give again; their pixels are the same.
         content = [zlib.crc32(sample.pixels.tobytes()) for sample in members]
         keep = np.zeros(groups, np.bool_)
         draw = np.random.default_rng([self.seed, *content])

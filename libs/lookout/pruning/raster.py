@@ -129,6 +129,7 @@ class PatchMap:
         """Per patch the largest of the cells touching it, 0 where none does: [n, rows, cols] of cells ->
         [n, rows, cols] of patches."""
         out = np.zeros((len(field), self.rows * self.cols), np.float32)
+        # `reduceat` takes runs of equal patches, so pairs are sorted by patch.
         order = np.argsort(self.patch, kind="stable")
         patch, starts = np.unique(self.patch[order], return_index=True)
         if len(patch):

@@ -53,11 +53,13 @@ def confine(*, strict: bool = True, landlock: bool = True, network: Network = Ne
 def _confine(landlock: bool, network: Network) -> str:
     if sys.platform == "linux" and (threads := len(os.listdir("/proc/self/task"))) != 1:
         raise ConfinementError(f"{threads} threads are running already; they would not be confined")
+    # Asked for while files can still be looked at.
     folders = _code_folders()
     hide_memory()
     _drop_capabilities()
     if landlock:
         allow_reading(folders)
+    # Last: what is called above is not on its list.
     filter_calls(may_open=landlock, network=network)
     _check()
     return "seccomp and Landlock" if landlock else "seccomp; no file can be opened (no Landlock here)"
@@ -87,6 +89,7 @@ def _drop_capabilities() -> None:
     number = _CAPSET.get(platform.machine())
     if sys.platform != "linux" or number is None:
         return  # the filter, which knows the same machines, fails with a message
+    # Process 0 is this one; no effective, permitted or inheritable capability (capset(2)).
     header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     if ctypes.CDLL(None, use_errno=True).syscall(number, header, none) != 0:
         raise ConfinementError(f"capabilities cannot be dropped: {os.strerror(ctypes.get_errno())}")
@@ -129,6 +132,7 @@ def limit_resources(memory: int, result: int, cpu_s: float | None, *, own_memory
     """
     if cpu_s is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
+        # One second more, because the kernel counts whole seconds.
         _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_s) + 1)
     _lower(resource.RLIMIT_AS, memory)
     if own_memory is not None:

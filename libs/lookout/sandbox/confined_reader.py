@@ -46,26 +46,17 @@ class SandboxedReader(RecordingReader):
     Args:
         path: A file.
         workers: Decoder processes.
-        settings: What each may use.
 
     Raises:
         CodecError: The file cannot be read, or this system cannot confine a process (UNAVAILABLE).
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        workers: int | None = None,
-        settings: SandboxSettings | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, workers: int | None = None) -> None:
         self.path = Path(path)
         self.workers = workers or os.cpu_count() or 1
         if not self.path.is_file():
             raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read (no such file)")
-        self._pool = SandboxPool(
-            self.workers, settings or SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0)
-        )
+        self._pool = SandboxPool(self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0))
         try:
             reply = self._pool.recording_table(str(self.path))
             table = _table(reply)

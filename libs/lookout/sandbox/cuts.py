@@ -38,6 +38,7 @@ class Cuts:
             CodecError: in a piece's place.
         """
         key = (request.path, request.target_s, request.max_bytes)
+        # Taken out while it is used: after an error nobody continues a broken cut.
         going = self._open.pop(key, None)
         if going is not None and going.position == request.first:
             if file is not None:

@@ -45,6 +45,7 @@ def send_message(fd: int, data: bytes, seconds: float | None = None) -> None:
     view = memoryview(_LENGTH.pack(len(data)) + data)
     while view:
         _await(fd, select.POLLOUT, deadline)
+        # A pipe holds 64 KiB by default (pipe(7)); larger writes only come back later.
         view = view[os.write(fd, view[:_PIPE_BYTES]) :]
 
 

@@ -151,6 +151,7 @@ def decode_request(job: pb.DecodeJob) -> DecodeRequest:
 
 
 def _gather(wanted: pb.Gather) -> Gather:
+    # Not imported here: a confined process may not open files any more.
     module = sys.modules.get(wanted.module)
     if module is None:
         raise LookupError(f"{wanted.module} is not among the modules of SandboxSettings")

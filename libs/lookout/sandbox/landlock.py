@@ -49,6 +49,8 @@ def allow_reading(folders: Iterable[str]) -> None:
     if version == 0:
         raise ConfinementError("this kernel has no Landlock")
     rights = _FILE_RIGHTS[max(abi for abi in _FILE_RIGHTS if abi <= version)]
+    # What is named here is denied except for the folders below; rights that this kernel does not know would
+    # be refused.
     words = [rights, *([_NETWORK] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
     attributes = struct.pack(f"={len(words)}Q", *words)
     rules = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
@@ -58,6 +60,7 @@ def allow_reading(folders: Iterable[str]) -> None:
         for folder in folders:
             _add(libc, rules, folder)
         zero = ctypes.c_ulong(0)
+        # Without it the kernel takes neither Landlock nor a filter from a process without privileges.
         if libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero) != 0:
             raise ConfinementError(f"no_new_privs was refused: {os.strerror(ctypes.get_errno())}")
         if libc.syscall(_RESTRICT_SELF, ctypes.c_int(rules), ctypes.c_uint32(0)) != 0:

@@ -86,6 +86,7 @@ def downloaded(
             download(source, file.name, progress)
         finally:
             source.close()
+        # The connections are closed by now, so that decoding for hours holds none.
         yield DownloadedFile(source.name, file.name)
 
 
@@ -97,6 +98,7 @@ def download(source: UrlSource, path: str, progress: Callable[[int, int], None] 
     """
     size, folder = source.size, Path(path).parent
     free = shutil.disk_usage(folder).free
+    # Before the first byte: a full disk would fail others on this machine, too.
     if size > free:
         raise _not_stored(source, f"it has {size} bytes, and {folder} has room for {free}")
     try:

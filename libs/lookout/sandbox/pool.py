@@ -42,6 +42,8 @@ from lookout.segments.types import CodecError, CutRequest, DecodedSegment, Decod
 if TYPE_CHECKING:
     from lookout.segments.inspection import Inspection
 
+# A limit for a life, because the kernel's cannot be raised again by a confined process; `_check_cpu` holds
+# each job to its own.
 CPU_JOBS = 10
 """The kernel ends a process after the CPU time of so many jobs; it is replaced before that."""
 _pipes = count()
@@ -351,6 +353,8 @@ class SandboxPool:
 
     def _run(self, job: _Job) -> Result:
         fates: list[str] = []
+        # Twice, because a process may also die of what has nothing to do with the job (memory of the
+        # machine).
         while len(fates) < 2:
             worker = self._take()
             try:
@@ -421,6 +425,7 @@ class SandboxPool:
                 return
             self._closed = True
             workers = list(self._alive)
+        # Killed before seats are cleared: whoever waits for one of them gives its seat back then.
         for worker in workers:
             worker.kill()
         self._clear_seats()

@@ -66,6 +66,7 @@ class RecordingJobs:
     def _table(self, path: str, source: Source) -> TableResult:
         with scanned(source, FILE_LIMITS) as (video, scan):
             stream = StreamFacts.of(video, scan)
+        # `sample` asks for the same file again and again: its packets are counted once.
         self._scan = (path, scan)
         size = first_size(source, FILE_LIMITS, scan) if len(scan.table) else (0, 0)
         return TableResult(stream, scan.table, size)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+# Kinds of units, kinds of frames, a flag's third value and the number of picture slots, as the
+# specification has them (sections 6.2.2, 6.8.2 and 3).
 SEQUENCE_HEADER, FRAME_HEADER, FRAME = 1, 3, 6
 KEY, INTRA_ONLY, SWITCH = 0, 2, 3
 SELECT = 2
@@ -100,6 +102,7 @@ class FrameHeader:
     @classmethod
     def parse(cls, body: bytes, sequence: SequenceHeader) -> FrameHeader:
         """From the beginning of a frame or frame header unit."""
+        # A header is far shorter; the rest of a frame's unit is its pixels.
         bits = _Bits(body[:64])
         if bits.take(1):
             return cls(bits.take(3), (), (), False)
@@ -160,6 +163,7 @@ def _rests(packets: Sequence[bytes], extradata: bytes | None) -> list[set[int]] 
     slots: list[int | None] = [None] * SLOTS  # the packet whose picture stands there
     keys: set[int] = set()
     rests: list[set[int]] = []
+    # The `av1C` record has four bytes of its own before the sequence header, which packets need not repeat.
     for number, packet in enumerate([(extradata or b"")[4:], *packets], -1):
         mine: set[int] = set()
         for kind, body in units(packet):

@@ -94,6 +94,7 @@ class Video:
         options = {
             "format_whitelist": ",".join(self._formats),
             "codec_whitelist": ",".join(self._codecs),
+            # No such protocol exists: whatever address a container names, FFmpeg opens nothing.
             "protocol_whitelist": "none",
             **({} if probe else {"skip_frame": "all"}),
         }
@@ -109,7 +110,10 @@ class Video:
 
     def _choose(self, index: int) -> av.video.stream.VideoStream:
         streams = [
-            s for s in self._container.streams.video if not int(s.disposition) & 0x400
+            # AV_DISPOSITION_ATTACHED_PIC: a cover picture is a video stream of one frame.
+            s
+            for s in self._container.streams.video
+            if not int(s.disposition) & 0x400
         ]  # attached picture
         if index >= len(streams):
             kinds = ", ".join(sorted({s.type for s in self._container.streams})) or "nothing"
@@ -174,6 +178,7 @@ class Video:
     def fps(self) -> Fraction:
         """The nominal frame rate: what the stream claims where that is possible, else 25."""
         for rate in (self.stream.guessed_rate, self.stream.average_rate):
+            # Streams without a rate claim values like 90000, the ticks of their clock.
             if rate and Fraction(1, 120) <= rate <= 1000:
                 return Fraction(rate)
         return DEFAULT_FPS
@@ -195,6 +200,8 @@ class Video:
             except damage as error:
                 self._note(error)
                 return
+            # PyAV ends a stream with an empty packet, which drains the decoder; `decode(None)` does that
+            # here.
             if packet.size:
                 yield packet
 

@@ -17,6 +17,7 @@ from lookout.segments.container import ByteSource, Video, ticks_to_us
 from lookout.segments.damage import CounterScan, with_breaks, with_damage
 from lookout.segments.nal import begins_clean
 from lookout.segments.picture import orientation
+from lookout.segments.timeline import BACKWARD_US, MAX_GAP_US
 from lookout.segments.types import CodecError, Limits, Reason, Segment
 
 TS_CODECS = frozenset({"h264", "hevc", "mpeg2video", "mpeg1video", "mpeg4"})
@@ -61,8 +62,6 @@ TS_NULL_PACKET = b"\x47\x1f\xff\x10" + b"\xff" * 184
 TS_LEAST_PACKETS = 32  # shorter streams are not recognised as MPEG-TS
 _FILES = ("mp4", "mov")  # keep the decoder's headers in their own
 OPEN_LIMITS = Limits(bytes=1 << 40)
-BACK_US = 1_000_000
-LEAP_US = 30_000_000
 
 
 @dataclass(slots=True)
@@ -83,7 +82,10 @@ class _Group:
         """Take the next packet."""
         self.packets.append(packet)
         self.losses.append(loss)
+        # An MPEG-TS packet carries up to 184 bytes; three more hold headers and clock references of a
+        # picture.
         self.size += 188 * (packet.size // 180 + 3)
+        # B-frames are shown before the packet that precedes them: the newest time counts, not the last.
         self.last_us = max(self.last_us, time_us) if len(self.packets) > 1 else time_us
 
     @property
@@ -221,7 +223,7 @@ def _groups(video: Video, breaks: deque[int]) -> Iterator[_Group]:
             if group is not None:
                 yield group
             step = time_us - (group.end_us if group is not None else time_us)
-            jump = not -BACK_US <= step <= LEAP_US
+            jump = not -BACKWARD_US <= step <= MAX_GAP_US
             group = _Group(time_us, nominal_us, timed, jump, begins_clean(bytes(packet), video.codec))
         if group is not None:
             group.add(packet, time_us, loss)
@@ -302,6 +304,8 @@ class _Writer:
         source = self._video.stream
         times = _times(packets, round(1 / (self._video.fps * self._video.time_base)))
         if self._shift is None:
+            # By the first piece, for the whole cut: a shift of its own for each would tear the source's
+            # clock.
             self._shift = max(0, -min(dts for _, dts in times))
         headers = None if container in _FILES else REPEAT_HEADERS.get(self._video.codec)
         buffer = io.BytesIO()
@@ -322,6 +326,7 @@ class _Writer:
         data = buffer.getvalue()
         if container == "mpegts":
             data = with_breaks(data, TS_PID, losses_out)
+            # Null packets have an identifier of their own, which no reader of the video's counters follows.
             data += TS_NULL_PACKET * max(0, TS_LEAST_PACKETS - len(data) // len(TS_NULL_PACKET))
         return data
 
@@ -350,5 +355,6 @@ def _times(packets: list[av.Packet], nominal: int) -> list[tuple[int, int]]:
     else:
         decoded = [cast(int, packet.dts) for packet in packets]
     for i in range(1, len(decoded)):
+        # Muxers refuse decoding times that do not rise.
         decoded[i] = max(decoded[i], decoded[i - 1] + 1)
     return [(max(pts, dts), dts) for pts, dts in zip(shown, decoded, strict=True)]

@@ -76,6 +76,7 @@ class CounterScan:
         if self._last is not None:
             places, packets = np.append(self._last_at, places), np.vstack([self._last, packets])
         counters = packets[:, 3].astype(int) & 0x0F
+        # The discontinuity indicator of the adaptation field: the counter may jump here without a loss.
         announced = (packets[:, 3] & 0x20 != 0) & (packets[:, 4] > 0) & (packets[:, 5] & 0x80 != 0)
         steps = (counters[1:] - counters[:-1]) % 16
         twice = (steps == 0) & (packets[1:] == packets[:-1]).all(axis=1)  # a packet may be sent twice
@@ -84,6 +85,7 @@ class CounterScan:
         if self._last is not None:
             broken[0] = False  # told before
         self.breaks.extend(int(place) for place in places[broken | lost])
+        # Copied: a view would keep all bytes of this read.
         self._last, self._last_at = packets[-1].copy(), int(places[-1])
 
 

@@ -39,16 +39,13 @@ class SoftwareDecoder:
     """FFmpeg through PyAV, in this process. Untrusted bytes belong into `SandboxPool`, which runs this in a
     child."""
 
-    def __init__(self, threads: int = 1) -> None:
-        self.threads = threads
-
     def decode(self, segment: bytes, request: DecodeRequest) -> DecodedSegment:
         """Decode one segment.
 
         Raises:
             CodecError: It cannot be decoded; `reason` says why.
         """
-        return decode_segment(segment, request, threads=self.threads)
+        return decode_segment(segment, request)
 
 
 def decode_segment(

@@ -61,6 +61,7 @@ def recovery_frames(sei: bytes) -> int:
         kind, at = _chunked(sei, at)
         size, at = _chunked(sei, at)
         if kind == RECOVERY_POINT:
+            # Its first field is the number of frames.
             return _exp_golomb(sei[at : at + max(size, 1)])
         at += size
     return 0

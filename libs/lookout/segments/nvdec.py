@@ -32,6 +32,7 @@ PACKAGE = "PyNvVideoCodec"
 LEAST_VERSION = (2, 1)
 KINDS = {0: PredictionKind.INTRA, 1: PredictionKind.INTER, 2: PredictionKind.SKIP, 3: PredictionKind.INTRA}
 FIELDS = ("cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")
+# The likeliest first: macroblocks of H.264, then what HEVC's statistics may have.
 BLOCK_SIZES = (16, 8, 32, 64, 4)
 CODECS = frozenset({"h264", "hevc", "av1", "vp8", "vp9", "mpeg4", "mpeg2video", "mpeg1video"})
 STATISTICS = frozenset({"h264", "hevc"})
@@ -114,6 +115,7 @@ def agreement(ours: PredictionBlocks, truth: PredictionBlocks, width: int, heigh
 
     a, b = raster(ours), raster(truth)
     defined = ~np.isnan(a[..., 0]) & ~np.isnan(b[..., 0])
+    # A quarter pixel is the finest step of both.
     equal = (np.abs(a - b).max(axis=-1) < 0.26) & defined
     return float(equal.sum() / defined.sum()) if defined.any() else 0.0
 
@@ -287,6 +289,7 @@ def _pixels(frame: Any, video: Video) -> U8:
     if size != width * height * 3:
         raise CodecError(Reason.DIMENSIONS, f"NVDEC gave {size} bytes for a picture of {width}x{height}")
     raw = (ctypes.c_uint8 * size).from_address(int(frame.GetPtrToPlane(0)))
+    # Copied: the library uses the memory again for its next frame.
     return np.ctypeslib.as_array(raw).reshape(height, width, 3).copy()
 
 

@@ -21,6 +21,7 @@ def orientation(frame: av.VideoFrame) -> tuple[int, bool]:
     side = side_data(frame, "DISPLAYMATRIX")
     if side is None:
         return 0, False
+    # Three numbers a row, of which the third is not needed here; a negative determinant mirrors.
     a, b, _, c, d = np.frombuffer(side, np.int32)[:5].astype(float)
     mirrored = bool(a * d - b * c < 0)
     if mirrored:
@@ -65,6 +66,7 @@ class Painter:
         """uint8 [height, width]: the luma plane; a view of the frame where it is 8-bit planar."""
         if frame.format.name.startswith(("yuv4", "yuvj4", "nv12")) and frame.format.components[0].bits == 8:
             plane = frame.planes[0]
+            # FFmpeg pads rows to an alignment of its own.
             rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
             return rows[: frame.height, : frame.width]
         grey = self._reformatter.reformat(frame, format="gray", threads=1).to_ndarray()

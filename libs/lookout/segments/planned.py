@@ -53,6 +53,7 @@ class Timetable:
         pictures lead the first keyframe, of which nobody knows whether they can be decoded, or an edit list
         hides some.
         """
+        # Hidden pictures have no place in the time that the others are counted by.
         if any(packet.is_discard for packet in packets):
             return None
         stamps = [packet.pts for packet in packets]

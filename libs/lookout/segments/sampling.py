@@ -113,6 +113,7 @@ class Selector(Generic[T]):
         decisions = self.finish(None) if slot != self._slot else []
         if slot < self.first_slot:
             return [*decisions, (item, None)]
+        # Compared from left to right: `False` comes before `True`.
         rank = (corrupt, not intra, abs(stream_us - self.grid.time(slot)))
         if self._slot is None or rank < self._rank:
             decisions += [(passed, None) for passed in self._cell]

@@ -47,13 +47,11 @@ class TensorClient:
         directory: Directory | None = None,
         store: TensorStore | None = None,
         replicas: Mapping[int, Sequence[str]] | None = None,
-        keep: bool = False,
     ) -> None:
         self._peers = peers
         self._directory = directory
         self._store = store
         self._replicas = replicas or {}
-        self._keep = keep and store is not None
 
     def fetch(self, ref: TensorRef, record: Message, rows: Rows | None = None) -> Fetched:
         """The tensor, or `rows` of it. `record` is the one that carries `ref`; it is what the tensor is made
@@ -65,12 +63,6 @@ class TensorClient:
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")
-        fetched = self._from_elsewhere(ref, record, rows)
-        if self._keep and self._store is not None and not rows:
-            self._store.put(ref, fetched.array, dtype=ref.dtype or None)
-        return fetched
-
-    def _from_elsewhere(self, ref: TensorRef, record: Message, rows: Rows | None) -> Fetched:
         holders, degraded = self._holders(ref)
         for address in holders:
             try:

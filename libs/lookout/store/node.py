@@ -26,14 +26,13 @@ class Node:
         *,
         traced: Traced | None = None,
         replicas: Mapping[int, Sequence[str]] | None = None,
-        keep: bool = False,
         security: Connections | None = None,
         topics: Collection[str] | None = None,
     ) -> None:
         self.store = TensorStore(settings)
         self.directory = Directory(redis_url, settings, security, AddressSigner.of(security))
         self.peers = Peers(settings, traced, security)
-        self.client = TensorClient(self.peers, self.directory, self.store, replicas, keep)
+        self.client = TensorClient(self.peers, self.directory, self.store, replicas)
         self.service = TensorService(self.store, topics)
         self._announcer: Announcer | None = None
 

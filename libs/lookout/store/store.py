@@ -40,9 +40,9 @@ class TensorStore:
     and `consumed` say when they have been read, `pressure` names the partitions that should pause meanwhile.
     """
 
-    def __init__(self, settings: StoreSettings, holdings: Holdings | None = None) -> None:
+    def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
-        self._announcements = Announcements(holdings)
+        self._announcements = Announcements()
         self._pins = Pins(settings.unread_bytes, settings.unread_seconds, settings.camera_bytes)
         self._makers = Makers(settings.reserve_workers)
         self._tiers = Tiers(settings, kept=self._kept, left=self._left)

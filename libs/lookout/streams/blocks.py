@@ -193,6 +193,7 @@ def _thinned(frames: Sequence[EncodedFrame], policy: MaskPolicy) -> Sequence[Enc
     groups = [EncodedGroups(frame.anchor, frame.keep, frame.tokens.float().cpu().numpy()) for frame in frames]
     thinned = []
     for frame, keep in zip(frames, drop_tokens(policy, groups), strict=True):
+        # Tokens stand in row-major order of the encoded groups: the new mask is read at these alone.
         left = torch.from_numpy(np.flatnonzero(keep[frame.keep])).to(frame.tokens.device)
         deepstack = None if frame.deepstack is None else frame.deepstack.index_select(1, left)
         thinned.append(
@@ -222,6 +223,7 @@ class StreamBlock:
     def of(cls, block: StrideBlock, samples: int) -> StreamBlock:
         """An encoded block of which nothing else is known: none of its frames is damaged."""
         frames = len(block.frames)
+        # Frames of one block are of one input size, so there is at most one grid.
         grids = {(frame.keep.shape[0], frame.keep.shape[1]) for frame in block.frames}
         return cls(block, BlockFacts(block.index, samples, frames, grid=next(iter(grids), None)))
 
@@ -287,6 +289,8 @@ class BlockMaker:
             StreamBlock(StrideBlock(self.stream, hole, ()), BlockFacts(hole, samples, 0))
             for hole in empty_indices(self._following, index, self.window_blocks)
         ]
+        # Alone, although a batch of strides would be faster: a live window must not wait for the next
+        # block.
         encoded = encode_strides([members], self.tower, self.policy, self.step_us, self._carry)
         self._following, self._carry = index + 1, encoded.carry
         facts = BlockFacts(

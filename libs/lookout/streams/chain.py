@@ -162,6 +162,7 @@ class ChainRule:
             return AnsweredWindow(plan, (yield self._request(plan, blocks, questions)).unwrap())
         due = key
         if due is None:
+            # Without a window before it the planner begins a chain by itself.
             due = previous is not None and self.planner.is_due(previous, chain.key_every)
         trial = None
         if due and previous is not None and audited and self.audit_limit is not None:
@@ -186,6 +187,8 @@ class ChainRule:
         """The window as planned; where its stream is lost or fails, as a key window."""
         for remaining in reversed(range(TRIES)):
             answer = yield self._request(plan, blocks, questions)
+            # Only what the stream's own KV caused is tried again: an error of the window itself would come
+            # again.
             if not remaining or not isinstance(answer.error, (StreamLostError, StreamFailedError)):
                 return AnsweredWindow(plan, answer.unwrap())
             plan = self.planner.plan(blocks, key=True)
@@ -214,6 +217,8 @@ class ChainRule:
         if audit.difference > self.audit_limit:
             return max(1, every // 2)
         if audit.difference < self.audit_limit / 4:
+            # Between a quarter of the limit and the limit nothing changes, so that the interval does not
+            # flutter.
             return min(self.longest, every * 2)
         return every
 
@@ -270,6 +275,7 @@ def run_batch(engine: Engine, windows: Sequence[WindowSteps]) -> list[AnsweredWi
         EngineError: A window cannot be computed.
     """
     answered: dict[int, AnsweredWindow] = {}
+    # Every generator asks for at least one answer before it ends.
     requests = {place: next(steps) for place, steps in enumerate(windows)}
     while requests:
         answers = engine.run(list(requests.values()))

@@ -87,6 +87,7 @@ class Player:
     def state(self) -> PlayerState:
         """Where it stands now, for `restore`."""
         return PlayerState(
+            # Copies: the chain goes on changing, a plan never does.
             {name: (replace(stream.chain), tuple(stream.window)) for name, stream in self._streams.items()}
         )
 
@@ -107,6 +108,7 @@ class Player:
         """The window that a block closes, before it is asked."""
         state = self._streams.setdefault(block.block.stream, _Stream(self._chains.begin()))
         window = [*state.window, block]
+        # Also where the window is not asked: its blocks are part of the next ones.
         state.window = window[-self._rule.length([member.block.index for member in window]) :]
         facts = [member.facts for member in state.window]
         return PlayedWindow(

@@ -139,12 +139,14 @@ class _Replay:
 
     def _catch_up(self, window: ChainWindow) -> None:
         """Compute the windows of a chain up to the one before `window`, unless the engine holds that one."""
+        # 0 is a key window, which needs nothing before it; None leaves the chain to the planner.
         since, plan = window.since_key, self._chain.plan
         if not since or (plan and plan.window == window.index - 1 and plan.since_key == since - 1):
             return
         for step in range(since):
             index = window.index - since + step
             record = self._windows.get(index)
+            # A window that is not played again here is taken to be of the usual length.
             first = record.first if record is not None else max(0, index - self._size + 1)
             member = ChainWindow(index, first=first, since_key=step)
             self._computed([block.seen for block in self._members(member)], member)

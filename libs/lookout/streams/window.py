@@ -130,6 +130,7 @@ class WindowRule:
             indices: Of the blocks at hand, rising; the window closes with the last.
         """
         count = 1
+        # Backwards from the newest block, up to the first index that never came.
         while count < min(self.blocks, len(indices)) and indices[-count - 1] == indices[-count] - 1:
             count += 1
         return count
@@ -141,6 +142,8 @@ class WindowRule:
             window: Its blocks, oldest first.
         """
         newest = window[-1]
+        # A block without frames at the window's end says nothing about the present, whatever those before
+        # it show.
         if not newest.frames:
             return newest.missing or NoAnswer(Cause.NO_FRAMES, "no frames")
         if newest.foreign is not None:

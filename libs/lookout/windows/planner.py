@@ -151,8 +151,10 @@ class Planner:
         stream, window = blocks[0].stream, blocks[-1].index
         if previous is not None and not _continues(previous, blocks):
             previous = None
+        # After `_continues`: what does not continue a window is whole, whatever `key` says.
         is_key = previous is None or (self.is_due(previous) if key is None else key)
         base = None if is_key else previous
+        # Labels of a chain count from its key window: those of reused frames must not change.
         origin = _start_us(blocks) if base is None else base.origin_us
         shown = [
             (block.index, number, frame) for block in blocks for number, frame in self._shown(block.frames)
@@ -184,10 +186,6 @@ class Planner:
         if from_scratch or base is None:
             return with_digest(plan)
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
-
-    def hold(self, previous: WindowPlan) -> WindowPlan:
-        """The same window once more with nothing to compute, for further questions."""
-        return with_digest(held_window(previous))
 
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
         """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
@@ -279,6 +277,7 @@ class Planner:
         before, counts, after = np.diff(edges, axis=1).T
         rows = RowLayout(len(layout.prefix), before, counts, after)
         positions, question = rule.place(rows, frames, compact=self.settings.compact)
+        # The question's rows come behind the window, from this position on.
         if question >= rule.limit:
             raise PositionRangeError(
                 f"{stream}: the window reaches position {question}, but the model counts only to "
@@ -316,6 +315,7 @@ class Planner:
         if plan.policy is Policy.REUSE_ALL or budget == 0:
             return replace(plan, compute=ranges_of(fresh))
         if plan.policy is Policy.REFRESH:
+            # With their text: the label's KV was computed behind rows that are gone, too.
             picked = rows_in([RowRange(s.start, s.stop) for s in anchors])
             return replace(plan, compute=_union(picked, fresh))
         budget = min(budget, len(old))
@@ -403,6 +403,7 @@ def digest_of(plan: WindowPlan) -> str:
     """Names a plan and its lineage: equal digests hold equal KV, given equal blocks."""
     state = hashlib.blake2b(digest_size=12)
     head = (plan.stream, plan.window, plan.policy.value, plan.key, plan.blocks, plan.parent, plan.select)
+    # `departed` and `salt` are left out: they change no row of the KV.
     state.update(repr((head, plan.compute, plan.layers)).encode())
     for array in (plan.token_ids, plan.positions, plan.source):
         state.update(np.ascontiguousarray(array).data)
@@ -412,6 +413,8 @@ def digest_of(plan: WindowPlan) -> str:
 @lru_cache(maxsize=64)
 def _widened(settings: WindowSettings, style: LabelStyle) -> LabelStyle:
     """`style`, wide enough for the largest label of a chain."""
+    # The newest frame of the last window of a chain: the chain's strides, and the blocks of the key window
+    # before them.
     strides = settings.longest_chain + settings.blocks
     largest = strides * (settings.samples if style.counts == "frames" else math.ceil(settings.stride_s))
     return replace(style, width=max(style.width, len(str(largest))))
@@ -431,6 +434,7 @@ def _continues(previous: WindowPlan, blocks: Sequence[StrideBlock]) -> bool:
     if previous.stream != blocks[0].stream or previous.window != blocks[-1].index - 1:
         return False
     earlier = {part.block for part in previous.parts[1:]}
+    # A block whose tokens were lost meanwhile stands empty now; KV of its frames must not answer.
     return not any(block.index in earlier and not block.frames for block in blocks)
 
 

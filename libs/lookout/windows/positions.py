@@ -208,6 +208,7 @@ class VideoPositions(PositionRule):
         # A sampling point is rounded to a microsecond: a tick that it reaches exactly must not be missed.
         ticks = np.floor(seconds * self.ticks_per_second + 1e-4).astype(np.int64)
         window.positions[:, rows.visual] = rows.prefix + window.grid(ticks)
+        # Text behind the video begins after the largest position of any axis.
         extents: list[int] = [int(ticks.max()) + 1, *(max(frame.keep.shape) for frame in frames)]
         return rows.prefix + max(extents)
 
@@ -225,6 +226,7 @@ class VideoPositions(PositionRule):
 
     def per_frame(self, rows: float, tokens: tuple[int, int], temporal: int, fps: float) -> float:
         """Its ticks."""
+        # Never zero: callers divide a limit of positions by it.
         return max(self.ticks_per_second / fps, 1e-3)
 
 

@@ -51,6 +51,8 @@ class Rotary:
     def angles(self, positions: torch.Tensor, dtype: torch.dtype = torch.float32) -> Angles:
         """Cosine and sine [rows, head_dim / 2] of int64 positions [axes, rows] for keys of `dtype`: at least
         float32; the angles are float64."""
+        # float64, because positions of a long recording times a frequency need more digits than float32
+        # has.
         places = positions.double() if positions.shape[0] == 1 else positions.double()[self.axis]
         angle = places.T * self.inv_freq
         wide = torch.promote_types(dtype, torch.float32)

@@ -59,6 +59,7 @@ class EncodedFrame:
         for name in ("slot_us", "label_us"):
             if getattr(self, name) < 0:
                 object.__setattr__(self, name, self.time_us)
+        # Once: positions and row numbers are read from it for every window the frame stands in.
         object.__setattr__(self, "kept", np.flatnonzero(self.keep))
         count = len(self.kept)
         if self.keep.ndim != 2 or self.tokens.ndim != 2 or self.tokens.shape[0] != count:
@@ -242,6 +243,7 @@ def ranges_of(rows: Rows) -> tuple[RowRange, ...]:
 def _runs(rows: Rows) -> Iterator[RowRange]:
     if len(rows) == 0:
         return
+    # Without a Python loop over rows: a window has thousands.
     breaks = np.flatnonzero(np.diff(rows) != 1)
     starts = rows[np.concatenate(([0], breaks + 1))]
     stops = rows[np.concatenate((breaks, [len(rows) - 1]))] + 1

@@ -27,7 +27,7 @@ MOST_FILES = 65536
 REREAD = frozenset({SEGMENTS.name, FRAMES.name, TOKENS.name})
 
 
-def check_open_files(least: int = OPEN_FILES) -> None:
+def check_open_files() -> None:
     """Raise the limit of open files to what this process may have, and refuse to start where that is too
     little: later, connections fail with messages that blame Kafka.
 
@@ -40,10 +40,10 @@ def check_open_files(least: int = OPEN_FILES) -> None:
     if soft != unlimited and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     # The hard limit decides: the soft one was raised to it above.
-    if hard != unlimited and hard < least:
+    if hard != unlimited and hard < OPEN_FILES:
         raise StartupError(
-            f"this process may open {hard} files (ulimit -n); it needs {least}: raise the limit, "
-            f"ulimit -n {least}"
+            f"this process may open {hard} files (ulimit -n); it needs {OPEN_FILES}: raise the limit, "
+            f"ulimit -n {OPEN_FILES}"
         )
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lookout.files import FileDecoder
-from lookout.files.packets import PacketCache
 from lookout.files.parallel import threads_per_worker
 from lookout.files.table import FrameColumns, FrameTable, plan_ranges, share_out
 from lookout.motion import Fit
@@ -154,7 +153,7 @@ def test_a_decoder_is_read_once(clip: Path) -> None:
 
 def test_seeking_skips_what_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lookout.files.packets.SEEK_BYTES", 1)
-    monkeypatch.setattr(PacketCache.__init__, "__defaults__", (0,))
+    monkeypatch.setattr("lookout.files.packets.KEEP_BYTES", 0)
     for container, can in (("mp4", True), ("mkv", True), ("ts", False)):
         path = tmp_path / f"clip.{container}"
         path.write_bytes(encode(container, frames=120, speed=1, options=OPEN_GOP))

@@ -25,7 +25,6 @@ from lookout.v1.lineage_pb2 import (
 )
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.wire import FRAMES
-from lookout.worker import Record
 from tests.tiny_models import SIZE
 from tests.unit.services.prune_encode_case import WALL, World, indices
 
@@ -253,17 +252,6 @@ def test_the_wall_clock_of_a_block_is_that_of_its_newest_frames() -> None:
     later = world.frames([2, 3, 4, 5], 1, 3)
     later.wall_offset_us = WALL + 7
     assert world.send(later)[0].wall_offset_us == WALL + 7
-
-
-def test_a_camera_that_stays_away_is_forgotten() -> None:
-    world = World(forget_after_days=2.0)
-    message = world.frames([0, 1], 0, 1).SerializeToString()
-    heard_ms = 1_700_000_000_000
-    world.handler.handle(world.state, Record(FRAMES.name, 0, 0, "yard", message, (), heard_ms))
-    assert world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400) is None
-    result = world.handler.tick(world.state, heard_ms / 1000 + 2 * 86_400 + 1)
-    assert result is not None
-    assert result.forget
 
 
 def test_tokens_are_made_again_to_the_bit() -> None:

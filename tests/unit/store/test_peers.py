@@ -68,16 +68,6 @@ def test_the_own_store_comes_first(fleet: Fleet) -> None:
     assert fleet.client(store=pod.store).fetch(filled, RECORD).source == "local"
 
 
-def test_a_reader_may_keep_what_it_fetched(fleet: Fleet) -> None:
-    pod, own = fleet.pod("a"), TensorStore(fleet.settings)
-    client = fleet.client(store=own, keep=True)
-    filled = pod.store.put(ref("x"), data(1))
-    assert client.fetch(filled, RECORD, [(1, 2)]).source == "peer"
-    assert [client.fetch(filled, RECORD).source for _ in range(2)] == ["peer", "local"]
-    assert client.fetch(filled, RECORD, [(1, 2)]).source == "local"
-    assert own.stats().pinned_bytes == 0
-
-
 def test_a_store_of_this_process_hands_its_array_over(fleet: Fleet) -> None:
     pod, client = fleet.pod("a"), fleet.client()
     sent = data(1)

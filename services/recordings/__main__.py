@@ -55,6 +55,7 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     handler = PartsHandler(
         analyzer,
         _sources(context),
+        partitions=context.partitions,
         model_digest=digest,
         cancelled=lambda job: is_cancelled(jobs.newest(job)),
         decoders=settings.decoders,

@@ -39,6 +39,7 @@ class PartsHandler(Handler[None]):
     Args:
         analyzer: The model.
         sources: Where recordings are read.
+        partitions: Of the topic of outcomes.
         model_digest: Of the model.
         cancelled: Whether a job is cancelled.
         decoders: Decoding processes; None: the machine's cores.
@@ -53,6 +54,7 @@ class PartsHandler(Handler[None]):
         analyzer: Analyzer,
         sources: Sources,
         *,
+        partitions: int,
         model_digest: str,
         cancelled: Callable[[str], bool],
         decoders: int | None = None,
@@ -61,6 +63,7 @@ class PartsHandler(Handler[None]):
     ) -> None:
         self._analyzer, self._sources, self._decoders = analyzer, sources, decoders
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
+        self._partitions = partitions
         self._turn, self._limit_s = threading.Lock(), limit_s
         self._gone: set[int] = set()  # partitions that were given back since the part began
         self._opened = ExitStack()
@@ -73,7 +76,7 @@ class PartsHandler(Handler[None]):
 
     def handle(self, state: None, record: Record) -> Result:
         """Answer a part, or say why it has no answers."""
-        part = _part(record)
+        part = self._part(record)
         with self._turn:
             self._gone.clear()
             outcome = self._outcome(part, record.partition)
@@ -82,7 +85,7 @@ class PartsHandler(Handler[None]):
     def rejected(self, state: None, record: Record, reason: DeadLetter) -> Result | None:
         """A part that becomes a dead letter has its outcome too."""
         try:
-            part = _part(record)
+            part = self._part(record)
         except BadRecordError:
             return None
         return _result(part, unanswered(part, f"{reason.reason}: {reason.detail}"))
@@ -95,6 +98,15 @@ class PartsHandler(Handler[None]):
         """End the decoder processes."""
         self._reader = None
         self._opened.close()
+
+    def _part(self, record: Record) -> RecordingPart:
+        try:
+            part = from_bytes(record.value, RecordingPart)
+        except WireError as error:
+            raise BadRecordError("bad-part", str(error)) from error
+        if part.home >= self._partitions:  # Kafka would refuse the outcome, and with it those of others
+            raise BadRecordError("bad-part", f"home {part.home}: there are {self._partitions} partitions")
+        return part
 
     def _outcome(self, part: RecordingPart, partition: int) -> PartOutcome:
         start = self._clock()
@@ -129,6 +141,8 @@ class PartsHandler(Handler[None]):
             Question(str(place), text, settings.describe) for place, text in enumerate(part.questions)
         ]
         source, reader = self._open(part)
+        if part_of(part.span) not in self._analyzer.parts(reader, settings)[1]:
+            raise AnalysisError("the recording has no such part: was it planned with another model?")
         results, _, _ = self._analyzer.run(
             reader, questions, settings, parts=[part_of(part.span)], progress=check
         )
@@ -147,13 +161,6 @@ class PartsHandler(Handler[None]):
         reader = self._opened.enter_context(open_recording(source.path, sandbox=True, workers=self._decoders))
         self._reader = source, reader
         return source, reader
-
-
-def _part(record: Record) -> RecordingPart:
-    try:
-        return from_bytes(record.value, RecordingPart)
-    except WireError as error:
-        raise BadRecordError("bad-part", str(error)) from error
 
 
 def _result(part: RecordingPart, outcome: PartOutcome) -> Result:

@@ -10,12 +10,13 @@ from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
-from lookout.wire import PIPELINE, headers, prefixed
+from lookout.wire import PIPELINE, RECORDING_FLOWS, headers, prefixed
 
 _LIMIT = 500  # read in one call
 _AGAIN_S = 30.0  # seconds until the same trouble of the same camera is reported again
 
 Trouble = tuple[str, str, str]  # topic, camera, reason
+_OF_JOBS = frozenset(flow.dead_letters.name for flow in RECORDING_FLOWS)
 
 
 class DeadLetterNews:
@@ -31,7 +32,7 @@ class DeadLetterNews:
         self._consumer = Consumer(
             {**options, "group.id": prefixed(f"lookout-up-{uuid.uuid4().hex}"), "enable.auto.commit": False}
         )
-        topics = [flow.dead_letters.name for flow in PIPELINE.values()]
+        topics = [flow.dead_letters.name for flow in (*PIPELINE.values(), *RECORDING_FLOWS)]
         known = self._consumer.list_topics(timeout=10.0).topics
         self._consumer.assign(
             [
@@ -75,7 +76,8 @@ class DeadLetterNews:
         self._reported[trouble] = now
         records = "1 record" if count == 1 else f"{count} records"
         why = f": {detail}" if detail else ""
-        return f"camera {camera}: {records} went to {topic} ({reason}){why}"
+        kind = "job" if topic in _OF_JOBS else "camera"
+        return f"{kind} {camera}: {records} went to {topic} ({reason}){why}"
 
     def close(self) -> None:
         """Stop watching."""

@@ -113,6 +113,7 @@ class Services:
         self.parts_handler = PartsHandler(
             analyzer,
             sources,
+            partitions=PARTITIONS,
             model_digest="digest",
             cancelled=lambda job: job in self.cancelled,
             decoders=1,

@@ -291,6 +291,42 @@ def test_a_part_that_becomes_a_dead_letter_has_its_outcome(services: Services, c
     )
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"span": {"first": 0, "stop": 2**53}},
+        {"span": {"first": 9, "stop": 3}},
+        {"span": {"number": 7, "first": 0, "stop": 8}},
+        {"uri": "file:///etc/passwd"},
+        {"settings": {"fps": 0.001}},
+        {"mark": ""},
+    ],
+)
+def test_a_part_that_nobody_planned_has_an_outcome_without_answers(
+    services: Services, clip: Path, fields: dict[str, object]
+) -> None:
+    services.ask(job(clip))
+    record = services.topics.records[RECORDING_PARTS.name][0]
+    part = from_bytes(record.value, RecordingPart)
+    for name in fields:
+        part.ClearField(name)
+    part.MergeFrom(RecordingPart(**fields))  # type: ignore[arg-type]
+    result = services.parts.handle(dataclasses.replace(record, value=part.SerializeToString()))
+    outcome = from_bytes(result.outputs[0].value or b"", RecordingOutcome).part
+    assert outcome.reason
+    assert not outcome.answers
+
+
+def test_a_part_whose_outcome_has_no_place_is_a_dead_letter(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    record = services.topics.records[RECORDING_PARTS.name][0]
+    part = from_bytes(record.value, RecordingPart)
+    part.home = PARTITIONS
+    result = services.parts.handle(dataclasses.replace(record, value=part.SerializeToString()))
+    assert not result.outputs
+    assert [letter.reason for letter in services.parts.letters] == ["bad-part"]
+
+
 def test_a_part_of_a_partition_that_was_given_back_stops(services: Services, clip: Path) -> None:
     services.ask(job(clip))
     record = services.topics.records[RECORDING_PARTS.name][0]

@@ -22,6 +22,9 @@ GIB: Final = 1 << 30
 VOCABULARY: Final = 152_064
 RESERVED: Final = 0.15  #: of the memory: activations, block table, CUDA
 CHUNK_S, VSS_STREAMS = 10.0, 51
+AIM: Final = 300  #: live streams of a GPU
+#: share of a dense window's FLOPs that bursts take at low motion: `bench.windows --flops`
+BURSTS: Final = 0.039
 TOKENS: Final = windows.WHOLE[0] * windows.WHOLE[1]
 
 
@@ -144,7 +147,7 @@ def page() -> str:
                     for level in ("whole", *windows.LEVELS)
                 ]
                 lines.append(f"| {gpu.name} | {name} | {kind} | {' | '.join(live)} | {fits[0]} | {fits[1]} |")
-    lines += ["", *workload(costs["8B"], used), ""]
+    lines += ["", *workload(costs["8B"], used), "", *missing(costs["8B"], used, layout), ""]
     return "\n".join(lines)
 
 
@@ -159,6 +162,37 @@ def workload(cost: dict[str, float], used: float) -> list[str]:
         "the share is set). A window",
         "of the same 80 frames that slides by 16 and is asked every 2 s, five times as often: "
         f"{', '.join(rows)} streams by motion.",
+    ]
+
+
+def missing(cost: dict[str, float], used: float, layout: Layout) -> list[str]:
+    """What stands between the engine and `AIM` live streams on an H100, by its cost."""
+    peak = used * GPUS[0].fp8 * 1e12
+    planner = windows.Planner(layout, windows.WindowSettings())
+    names = [f"camera-{number}/0" for number in range(AIM)]
+    keys = [sum(planner.is_key(name, stride) for name in names) for stride in range(windows.PERIOD)]
+    burst = peak * windows.STRIDE_S / (cost["low"] - BURSTS * cost["whole"])
+    return [
+        f"## What stands between this and {AIM} live streams on an H100",
+        "",
+        "| what | what it costs | state |",
+        "| --- | --- | --- |",
+        "| FP8 products of the language model | bf16 has half of the streams: "
+        f"{peak / 2 * windows.STRIDE_S / cost['low']:.0f} at low motion, 8B | vLLM's own; not run here |",
+        f"| windows after a burst of movement | without them {burst:.0f} streams at low motion, 8B "
+        "| nothing cheaper keeps the answers ([windows](windows.md)) |",
+        "| KV of streams in FP8 | bf16 holds half as many: 32B on one H100 is bound by it, 8B is not. FP8 "
+        "(e4m3, a scale a head and row) moves p(yes) by .00025 (.0002 to .0004) on eight real clips, default "
+        "preset, chains of 15 windows; the distance from whole windows stays .0030 "
+        "| off: 8B needs none of it |",
+        "| pages of KV in place of whole copies | half a page a stream, less than 1 % of memory "
+        "| not built |",
+        "| host reads of device values | one a batch: whether the answers are finite | counted by a test |",
+        "| transfers of indices to the device | one a pass, and two a stream whose rows move; before, eight "
+        "a stream more | counted by a test |",
+        f"| key windows of the same stride | of {AIM} cameras at most {max(keys)} on one stride, "
+        f"{AIM / windows.PERIOD:.0f} on average: by the camera's name, so that every instance agrees "
+        "| spread |",
     ]
 
 

@@ -37,11 +37,9 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
     if not (folder / TRAINED).is_file():
         return
     if text:
-        raise QuestionError(
-            f"the model in {folder} answers yes or no and writes no text: name another with --model"
-        )
+        raise QuestionError(f"the model in {folder} answers yes or no and writes no text: give another model")
     if not asks_yes_no(question):
         raise QuestionError(
             f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "
-            f"ground?', but {question!r} is another kind of question: name another model with --model"
+            f"ground?', but {question!r} is another kind of question: give another model"
         )

@@ -102,6 +102,34 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def test_indices_reach_the_device_in_one_transfer_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many streams and questions a pass has; a stream whose rows move sends their places too."""
+    runner = engine("qwen3_vl")
+    planner = Planner(runner.layout, WindowSettings(3, key_every=1000))
+    streams, plans = ("cam/0", "cam/1", "cam/2"), dict[str, Any]()
+    transfers: list[int] = []
+    send = torch.from_numpy
+
+    def counted(array: Any) -> torch.Tensor:
+        transfers[-1] += 1
+        return send(array)
+
+    for number in range(4):
+        requests = []
+        for name in streams:
+            blocks = [block("qwen3_vl", name, i, frames=3) for i in range(max(0, number - 2), number + 1)]
+            plans[name] = planner.plan(blocks, plans.get(name))
+            requests.append(WindowRequest(plans[name], blocks, [Question("q", "?"), Question("r", "!")]))
+        transfers.append(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "from_numpy", counted)
+            for answer in runner.run(requests):
+                answer.unwrap()
+    for name in streams:
+        runner.close_stream(name)
+    assert (transfers[0], transfers[-1]) == (1, 1 + 2 * len(streams))
+
+
 def test_nothing_is_read_back_before_the_answers() -> None:
     runner = engine("qwen3_vl")
     for policy in (Policy.REFRESH, Policy.CACHEBLEND, Policy.VLCACHE):

@@ -15,7 +15,6 @@ from lookout.engines.transformers.kv import StreamKV
 from lookout.engines.transformers.model import LanguageModel
 from lookout.engines.types import WindowRequest
 from lookout.windows import WindowPlan, rows_in
-from lookout.windows.rotary import Angles
 from lookout.windows.types import Rows
 
 
@@ -41,11 +40,12 @@ class PassWork:
 def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tensor]:
     """Run the packed pass; per request the normed state [questions, hidden] at each suffix's end."""
     device = model.device
-    shares = [_share(model, work) for work in works]
+    indices = _uploaded(works, device)
+    shares = [_share(model, work, index) for work, index in zip(works, indices, strict=True)]
     state = Pass(shares)
     state.pack()
-    hidden = torch.cat([_inputs(model, work) for work in works])[None]
-    deep = _deepstack(model, works)
+    hidden = torch.cat([_inputs(model, index) for index in indices])[None]
+    deep = _deepstack(model, works, indices)
     # The identity rotation: K is cached un-rotated and turned by the attention function (docs/engines.md).
     ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=device)
     zeros = torch.zeros_like(ones)
@@ -63,67 +63,108 @@ def forward(model: LanguageModel, works: Sequence[PassWork]) -> list[torch.Tenso
             )
         if deep is not None and index < deep.shape[0]:
             hidden = hidden + deep[index]
-    return [_last(model, work, share, hidden[0]) for work, share in zip(works, shares, strict=True)]
+    return [
+        model.norm(hidden[0].index_select(0, index.ends + (share.offset + share.computed)))
+        for index, share in zip(indices, shares, strict=True)
+    ]
 
 
-def _share(model: LanguageModel, work: PassWork) -> StreamPass:
-    plan, device = work.plan, model.device
-    rows = torch.from_numpy(work.rows).to(device)
-    angles = _angles(model, plan.positions)
-    lengths = [len(suffix) for suffix in work.suffixes]
-    steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
-    places = np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps)))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Indices:
+    """What a stream's share of a pass is addressed by, int64 on the device.
+
+    Attributes:
+        frames: The frames with computed tokens.
+        rows: The window rows to compute, [computed].
+        positions: Of all window rows, [axes, rows].
+        places: Positions of the questions' rows, [axes, question rows].
+        owner: The question of each of these rows, [question rows].
+        ids: Token ids of the computed rows and the questions', [computed + question rows].
+        take: Of the concatenated tokens of `frames` those that are computed.
+        put: Their places among the computed rows.
+        ends: The last row of each question, counted from the first one's first.
+    """
+
+    frames: Sequence[Any]
+    rows: torch.Tensor
+    positions: torch.Tensor
+    places: torch.Tensor
+    owner: torch.Tensor
+    ids: torch.Tensor
+    take: torch.Tensor
+    put: torch.Tensor
+    ends: torch.Tensor
+
+
+def _uploaded(works: Sequence[PassWork], device: torch.device) -> list[_Indices]:
+    """The indices of all streams of a pass, moved to the device at once: every transfer from ordinary memory
+    makes the host wait for the device."""
+    host, frames = [], []
+    for work in works:
+        plan, lengths = work.plan, [len(suffix) for suffix in work.suffixes]
+        steps = np.concatenate([np.arange(count) for count in lengths]) if lengths else np.zeros(0, np.int64)
+        shown, take, put = _visual_rows(work)
+        frames.append(shown)
+        host += [
+            work.rows,
+            plan.positions,
+            np.broadcast_to(plan.question_position + steps, (plan.positions.shape[0], len(steps))),
+            np.repeat(np.arange(len(lengths)), lengths),
+            np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]),
+            take,
+            put,
+            np.cumsum(lengths, dtype=np.int64) - 1,
+        ]
+    flat = np.concatenate([part.ravel() for part in host]).astype(np.int64, copy=False)
+    parts = torch.split(torch.from_numpy(flat).to(device), [part.size for part in host])
+    views = [part.view(like.shape) for part, like in zip(parts, host, strict=True)]
+    step = len(host) // len(works)
+    return [_Indices(shown, *views[place * step : (place + 1) * step]) for place, shown in enumerate(frames)]
+
+
+def _share(model: LanguageModel, work: PassWork, index: _Indices) -> StreamPass:
     mask = None
-    if lengths:
-        owner = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
-        own = (owner[:, None] == owner[None]).tril()
-        mask = additive(torch.cat([own.new_ones(len(steps), plan.rows), own], 1), model.dtype)
+    if work.suffixes:
+        own = (index.owner[:, None] == index.owner[None]).tril()
+        mask = additive(torch.cat([own.new_ones(len(own), work.plan.rows), own], 1), model.dtype)
     work.share = StreamPass(
         kv=work.kv,
-        rows=rows,
-        angles=angles,
-        chunks=chunks_of(rows, work.rows.tolist(), plan.rows, model.dtype),
-        question_rows=len(steps),
-        question_angles=_angles(model, places.astype(np.int64)),
+        rows=index.rows,
+        angles=model.rotary.angles(index.positions, model.dtype),
+        chunks=chunks_of(index.rows, work.rows.tolist(), work.plan.rows, model.dtype),
+        question_rows=len(index.owner),
+        question_angles=model.rotary.angles(index.places, model.dtype),
         question_mask=mask,
     )
     return work.share
 
 
-def _angles(model: LanguageModel, positions: Rows) -> Angles:
-    return model.rotary.angles(torch.from_numpy(positions).to(model.device), model.dtype)
-
-
-def _inputs(model: LanguageModel, work: PassWork) -> torch.Tensor:
+def _inputs(model: LanguageModel, index: _Indices) -> torch.Tensor:
     """Embeddings [rows, hidden] of a stream's computed rows and its questions."""
-    plan, device = work.plan, model.device
-    ids = np.concatenate([plan.token_ids[work.rows], *map(np.asarray, work.suffixes)]).astype(np.int64)
-    out = model.embed(torch.from_numpy(ids).to(device))
-    frames, take, put = _visual_rows(work)
-    if frames:
-        tokens = torch.cat([frame.tokens for frame in frames]).to(device, out.dtype)
-        where = torch.from_numpy(put).to(device)
-        out = out.index_copy(0, where, tokens.index_select(0, torch.from_numpy(take).to(device)))
+    out = model.embed(index.ids)
+    if index.frames:
+        tokens = torch.cat([frame.tokens for frame in index.frames]).to(model.device, out.dtype)
+        out = out.index_copy(0, index.put, tokens.index_select(0, index.take))
     return out
 
 
-def _deepstack(model: LanguageModel, works: Sequence[PassWork]) -> torch.Tensor | None:
+def _deepstack(
+    model: LanguageModel, works: Sequence[PassWork], indices: Sequence[_Indices]
+) -> torch.Tensor | None:
     """DeepStack features [levels, packed rows, hidden], zero at text rows."""
     if not model.deepstack:
         return None
     parts = []
-    for work in works:
+    for work, index in zip(works, indices, strict=True):
         size = work.share.size if work.share is not None else 0
         part = torch.zeros(
             (model.deepstack, size, model.hidden),
             dtype=model.dtype,
             device=model.device,
         )
-        frames, take, put = _visual_rows(work)
-        if frames:
-            levels = torch.cat([f.deepstack for f in frames if f.deepstack is not None], 1).to(part)
-            picked = levels.index_select(1, torch.from_numpy(take).to(part.device))
-            part.index_copy_(1, torch.from_numpy(put).to(part.device), picked)
+        if index.frames:
+            levels = torch.cat([f.deepstack for f in index.frames if f.deepstack is not None], 1).to(part)
+            part.index_copy_(1, index.put, levels.index_select(1, index.take))
         parts.append(part)
     return torch.cat(parts, 1)
 
@@ -191,13 +232,6 @@ def _deviation(model: LanguageModel, index: int, share: StreamPass, hidden: torc
     old_value = share.kv.values[index].index_select(1, share.rows).transpose(0, 1)
     moved: torch.Tensor = (key - old_key).float() ** 2 + (value - old_value).float() ** 2
     return moved.sum((1, 2))
-
-
-def _last(model: LanguageModel, work: PassWork, share: StreamPass, hidden: torch.Tensor) -> torch.Tensor:
-    ends = np.cumsum([len(suffix) for suffix in work.suffixes], dtype=np.int64) - 1
-    rows = torch.from_numpy(ends + share.offset + share.computed).to(hidden.device)
-    out: torch.Tensor = model.norm(hidden.index_select(0, rows))
-    return out
 
 
 def _visual_rows(work: PassWork) -> tuple[list[Any], Any, Any]:

@@ -4,9 +4,11 @@ PyPI's torch for Linux is built for CUDA and cannot be imported without the libr
 Libraries that only GPU code calls are replaced by small ones of the same name whose functions return an error
 (1); the rest is loaded on demand by GPU code alone: Triton, cuDNN's engines, compilers, headers.
 Machine code for GPUs inside libtorch_cuda.so
-is overwritten with zeros. Needs GNU binutils.
+is overwritten with zeros. What remains is compiled to bytecode, which no pod can write: without it every
+start compiles torch and transformers again. Needs GNU binutils.
 """
 
+import compileall
 import os
 import platform
 import shutil
@@ -82,7 +84,13 @@ def main() -> None:
             else:
                 path.unlink()
     subprocess.run([sys.executable, "-c", CHECK], check=True, env={**os.environ, "PYTHONPATH": str(packages)})
+    compile_bytecode(packages)
     print(f"removed {(before - size(packages)) / 1e6:.0f} MB that only a GPU reads")
+
+
+def compile_bytecode(packages: Path) -> None:
+    """Compile every module; one that cannot be compiled (a template, another Python's) stays as it is."""
+    compileall.compile_dir(packages, quiet=2, workers=0)
 
 
 def replace(library: Path, called: set[str]) -> None:

@@ -28,6 +28,8 @@ MAX_JOB = 1 << 16
 _ADDRESS_SPACE = 2 << 30  # libraries and reserved ranges; what costs memory is limited by the job
 _PROGRESS_S = 1.0
 _REDIRECT = "Redirecting to"
+_REDIRECTED = "the camera redirects to another address: refused"
+_LOOK_S = 0.05
 
 
 def main(arguments: list[str]) -> None:
@@ -61,7 +63,7 @@ def _pull(job: pb.PullJob, replies: int) -> None:
         "protocol_whitelist": "rtsp,rtsps,rtp,tcp,udp,tls,crypto",
         "timeout": str(round(job.connect_s * 1e6)),
     }
-    with _opened(job, options) as source:
+    with _opened(job, options, replies) as source:
         stream = next(iter(source.streams.video), None)
         if stream is None:
             raise ValueError("the camera sends no video")
@@ -73,23 +75,42 @@ def _pull(job: pb.PullJob, replies: int) -> None:
             send_message(replies, reply.SerializeToString())
 
 
-def _opened(job: pb.PullJob, options: dict[str, str]) -> av.container.InputContainer:
+def _opened(job: pb.PullJob, options: dict[str, str], replies: int) -> av.container.InputContainer:
     """The camera's stream.
 
     Raises:
-        ValueError: The camera names another address. FFmpeg closes the connection then, and gets no other.
+        ValueError: The camera names another address.
         FFmpegError: It cannot be opened.
     """
     av.logging.set_level(av.logging.INFO)  # FFmpeg tells of a redirect in its log alone
+    opened = threading.Event()
     with av.logging.Capture() as lines:
+        arguments = (lines, opened, replies)
+        threading.Thread(target=_end_when_redirected, args=arguments, name="redirect", daemon=True).start()
         try:
             return av.open(job.url, format="rtsp", options=options, timeout=job.connect_s)
         except av.error.FFmpegError:
-            if any(_REDIRECT in text for _, _, text in lines):
-                raise ValueError("the camera redirects to another address: refused") from None
+            if _is_redirect(lines):
+                raise ValueError(_REDIRECTED) from None
             raise
         finally:
+            opened.set()
             av.logging.set_level(None)
+
+
+def _end_when_redirected(lines: list[tuple[int, str, str]], opened: threading.Event, replies: int) -> None:
+    """End the process when the camera names another address.
+
+    FFmpeg closes the connection then, gets no other, and asks for one without a pause until its time is over.
+    """
+    while not opened.wait(_LOOK_S):
+        if _is_redirect(lines):
+            _fail(replies, _REDIRECTED)
+            os._exit(0)
+
+
+def _is_redirect(lines: list[tuple[int, str, str]]) -> bool:
+    return any(_REDIRECT in text for _, _, text in list(lines))
 
 
 def _packets(packets: Iterator[av.Packet], cutter: Cutter, replies: int) -> Iterator[av.Packet]:

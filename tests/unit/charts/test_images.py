@@ -53,14 +53,19 @@ def stages(text: str) -> dict[str, Stage]:
     return found
 
 
-@pytest.fixture(scope="module")
-def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_images", ROOT / "docker/build.py")
+def loaded(name: str) -> ModuleType:
+    """A script of docker/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / f"docker/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    return loaded("build")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -196,3 +201,18 @@ def test_a_locked_list_holds_what_its_image_needs(image: str) -> None:
     text = (ROOT / f"docker/requirements/{image}.txt").read_text()
     locked = set(re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE))
     assert direct(EXTRAS[image]) <= {name.lower() for name in locked}
+
+
+def test_what_is_installed_without_bytecode_is_compiled_when_it_is_slim(tmp_path: Path) -> None:
+    """Nobody can write in an image: a pod would compile torch at every start."""
+    text = (ROOT / "docker/Dockerfile").read_text()
+    assert re.search(r"ENV .*UV_COMPILE_BYTECODE=1", text)
+    for stage in stages(text).values():
+        for line in stage.lines:
+            assert "UV_COMPILE_BYTECODE=0" not in line or line.endswith("python /build/slim_torch.py")
+    slim = loaded("slim_torch")
+    for name, code in (("good", "x = 1\n"), ("template", "x = {{ y }\n")):
+        (tmp_path / f"{name}.py").write_text(code)
+    slim.compile_bytecode(tmp_path)
+    assert [path.name.partition(".")[0] for path in (tmp_path / "__pycache__").iterdir()] == ["good"]
+    assert "compile_bytecode(packages)" in (ROOT / "docker/slim_torch.py").read_text()

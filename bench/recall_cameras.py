@@ -77,7 +77,9 @@ def _pass(asker: Asker, pattern: str) -> dict[str, float]:
     find_s = time.process_time() - begun
     asked = [asker.ask(camera, QUESTION, resolved=resolved) for camera, resolved in past.items()]
     spent = time.process_time() - begun
-    heads = sum(len(chapter.head.packed()) for resolved in past.values() for chapter in resolved.chapters)
+    heads = sum(
+        len(chapter.head.packed(whole=False)) for resolved in past.values() for chapter in resolved.chapters
+    )
     return {
         "s": spent,
         "find_s": find_s,

@@ -60,7 +60,13 @@ SourceArgument = Annotated[
     str, typer.Argument(metavar="FILE|URL|DIR", help="A video file, a URL, or a folder.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")]
-PageOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")]
+PageOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a page with the timeline; with a name that ends with .csv a table, with .srt subtitles.",
+    ),
+]
 QuestionOption = Annotated[
     list[str], typer.Option("--question", "-q", help="A yes/no question; may be given several times.")
 ]
@@ -215,10 +221,11 @@ class _Batch:
         """One page of all answers; none where nothing was read or refused."""
         if not self.analyses and not self.refused:
             return
-        from lookout.cli.report.recording import write_recording_page
+        from lookout.cli.answer_files import write_answers
 
-        write_recording_page(page, self.analyses, self.opened, refused=self.refused, sandbox=self.sandbox)
-        TerminalConsole(stderr=True).print(f"page: {escaped(page)}")
+        how = {"refused": self.refused, "sandbox": self.sandbox}
+        for path in write_answers(page, self.analyses, self.opened, **how):
+            say(TerminalConsole(stderr=True), "page: {}", path)
 
     def _one(self, source: str | Source | RecordingReader, journal: Path) -> Analysis:
         from lookout.analysis import analyze

@@ -15,6 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from lookout.cli.analyze import PageOption
 from lookout.cli.connect import check_reachable, find_bootstrap, reading, send_and_confirm
 from lookout.cli.options import BootstrapOption, CliError, Position
 from lookout.cli.output import TerminalConsole, echo, escaped, say
@@ -30,7 +31,6 @@ out = TerminalConsole()
 news = TerminalConsole(stderr=True)
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
-PageOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the timeline.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: seconds without an answer after which the reason is guessed
 _SILENT_S = 20.0
@@ -190,12 +190,12 @@ def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool =
     for uri, reason in refused:
         say(news, "[yellow]left out[/] {}: {}", uri, reason)
     if page is not None and (analyses or refused):
-        from lookout.cli.report.recording import write_recording_page
+        from lookout.cli.answer_files import write_answers
 
         # Pictures are read here, where this machine sees the same files.
         here = {analysis.source: unquote(urlsplit(analysis.source).path) for analysis in analyses}
-        write_recording_page(page, analyses, here, refused=refused, answered=answered)
-        say(news, "page: {}", page)
+        for path in write_answers(page, analyses, here, refused=refused, answered=answered):
+            say(news, "page: {}", path)
     if answers.state == RecordingAnswers.STATE_DONE and not refused:
         return
     if answers.state == RecordingAnswers.STATE_DONE:

@@ -1,0 +1,85 @@
+"""A recording's answers in a file: a page, a table or subtitles, by the file's name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lookout.outside_text import clean
+
+if TYPE_CHECKING:
+    from lookout.analysis import Analysis
+
+COLUMNS = ("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap")
+#: what makes a spreadsheet compute a cell (OWASP, CSV injection)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_answers(
+    path: Path, analyses: Sequence[Analysis], opened: Mapping[str, Any], **how: Any
+) -> list[Path]:
+    """Write the answers: a table of all parts (.csv), the ranges that say yes (.srt), or a page.
+
+    Args:
+        path: Where; of subtitles the second recording and those behind it get a number of their own.
+        analyses: The recordings, in order.
+        opened: Where a page's pictures are read.
+        how: More of `write_recording_page`.
+
+    Returns:
+        The files.
+    """
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(COLUMNS)
+            table.writerows(row for analysis in analyses for row in _rows(analysis))
+        return [path]
+    if kind == ".srt":
+        paths = [
+            path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+            for number in range(1, len(analyses) + 1)
+        ]
+        for place, analysis in zip(paths, analyses, strict=True):
+            place.write_text("\n".join(_cues(analysis)), encoding="utf-8")
+        return paths
+    from lookout.cli.report.recording import write_recording_page
+
+    return [write_recording_page(path, analyses, opened, **how)]
+
+
+def _rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
+    """A row for each part and question, and one for each gap."""
+    source = _cell(analysis.source)
+    for result in analysis.parts:
+        for answer in result.answers:
+            moments = " ".join(f"{time_s:.3f}" for time_s, _ in answer.seen_s)
+            span = f"{result.part.start_s:.3f}", f"{result.part.end_s:.3f}"
+            text = _cell(answer.text or "")
+            yield source, _cell(answer.question), *span, answer.p_yes, moments, text, ""
+    for gap in analysis.gaps:
+        yield source, "", f"{gap.start_s:.3f}", f"{gap.end_s:.3f}", "", "", "", _cell(gap.reason)
+
+
+def _cues(analysis: Analysis) -> Iterator[str]:
+    """SubRip cues in the order of time: a question while its answer is yes."""
+    ranges = sorted(
+        (start_s, end_s, answer.question) for answer in analysis.answers for start_s, end_s in answer.yes_s
+    )
+    for number, (start_s, end_s, question) in enumerate(ranges, start=1):
+        yield f"{number}\n{_time(start_s)} --> {_time(end_s)}\n{clean(question)}\n"
+
+
+def _time(at_s: float) -> str:
+    seconds, milliseconds = divmod(round(at_s * 1000), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d},{milliseconds:03d}"
+
+
+def _cell(text: str) -> str:
+    """A text from outside as a cell that no spreadsheet computes."""
+    shown = clean(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -1,0 +1,58 @@
+"""Answers as a table and as subtitles."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import av
+import pytest
+
+from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
+from lookout.analysis.results import answer_of
+from lookout.cli.answer_files import COLUMNS, write_answers
+from lookout.files import Gap
+
+QUESTIONS = ("=1+1, is it?", "Is a\x1b[2J person in view?")
+
+
+@pytest.fixture
+def analysis() -> Analysis:
+    spans = [(0.0, 4.0), (4.0, 8.0), (3600.0, 3604.5)]
+    parts = tuple(
+        PartResult(
+            Part(number, 8 * number, 8 * number + 8, *span),
+            8,
+            tuple(
+                PartAnswer(question, p_yes, None, ((span[0] + 0.5, 0.7),))
+                for question, p_yes in zip(QUESTIONS, (0.9, 0.1 if number else 0.6), strict=True)
+            ),
+        )
+        for number, span in enumerate(spans)
+    )
+    answers: list[QuestionAnswer] = [answer_of(text, place, parts) for place, text in enumerate(QUESTIONS)]
+    gaps = (Gap(8_000_000, 9_000_000, 2, "damaged"),)
+    return Analysis("film.mp4", 3604.5, 100, QUESTIONS, tuple(answers), parts, gaps)
+
+
+def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_path: Path) -> None:
+    (path,) = write_answers(tmp_path / "answers.csv", [analysis, analysis], {})
+    with path.open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    assert tuple(header) == COLUMNS
+    assert len(rows) == 2 * (3 * 2 + 1)
+    assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "0.500", "", ""]
+    assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "damaged"]
+    assert not any("\x1b" in cell for row in rows for cell in row)
+
+
+def test_subtitles_are_the_ranges_that_say_yes(analysis: Analysis, tmp_path: Path) -> None:
+    first, second = write_answers(tmp_path / "answers.srt", [analysis, analysis], {})
+    assert second.name == "answers-2.srt"
+    assert first.read_text() == second.read_text()
+    cues = first.read_text().split("\n\n")
+    assert cues[1].splitlines()[1:] == ["00:00:00,000 --> 00:00:08,000", "=1+1, is it?"]
+    assert cues[2].splitlines()[1:] == ["01:00:00,000 --> 01:00:04,500", "=1+1, is it?"]
+    with av.open(str(first)) as subtitles:  # as a player reads them
+        starts = [packet.pts for packet in subtitles.demux() if packet.pts is not None]
+    assert starts == [0, 0, 3_600_000]

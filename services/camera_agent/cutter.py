@@ -28,7 +28,7 @@ class Cutter:
         stream: The input's video stream.
         target_s: A segment ends at the first keyframe after so long.
         max_bytes: A group of pictures that is larger is dropped and counted.
-        jump_s: Time stamps that go back or ahead by so much begin a new segment at the next keyframe.
+        jump_s: A step of the time stamps by so many seconds begins a new segment at the next keyframe.
     """
 
     stream: Any

@@ -29,7 +29,7 @@ _DONE = ".sha256"
 
 
 class DownloadError(RuntimeError):
-    """The checkpoint cannot be had; the message says why and names no secret."""
+    """The checkpoint cannot be fetched; the message says why and names no secret."""
 
 
 def fetch(url: str, sha256: str, folder: Path) -> None:

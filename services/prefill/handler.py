@@ -166,8 +166,8 @@ class PrefillHandler(Handler[CameraState]):
         return self._fence.ends(camera, active_ms)
 
     def erase(self, camera: str) -> int:
-        """Free what is computed of a camera's present epoch, tokens and KV: its next window begins anew, with
-        blocks that may be had.
+        """Free what is computed of a camera's present epoch, tokens and KV: its next window is a key
+        window, of blocks that were not erased.
 
         Returns:
             Streams that were let go of. May be called on any thread.

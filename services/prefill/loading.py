@@ -19,15 +19,15 @@ _log = structlog.get_logger(__name__)
 
 
 class LostTokensError(Exception):
-    """The tokens of a window's newest block can never be had again."""
+    """The tokens of a window's newest block are lost permanently."""
 
 
 @dataclass(slots=True)
 class WindowRecord:
     """One record of the open window.
 
-    `lost`: its tokens can never be had, or are another model's; `degraded`: some came, or were lost, out of
-    the ordinary; `foreign`: why it may stand in no window.
+    `lost`: its tokens are lost permanently, or another model's; `degraded`: some were made again, or lost;
+    `foreign`: why it may stand in no window.
     """
 
     offset: int
@@ -87,7 +87,7 @@ class BlockLoader:
         client: Where tokens are fetched.
         cache: Blocks that were loaded already.
         step_us: Microseconds of stream time between two samples.
-        give_up_s: Tokens of a window that cannot be had for so long are lost.
+        give_up_s: Seconds after which tokens that are not available count as lost.
         clock: Unix seconds.
     """
 
@@ -107,7 +107,7 @@ class BlockLoader:
         """The window's blocks, oldest first; lost ones without frames.
 
         Raises:
-            TransientError: Tokens cannot be had now; one deadline counts for all blocks of the window.
+            TransientError: Tokens are not available now; one deadline counts for all blocks of the window.
             LostTokensError: The newest block is lost.
         """
         newest = window[-1]
@@ -127,7 +127,7 @@ class BlockLoader:
                 since = self._missing.setdefault(key, self._clock())
                 if self._clock() - since < self._give_up_s:
                     raise TransientError(str(error)) from error
-                reason = f"tokens could not be had for {self._give_up_s:g} s: {error}"
+                reason = f"tokens were not available for {self._give_up_s:g} s: {error}"
             member.lost = member.degraded = True
             _log.warning(
                 "a block's tokens are lost", stream=key[0], block=member.record.block.index, why=reason

@@ -71,7 +71,7 @@ EVENTS = {
     "blocks": "stride blocks written",
     "empty_blocks": "those of them without a frame",
     "frames": "frames in blocks",
-    "lost_frames": "frames whose pixels could not be had",
+    "lost_frames": "frames whose pixels were not available",
     "patches": "patches of the frames",
     "patches_encoded": "patches that went through the vision tower",
     "tokens": "tokens kept",
@@ -317,7 +317,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         its quota is written without frames.
 
         Raises:
-            TransientError: Its pixels, or room for its tokens, cannot be had for now.
+            TransientError: Its pixels, or room for its tokens, are not available now.
         """
         before = len(draft.tensors)
         try:
@@ -377,7 +377,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
     ) -> tuple[list[np.ndarray], list[Member], Missing | None]:
         """Pixels of each frame, the frames that still have any, and why others have none.
 
-        Raises TransientError while pixels cannot be had and the block's deadline is not over.
+        Raises TransientError while pixels are not available and the block's deadline is not over.
         """
         pixels: list[np.ndarray] = []
         available: list[Member] = []
@@ -403,14 +403,14 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         return pixels, available, missing
 
     def _late_pixels(self, camera: str, epoch: int, index: int, error: StoreError) -> str:
-        """Why a block goes without pixels that cannot be had now. Before its deadline: TransientError."""
+        """Why a block goes without pixels that are not available. Before its deadline: TransientError."""
         waits = self._waiting.get(camera)
         if waits is None or waits[:2] != (epoch, index):
             waits = self._waiting[camera] = (epoch, index, self._clock())
         limit = self._settings.pixels_wait_s
         if self._clock() - waits[2] < limit:
             raise TransientError(str(error)) from error
-        return f"pixels could not be had for {limit:g} s: {error}"
+        return f"pixels were not available for {limit:g} s: {error}"
 
     def _encode(
         self,
@@ -500,7 +500,7 @@ class PruneEncodeHandler(StoreLifecycle, Handler[CameraState]):
         """Tokens again, from the pixels and the masks named in the record.
 
         Raises:
-            LineageBrokenError: They cannot be had, or the record is of another model.
+            LineageBrokenError: They are not available, or the record is of another model.
         """
         if not isinstance(record, TokensRecord) or not record.HasField("block"):
             raise LineageBrokenError(f"{ref.id}: tokens are made from a tokens record with a block")

@@ -93,7 +93,7 @@ DEFINITIONS = {
 
 
 class ToolError(RuntimeError):
-    """A program that the cluster needs cannot be had; the message says which and why."""
+    """A program that the cluster needs is not available; the message says which and why."""
 
 
 def go_environment() -> dict[str, str]:
@@ -202,7 +202,7 @@ def definitions(name: str) -> list[Path]:
     """Return the files of an extension's custom resource definitions, downloaded once.
 
     Raises:
-        ToolError: The module cannot be had, or has no such files.
+        ToolError: The module cannot be fetched, or has no such files.
     """
     wanted = DEFINITIONS[name]
     folder = CACHE / "definitions" / f"{name}-{wanted.version}"
@@ -218,7 +218,7 @@ def definitions(name: str) -> list[Path]:
             text=True,
         )
         if found.returncode:
-            raise ToolError(f"{wanted.module} cannot be had: {(found.stdout or found.stderr)[-500:]}")
+            raise ToolError(f"{wanted.module} cannot be fetched: {(found.stdout or found.stderr)[-500:]}")
         files = sorted(Path(json.loads(found.stdout)["Dir"]).glob(wanted.files))
         part = folder.with_suffix(".part")
         part.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ def block_facts(
         record: The block's record.
         samples: Grid points of a block.
         foreign: Why it may stand in no window of this configuration (`foreign_reason`).
-        lost: Whether its tokens can no longer be had.
+        lost: Whether its tokens are lost permanently.
     """
     block = record.block
     return BlockFacts(

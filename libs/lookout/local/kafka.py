@@ -50,6 +50,7 @@ _PROPERTIES = {
     "broker.session.timeout.ms": "30000",
     "broker.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "200",
+    # Kafka's default of 128 MiB is half of this broker's heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
 

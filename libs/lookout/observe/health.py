@@ -60,6 +60,7 @@ class Health:
     def notes(self) -> dict[str, object]:
         """What is said beside readiness, by part."""
         with self._lock:
+            # `tell` may take locks of its own: it is called outside of this one.
             notes = dict(self._notes)
         return {part: text for part, tell in notes.items() if (text := tell())}
 

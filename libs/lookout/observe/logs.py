@@ -52,6 +52,7 @@ def setup(stage: str, instance: str, level: str = "INFO", human: bool = False) -
     handler.addFilter(Quiet())  # gRPC writes a traceback for every request that is no message
     root = logging.getLogger()
     root.handlers = [handler]
+    # Libraries speak at INFO about every connection.
     root.setLevel(max(logging.getLevelName(level), logging.WARNING))
 
 
@@ -91,6 +92,7 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this one is said."""
+        # The first words: librdkafka puts numbers and addresses behind them, which differ each time.
         kind = f"{record.name}:{record.levelno}:{str(record.msg)[:12]}"
         now = time.monotonic()
         if now - self._last.get(kind, -self._seconds) < self._seconds:

@@ -125,6 +125,7 @@ def _within_stream(call: Callable[..., Any], context: Context) -> Callable[..., 
 
     def wrapped(request: Any, servicer: Any) -> Iterator[Any]:
         carried = contextvars.copy_context()
+        # In a copy of the context: the server's thread runs other calls between two parts of this one.
         carried.run(otel.attach, context)
         stream = carried.run(lambda: iter(call(request, servicer)))
         while (part := carried.run(next, stream, None)) is not None:

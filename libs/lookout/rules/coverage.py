@@ -27,6 +27,7 @@ def coverage_intervals(answers: Iterable[WatchVerdict]) -> list[CoverageInterval
     """
     newest: dict[tuple[str, str], CoverageInterval] = {}
     intervals: list[CoverageInterval] = []
+    # By the end: a window is decided when it ends, so a later one never covers time before it.
     for answer in sorted(answers, key=lambda a: (a.camera, a.watch, a.end_ms)):
         key = (answer.camera, answer.watch)
         last = newest.get(key)

@@ -56,6 +56,7 @@ def step(
     if answer.outcome is Outcome.GAP:
         state, closed = _close(replace(state, recent=()), GAP)
         return state, events + closed
+    # Nothing was seen: an open incident stays open, and no answer is counted as a no.
     if answer.outcome in _BLIND:
         return state, events
     state, further = _judged(state, answer, incident)
@@ -74,6 +75,7 @@ def _stale(state: WatchState, answer: WatchVerdict) -> bool:
 def _judged(state: WatchState, answer: WatchVerdict, identity: str) -> tuple[WatchState, list[IncidentEvent]]:
     rule = answer.rule
     state = _scored(state, answer)
+    # Scored first, so that the event that closes the incident carries the newest answer.
     if not in_schedule(rule.schedule, answer.end_ms):
         return _close(replace(state, recent=()), SCHEDULE)
     yes = _is_yes(state, answer)
@@ -131,6 +133,7 @@ def _update(state: WatchState, answer: WatchVerdict, yes: bool) -> tuple[WatchSt
         windows=incident.windows + yes,
         evidence=tuple(strongest[:EVIDENCE_WINDOWS]),
     )
+    # Powers of two: an incident of hours has a dozen events, not thousands.
     due = incident.peak >= incident.reported_peak + PEAK_STEP or (
         yes and incident.windows & (incident.windows - 1) == 0
     )
@@ -146,6 +149,8 @@ def _close(
     if state.incident is None:
         return state, []
     event = _event(EventKind.CLOSED, state, state.incident, reason)
+    # Only an incident that cleared is followed by a cooldown: a gap or a new version says nothing about the
+    # scene.
     until = state.newest_ms + rule.cooldown_ms if rule else state.cooldown_until_ms
     return replace(state, incident=None, cooldown_until_ms=until), [event]
 

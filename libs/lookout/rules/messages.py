@@ -25,6 +25,7 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
     if not math.isfinite(message.cooldown_s * 1000):
         raise RuleError(f"cooldown must be a number of seconds, not {message.cooldown_s}")
     return Rule(
+        # 0 is what protobuf has for a number that was not set.
         threshold=message.threshold or 0.5,
         clear_threshold=message.clear_threshold or None,
         k=message.k or 1,
@@ -36,6 +37,7 @@ def rule_of(message: watches_pb2.Rule) -> Rule:
 
 
 def _entry(message: watches_pb2.ScheduleEntry) -> ScheduleEntry:
+    # `time` knows no 24:00; as an end 00:00 is the same moment, since it is not after the start.
     start, end = _time_of_day(message.start), _time_of_day("00:00" if message.end == "24:00" else message.end)
     return ScheduleEntry(start, end, frozenset(message.weekdays or range(1, 8)), message.time_zone or "UTC")
 

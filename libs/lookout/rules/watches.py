@@ -29,6 +29,7 @@ def read_watch(key: str, value: bytes) -> tuple[Watch, Rule]:
     except WireError as error:
         raise RuleError(str(error)) from error
     if not watch.id:
+        # Watches that were written by hand may leave it out.
         watch.id = key
     if watch.id != key:
         raise RuleError(f"its key must be its id, which is {watch.id[:40]!r}")

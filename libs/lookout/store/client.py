@@ -58,8 +58,8 @@ class TensorClient:
         from.
 
         Raises:
-            LineageBrokenError: It can never be had again.
-            TensorUnavailableError: It cannot be had now.
+            LineageBrokenError: It can never be made again.
+            TensorUnavailableError: Nobody has it, or can make it, now.
         """
         if self._store is not None and (array := self._store.get(ref, rows)) is not None:
             return Fetched(array, "local")

@@ -262,7 +262,7 @@ class Announcer:
         epoch = self.epoch
         if not epoch:
             return
-        with contextlib.suppress(DirectoryDownError):  # readers who ask in vain make the tensor again
+        with contextlib.suppress(DirectoryDownError):  # readers who find nothing here make the tensor again
             self.directory.asking(lambda: self._withdraw(keys=[entry], args=[self.pod, epoch]))
 
     def renew(self) -> bool:

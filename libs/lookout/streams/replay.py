@@ -78,7 +78,7 @@ def replay_chain(
     Args:
         engine: Computes the windows; the stream's KV is freed at the end.
         planner: Plans them, with the settings that they were planned with.
-        blocks: The block of an index. Raises BlockGoneError where it is not to be had.
+        blocks: The block of an index. Raises BlockGoneError where it is not available.
         windows: Rising.
         rule: Decides which windows are asked; None: all are.
 

@@ -89,7 +89,7 @@ class BlockFacts:
         grid: Merge groups of a frame, (rows, columns); None without frames.
         missing: Why it has no frames, where that is known.
         foreign: Why it may stand in no window of this configuration; it counts as a block without frames.
-        lost: Its tokens can no longer be had.
+        lost: Its tokens are lost permanently.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""What the four towers share: checks, patches out of pixels, normalisation and counting."""
+"""What all towers share: checks, patches out of pixels, normalisation and counting."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class BaseTower(ABC):
             VisionError: The message names the frame whose pixels or mask do not fit the grid.
         """
         grids = [self._check(i, frame) for i, frame in enumerate(frames)]
+        # Stock layers do not take an empty sequence.
         busy = [i for i, frame in enumerate(frames) if frame.keep.any()]
         out = [self._nothing()] * len(frames)
         if not busy:

@@ -73,6 +73,7 @@ def attending(*segments: Sequences) -> Iterator[None]:
 
 def _chosen(boundaries: torch.Tensor | None) -> Sequences:
     active = _active.get()
+    # By identity: the stock layer hands on the very tensor that it was given.
     return next((entry for entry in active if entry.cumulative is boundaries), active[0])
 
 
@@ -117,6 +118,7 @@ def _by_length(
     heads, rows, dim = query.shape
     if len(segments.index) == 1:
         count, length = segments.index[0].shape
+        # All segments of one length lie one behind the other: a view, without the copies of an index.
         q, k, v = (x.view(heads, count, length, dim).transpose(0, 1) for x in (query, key, value))
         out = scaled_dot_product_attention(q, k, v, scale=scaling)
         return out.transpose(1, 2).reshape(rows, heads, dim)

@@ -111,7 +111,7 @@ class Tower(Protocol):
 
     @property
     def family(self) -> str:
-        """The transformers `model_type`: internvl, qwen2_5_vl, qwen3_vl or llava_onevision."""
+        """The transformers `model_type`, a name of `lookout.families`."""
         ...
 
     @property

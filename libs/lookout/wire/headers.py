@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+# 18 digits fit 64 bits; `int` would take thousands, signs and underscores, too.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -34,7 +34,13 @@ class WireError(LookoutError, ValueError):
 def to_json(message: Message) -> bytes:
     """The message as JSON: compact, keys sorted, UTF-8."""
     return json.dumps(
-        _fields(message), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        # Sorted and without NaN: the same message is the same bytes at every replay, and every JSON reader
+        # takes them.
+        _fields(message),
+        sort_keys=True,
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
     ).encode()
 
 
@@ -96,6 +102,7 @@ def _fields(message: Message) -> dict[str, Any]:
         elif field.has_presence:
             if message.HasField(field.name):
                 fields[field.name] = _value(field, value)
+        # Numbers and booleans also where they are zero, for consumers that know no defaults of protobuf.
         elif value or not isinstance(value, str | bytes):
             fields[field.name] = _value(field, value)
     return fields

@@ -230,9 +230,7 @@ class Handler(ABC, Generic[S]):
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a partition's order: a record, or what comes of time passing, or the end of a camera that is
-    forgotten.
-    """
+    """A place in a partition's order: a record, a timer tick, or the removal of a camera."""
 
     camera: str
     record: Record | None = None

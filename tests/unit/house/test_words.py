@@ -28,6 +28,8 @@ INSTEAD = {
     r"vouch(es|ed|ing)?": "say from where the bytes come",
     r"aloud": "with a message",
     r"namesakes?": "another process of the same name",
+    r"anew": "again",
+    r"be had": "available, fetched or made",
 }
 FOLDERS = (
     "libs", "services", "examples", "docs", "protos", "tests/unit",

@@ -108,7 +108,7 @@ class TestBatcher:
         engine = engine_of(batcher)
 
         class FakeBreakingEngine:
-            """Fails as a whole once: out of memory cannot be had on demand."""
+            """Fails as a whole once: no test can run out of memory on demand."""
 
             failed = False
 

@@ -143,7 +143,7 @@ def test_pixels_that_stay_away_have_a_deadline_and_an_outcome() -> None:
     world.now = 60.0
     block = world.send(message)[0].block
     assert not block.frames
-    assert block.missing.startswith("pixels could not be had for 60 s")
+    assert block.missing.startswith("pixels were not available for 60 s")
     world.pixels.away = False
     after = world.send(world.frames([4, 5, 6, 7], 2, 4))[0].block
     assert (len(after.frames), after.missing) == (4, "")

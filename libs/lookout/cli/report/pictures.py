@@ -62,7 +62,7 @@ class SegmentReader:
 
 
 class Album:
-    """Fetches the pictures of shots. What cannot be had is left out: the page is a page without it.
+    """Fetches the pictures of shots. A picture that is not available is left out; the page does without it.
 
     Args:
         bootstrap: Kafka, for the segments' bytes.

@@ -442,10 +442,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cameras", type=int, default=8, help="of each kind")
-    parser.add_argument("--windows", type=int, default=8, help="of each camera, behind the first")
+    parser.add_argument("--cameras", type=int, default=6, help="of each kind")
+    parser.add_argument("--windows", type=int, default=6, help="of each camera, behind the first")
     parser.add_argument(
-        "--timed", type=int, nargs=2, default=(4, 4), metavar=("CAMERAS", "WINDOWS"), help="that are timed"
+        "--timed", type=int, nargs=2, default=(3, 2), metavar=("CAMERAS", "WINDOWS"), help="that are timed"
     )
     parser.add_argument("--frames", nargs="+", choices=tuple(CUTS), default=list(CUTS))
     parser.add_argument("--quick", action="store_true", help="one rendered camera, two windows: does it run?")

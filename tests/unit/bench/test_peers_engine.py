@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import watchbench
+from bench import peers_engine
 from bench.pages import page, plots
 from bench.peers_engine import CUTS, METHODS, Camera, Side, Spent, dropped, f1, summary, table, thinned
 from bench.peers_stock import Prompt, small_checkpoint
@@ -96,6 +97,22 @@ def test_what_stock_vllm_found_in_its_cache_is_not_counted(camera: Camera) -> No
     cold, warm = camera.stock([window(0)] * 2), camera.stock([window(200)] * 2)
     assert warm.flops[0] < cold.flops[0]
     assert (cold.tokens, cold.seconds) == ([36 * 8], [1.0])
+
+
+def test_a_run_that_was_stopped_measures_no_camera_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without stock vLLM, which the example's test runs."""
+    monkeypatch.setattr(peers_engine, "vllm_masks", dict)
+    tables = []
+    for _ in range(2):
+        bench = peers_engine.Bench(tmp_path, (1, 1), (1, 1), fresh=False)
+        tables.append(bench.tables("films, 8 frames", [FILM], CUTS["8"]))
+        bench.close()
+        monkeypatch.setattr(peers_engine, "Camera", lambda *_: pytest.fail("a camera was measured again"))
+    assert tables[0] == tables[1]
+    assert tables[0]["equal"]["resend"]["dp"] == 0 < tables[0]["equal"]["resend"]["time_over_ours"]
+    assert tables[0]["default"]["frames"]["tokens"] == 16 * 4
 
 
 def test_the_page_shows_two_plots() -> None:

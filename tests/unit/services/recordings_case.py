@@ -9,6 +9,7 @@ from typing import Any
 
 from lookout.analysis import Analyzer
 from lookout.jobs import Sources
+from lookout.net.fetch import UriFetcher
 from lookout.services.recordings.planning import PlanHandler
 from lookout.services.recordings.reducing import ReduceHandler
 from lookout.services.recordings.running import PartsHandler
@@ -109,7 +110,10 @@ class Services:
         self.topics = FakeTopics()
         self.cancelled: set[str] = set()
         self.now = NOW_MS / 1000
-        sources = Sources([root])
+        fetcher = UriFetcher(
+            ("http",), ("*.example",), ("127.0.0.0/8",), resolver=lambda host, port: ["127.0.0.1"]
+        )
+        sources = Sources([root], fetcher=fetcher)
         self.parts_handler = PartsHandler(
             analyzer,
             sources,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
+import threading
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,21 @@ def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyz
     assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
     progress = [record.camera for record in services.topics.records[ANSWERS.name]]
     assert progress == ["job-1"] * 5  # the plan, and every part
+
+
+def test_a_recording_behind_a_url_is_answered_like_the_file(
+    services: Services, analyzer: Analyzer, clip: Path
+) -> None:
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(clip.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        services.ask(job(f"http://films.example:{server.server_port}/clip.mp4"))
+        services.work()
+        server.shutdown()
+        thread.join()
+    (recording,) = services.answers("job-1").recordings
+    assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
 
 
 def test_the_second_outcome_of_a_part_counts_nothing(services: Services, clip: Path) -> None:

@@ -2,22 +2,28 @@
 
 A real API server (custom resources alone), Kafka and Redis; the controller and one agent are the services.
 The other agents' reports and the verdicts are written by a script. Cameras are at addresses that the agent
-may not reach: its leases, table and reports are measured, streams are not. Ends with one line of JSON.
+may not reach: its leases, table and reports are measured, streams are not. A lost pod (`bench.relive`) and
+the autoscaler (the replay of its tests) are simulations. Ends with one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from bench.relive import relive_s
 from bench.scale_world import ELSEWHERE, NAMESPACE, FakeAgents, FakeVerdicts, World, until
 from lookout.services.camera_agent.leases import LEASE
 from lookout.services.controller.cluster import CAMERA, WATCH
+from tests.unit.charts.test_autoscaling import HOUR, chart_rule, replay, turns
 
 CONTROLLER, AGENT = "bench.scale_controller", "lookout.services.camera_agent"
+#: of the topics in the simulation: the chart's default, others, and docs/kubernetes.md's advice for ten pods
+PARTITIONS, ADVISED = (12, 20, 40), 120
 #: seconds between two verdicts of a camera
 EVERY_S = 4.0
 
@@ -35,7 +41,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
         agent = agent_cores(world, options.agents, options.seconds)
         print(f"an agent: {agent:.4f} cores", flush=True)
         figures = controller(world, options.agents, options.seconds)
-    print(json.dumps({"cameras": options.cameras, **figures, "agent_idle_cores": round(agent, 4)}))
+    print(
+        json.dumps(
+            {
+                "cameras": options.cameras,
+                **figures,
+                "agent_idle_cores": round(agent, 4),
+                **lost_pod(),
+                "autoscale_oscillations": oscillations(),
+            }
+        )
+    )
+
+
+def lost_pod() -> dict[str, float | None]:
+    """Seconds until no camera is behind after one of ten pods died, at a thousand cameras, by partitions.
+
+    A simulation. Of 12 and 20 partitions the pods that take some over have more than they can compute: null.
+    """
+    times = {partitions: relive_s(10, 1000, partitions) for partitions in (*PARTITIONS, ADVISED)}
+    return {
+        "relive_s_1000": _rounded(times[ADVISED]),
+        **{
+            f"relive_s_1000_{partitions}_partitions": _rounded(times[partitions]) for partitions in PARTITIONS
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def oscillations() -> int:
+    """How often the chart's autoscaling turns back under loads that do not: a simulation."""
+    draw = random.Random(1)
+    rise = [1 + 7 * step / (2 * HOUR) for step in range(2 * HOUR)]
+    loads = [[load] * 3 * HOUR for load in (0.3, 1.0, 3.2, 6.9, 10.0)]
+    loads += [
+        [5 * draw.uniform(0.85, 1.15) for _ in range(6 * HOUR)],
+        [*rise, *[8.0] * HOUR, *reversed(rise)],
+    ]
+    # Adding pods for what waited at the start and taking them away is one turn that the load asks for.
+    return sum(max(0, turns(replay(chart_rule, load, pods=2)[0]) - 1) for load in loads)
 
 
 def agent_cores(world: World, agents: int, seconds: float) -> float:

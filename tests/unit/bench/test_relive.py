@@ -1,0 +1,22 @@
+"""The simulation of a lost pod: more partitions spread its cameras, and too few are never caught up."""
+
+from __future__ import annotations
+
+from bench.relive import REBALANCE_S, relive_s
+from lookout.services.prefill.settings import PrefillSettings
+
+
+def test_cameras_of_a_lost_pod_are_caught_up_with_where_many_pods_take_them() -> None:
+    lost_s = PrefillSettings.model_fields["session_timeout_s"].default + REBALANCE_S
+    few, more, many = (relive_s(10, 100, partitions) for partitions in (20, 40, 100))
+    assert few is None, "two pods take half a pod's cameras each"
+    assert more is not None
+    assert many is not None
+    assert lost_s < many <= more
+
+
+def test_key_windows_of_a_takeover_are_spread_by_their_limit() -> None:
+    """The more of them a batch takes, the sooner its cameras are caught up with."""
+    times = [relive_s(10, 1000, 120, key_limit=limit) for limit in (1, 2, 8)]
+    assert None not in times
+    assert times == sorted(times, key=lambda seconds: -(seconds or 0))

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from lookout.engines.types import (
-    Answer,
-    AskingEngine,
-    Cost,
-    DeviceError,
-    Engine,
-    EngineError,
-    MemoryBudgetError,
-    PlanError,
-    PositionError,
-    Question,
-    StreamFailedError,
-    StreamLostError,
-    StreamMemory,
-    TextSettings,
-    UnsupportedModelError,
-    WindowAnswer,
-    WindowRequest,
+    Answer as Answer,
+    AskingEngine as AskingEngine,
+    Cost as Cost,
+    DeviceError as DeviceError,
+    Engine as Engine,
+    EngineError as EngineError,
+    MemoryBudgetError as MemoryBudgetError,
+    PlanError as PlanError,
+    PositionError as PositionError,
+    Question as Question,
+    StreamFailedError as StreamFailedError,
+    StreamLostError as StreamLostError,
+    StreamMemory as StreamMemory,
+    TextSettings as TextSettings,
+    UnsupportedModelError as UnsupportedModelError,
+    WindowAnswer as WindowAnswer,
+    WindowRequest as WindowRequest,
 )
 
 if TYPE_CHECKING:
@@ -49,25 +49,3 @@ def load_engine(
         spill_dir=spill_dir,
         rows_per_pass=rows_per_pass,
     )
-
-
-__all__ = [
-    "Answer",
-    "AskingEngine",
-    "Cost",
-    "DeviceError",
-    "Engine",
-    "EngineError",
-    "MemoryBudgetError",
-    "PlanError",
-    "PositionError",
-    "Question",
-    "StreamFailedError",
-    "StreamLostError",
-    "StreamMemory",
-    "TextSettings",
-    "UnsupportedModelError",
-    "WindowAnswer",
-    "WindowRequest",
-    "load_engine",
-]

@@ -44,6 +44,7 @@ class PartsHandler(Handler[None]):
         cancelled: Whether a job is cancelled.
         decoders: Decoding processes; None: the machine's cores.
         limit_s: Seconds that a part may take. Less than the runtime's limit, which leaves no outcome.
+        idle_s: Seconds without a part after which the recording of the last one is closed.
         clock: Unix seconds.
     """
 
@@ -59,6 +60,7 @@ class PartsHandler(Handler[None]):
         cancelled: Callable[[str], bool],
         decoders: int | None = None,
         limit_s: float = float("inf"),
+        idle_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._analyzer, self._sources, self._decoders = analyzer, sources, decoders
@@ -66,6 +68,7 @@ class PartsHandler(Handler[None]):
         self._partitions = partitions
         self._turn, self._limit_s = threading.Lock(), limit_s
         self._gone: set[int] = set()  # partitions that were given back since the part began
+        self._idle_s, self._idle = idle_s, threading.Timer(idle_s, self._rest)
         self._opened = ExitStack()
         self._reader: tuple[OpenSource, RecordingReader] | None = None
         self.config_digest = digest("recordings", 1, model_digest)
@@ -78,8 +81,12 @@ class PartsHandler(Handler[None]):
         """Answer a part, or say why it has no answers."""
         part = self._part(record)
         with self._turn:
+            self._idle.cancel()
             self._gone.clear()
             outcome = self._outcome(part, record.partition)
+            self._idle = threading.Timer(self._idle_s, self._rest)
+            self._idle.daemon = True
+            self._idle.start()
         return _result(part, outcome)
 
     def rejected(self, state: None, record: Record, reason: DeadLetter) -> Result | None:
@@ -95,9 +102,15 @@ class PartsHandler(Handler[None]):
         self._gone.add(partition)
 
     def close(self) -> None:
-        """End the decoder processes."""
+        """End the decoder processes, and remove what was fetched."""
+        self._idle.cancel()
         self._reader = None
         self._opened.close()
+
+    def _rest(self) -> None:
+        """No part came for a while."""
+        with self._turn:
+            self.close()
 
     def _part(self, record: Record) -> RecordingPart:
         try:

@@ -23,6 +23,7 @@ from lookout.v1.recordings_pb2 import (
     RecordingSettings,
 )
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
+from tests.eventually import eventually
 from tests.tiny_models import checkpoint
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import PARTITIONS, Services
@@ -156,20 +157,20 @@ def test_a_folder_is_its_files_and_what_cannot_be_read_is_named(
     assert "is not read" in reasons["::"]
 
 
-@pytest.mark.parametrize("name", ["link.mp4", "../outside.mp4", "%2e%2e/outside.mp4"])
-def test_no_way_leads_out_of_the_folders(services: Services, clip: Path, name: str) -> None:
+def test_no_way_leads_out_of_the_folders(services: Services, clip: Path) -> None:
     outside = clip.parent.parent / "outside.mp4"
     outside.write_bytes(clip.read_bytes())
     link = clip.parent / "link.mp4"
     link.symlink_to(outside)
+    names = ("link.mp4", "../outside.mp4", "%2e%2e/outside.mp4")
     try:
-        services.ask(job(f"file://{clip.parent}/{name}", clip.parent))
-        services.work()
+        services.ask(job(*(f"file://{clip.parent}/{name}" for name in names), clip.parent))
     finally:
         link.unlink()
-    first, *others = services.answers("job-1").recordings
-    assert "below no folder that may be read" in first.reason
-    assert [recording.uri for recording in others] == [clip.as_uri()]
+    *refused, last = outcomes(services)[0].plan.recordings
+    assert len(refused) == 3
+    assert all("below no folder that may be read" in recording.reason for recording in refused)
+    assert (last.uri, last.reason) == (clip.as_uri(), "")  # the folder, without the link in it
 
 
 def test_a_recording_that_changes_or_goes_is_refused_by_name(
@@ -309,30 +310,26 @@ def test_a_part_that_becomes_a_dead_letter_has_its_outcome(services: Services, c
     )
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_part_that_nobody_planned_has_an_outcome_without_answers(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    record = services.topics.records[RECORDING_PARTS.name][0]
+    forgeries: list[dict[str, object]] = [
         {"span": {"first": 0, "stop": 2**53}},
         {"span": {"first": 9, "stop": 3}},
         {"span": {"number": 7, "first": 0, "stop": 8}},
         {"uri": "file:///etc/passwd"},
         {"settings": {"fps": 0.001}},
         {"mark": ""},
-    ],
-)
-def test_a_part_that_nobody_planned_has_an_outcome_without_answers(
-    services: Services, clip: Path, fields: dict[str, object]
-) -> None:
-    services.ask(job(clip))
-    record = services.topics.records[RECORDING_PARTS.name][0]
-    part = from_bytes(record.value, RecordingPart)
-    for name in fields:
-        part.ClearField(name)
-    part.MergeFrom(RecordingPart(**fields))  # type: ignore[arg-type]
-    result = services.parts.handle(dataclasses.replace(record, value=part.SerializeToString()))
-    outcome = from_bytes(result.outputs[0].value or b"", RecordingOutcome).part
-    assert outcome.reason
-    assert not outcome.answers
+    ]
+    for fields in forgeries:
+        part = from_bytes(record.value, RecordingPart)
+        for name in fields:
+            part.ClearField(name)
+        part.MergeFrom(RecordingPart(**fields))  # type: ignore[arg-type]
+        result = services.parts.handle(dataclasses.replace(record, value=part.SerializeToString()))
+        outcome = from_bytes(result.outputs[0].value or b"", RecordingOutcome).part
+        assert outcome.reason, fields
+        assert not outcome.answers
 
 
 def test_a_part_whose_outcome_has_no_place_is_a_dead_letter(services: Services, clip: Path) -> None:
@@ -343,6 +340,16 @@ def test_a_part_whose_outcome_has_no_place_is_a_dead_letter(services: Services, 
     result = services.parts.handle(dataclasses.replace(record, value=part.SerializeToString()))
     assert not result.outputs
     assert [letter.reason for letter in services.parts.letters] == ["bad-part"]
+
+
+def test_a_recording_is_closed_when_no_part_of_it_comes(services: Services, clip: Path) -> None:
+    services.ask(job(clip))
+    handler = services.parts_handler
+    handler._idle_s = 0.05
+    services.parts.handle(services.topics.records[RECORDING_PARTS.name][0])
+    eventually(lambda: handler._reader is None)
+    result = services.parts.handle(services.topics.records[RECORDING_PARTS.name][1])
+    assert from_bytes(result.outputs[0].value or b"", RecordingOutcome).part.answers
 
 
 def test_a_part_of_a_partition_that_was_given_back_stops(services: Services, clip: Path) -> None:

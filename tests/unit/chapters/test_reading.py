@@ -143,6 +143,8 @@ def test_a_message_holds_many_ranges_and_a_reader_of_an_earlier_release_gets_one
         assert kinds == {"batch", "header", "chunk"}
         request.batches = False
         single = b"".join(message.chunk for message in stub.ReadSlabs(request))
+        with pytest.raises(grpc.RpcError, match=r"INVALID_ARGUMENT.*one message holds"):
+            stub.ReadBatch(request)
     assert single == b"".join(expected)
     reader = Holders()
     world.stack.callback(reader.close)

@@ -294,6 +294,7 @@ def _additions() -> list[str]:
         "controller.updateStrategy.type": "Recreate",
         "services.ipFamilyPolicy": "PreferDualStack",
         "rbac.aggregate": "true",
+        "kafka.rackLabel": "topology.kubernetes.io/zone",
     }
     objects = {
         (item["kind"], item["metadata"]["name"]): item
@@ -305,7 +306,14 @@ def _additions() -> list[str]:
         pod = objects["StatefulSet", f"lookout-{name}"]["spec"]["template"]
         own = ["SECOND"] if name == "prefill" else []
         env = [entry["name"] for entry in pod["spec"]["containers"][0]["env"]]
+        values = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0]["env"]}
         labels = pod["metadata"]["labels"]
+        # Kubernetes puts a variable into those behind it alone.
+        options = json.loads(values.get("LOOKOUT_KAFKA_OPTIONS") or "{}")
+        if options != {"client.rack": "$(KAFKA_RACK)"} or (
+            env.index("KAFKA_RACK") > env.index("LOOKOUT_KAFKA_OPTIONS")
+        ):
+            wrong.append(f"kafka.rackLabel: {name} has {options}")
         if env[-1 - len(own) :] != ["HTTP_PROXY", *own]:
             wrong.append(f"pod.extraEnv: {name} has {env[-2:]}")
         if (labels["team"], labels["app.kubernetes.io/component"]) != ("yard", name):

@@ -189,6 +189,11 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $options := dict }}
 {{- range $name, $value := $kafka.options }}{{ $_ := set $options $name (toString $value) }}{{ end }}
+{{- with $kafka.rackLabel }}
+- name: KAFKA_RACK
+  valueFrom: {fieldRef: {fieldPath: {{ printf "metadata.labels['%s']" . | quote }}}}
+{{- $_ := set $options "client.rack" "$(KAFKA_RACK)" }}
+{{- end }}
 {{- if $options }}
 - {name: LOOKOUT_KAFKA_OPTIONS, value: {{ toJson $options | quote }}}
 {{- end }}

@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
@@ -24,8 +26,11 @@ from lookout.local import Fleet
 from lookout.memory import Keep
 from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
 from lookout.models import DEMO_QUESTIONS, TINY
+from lookout.net import Channels, Connections
 from lookout.pipeline import ask_folder
 from lookout.segments import cut
+from lookout.v1 import memory_pb2_grpc
+from lookout.v1.memory_pb2 import AskRequest
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Rule, Watch
 from lookout.wire import VERDICTS, from_json
@@ -214,3 +219,75 @@ def test_a_memory_that_is_lost_with_its_disk_is_made_again(tmp_path: Path) -> No
     (expected,) = ask_folder(tmp_path / "copies", QUESTION, camera="room")
     assert again["p_yes"] == expected.p_yes
     assert [moment["weight"] for moment in again["moments"]] == [moment.weight for moment in expected.moments]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_verify_and_backtest_pass_over_what_is_erased_and_a_camera_goes_while_it_is_asked(
+    tmp_path: Path,
+) -> None:
+    with remembering(tmp_path) as fleet:
+        answer, _ = asked(fleet, "--camera", "room")
+        begin = int(answer["covered"][0]["begin_us"])
+        range_of = [
+            datetime.fromtimestamp((begin + second * 1_000_000) / 1e6, UTC).isoformat() for second in (5, 9)
+        ]
+        before = tallied(fleet)
+        lookout(fleet, "erase", "--camera", "room", "--since", range_of[0], "--until", range_of[1], "--yes")
+        after = tallied(fleet)
+        assert before["unverified"] == after["unverified"] == 0
+        assert 0 < after["verified"] < before["verified"]
+        past = json.loads(lookout(fleet, "backtest", QUESTION, "--camera", "room", "--json"))
+        assert past["windows"].get("answered", 0) > 0
+
+        copies = tmp_path / "copies"
+        (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
+        shutil.copytree(prefill.folder / "memory", copies)
+        with closing(sealed_copies(copies, next(copies.glob("*/*/head-*.bin")).parent)) as chapters:
+            rows = rows_of(chapters, -(1 << 60), 1 << 60, "room")
+        with asking_on(fleet) as ends:
+            eventually(lambda: ends.count("answered") > 2, seconds=60)
+            identity = lookout(fleet, "erase", "--camera", "room", "--yes").strip()
+            eventually(lambda: ends[-1] == "NOT_FOUND", seconds=60)
+        assert set(ends) == {"answered", "NOT_FOUND"}
+        assert ends == sorted(ends, reverse=True)  # no answer after the first refusal
+        assert holding(fleet.folder, rows) == []
+        receipt = json.loads(lookout(fleet, "erase", "--receipt", identity))
+        assert (receipt["complete"], receipt["not_confirmed"]) == (True, [])
+        assert list(verdicts(fleet)) == []
+        gone = tallied(fleet)
+        assert (gone["verified"], gone["unverified"]) == (0, 0)
+
+
+def tallied(fleet: Fleet) -> dict[str, Any]:
+    """What `lookout verify` counts."""
+    tally: dict[str, Any] = json.loads(lookout(fleet, "verify", "--camera", "room").splitlines()[-1])
+    return tally
+
+
+@contextmanager
+def asking_on(fleet: Fleet) -> Iterator[list[str]]:
+    """Ask recall again and again; how each question ended: `answered`, or the code."""
+    ends: list[str] = []
+    over = threading.Event()
+    channel = Channels(Connections(grpc_token_file=fleet.address.grpc_token_file)).open(
+        f"127.0.0.1:{fleet.address.grpc['recall-0']}", []
+    )
+    stub: Any = memory_pb2_grpc.RecallServiceStub(channel)  # type: ignore[no-untyped-call]
+
+    def run() -> None:
+        while not over.is_set():
+            try:
+                list(stub.Ask(AskRequest(question=QUESTION, cameras="room"), timeout=60))
+                ends.append("answered")
+            except grpc.RpcError as error:
+                ends.append(error.code().name)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield ends
+    finally:
+        over.set()
+        thread.join()
+        channel.close()

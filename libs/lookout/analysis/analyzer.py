@@ -40,14 +40,14 @@ class Analyzer:
     Args:
         model: Folder of a checkpoint; None: the tiny model that comes with Lookout.
         device: Where it runs.
-        dtype: Data type of its weights and KV.
+        dtype: Data type of its weights and KV; None: as the device wants it.
 
     Raises:
         LookoutError: There is no such model or device; the first recording, where the model does not load.
     """
 
     def __init__(
-        self, model: Path | str | None = None, *, device: str = "cpu", dtype: str = "float32"
+        self, model: Path | str | None = None, *, device: str = "cpu", dtype: str | None = None
     ) -> None:
         _check_device(device)
         self.folder = models.find_model(model)
@@ -60,7 +60,7 @@ class Analyzer:
     @cached_property
     def tower(self) -> Tower:
         """The vision tower; loaded when it is first needed."""
-        return load_tower(self.folder, device=self._device, dtype=getattr(torch, self._dtype))
+        return load_tower(self.folder, device=self._device, dtype=self._dtype)
 
     @cached_property
     def layout(self) -> Layout:

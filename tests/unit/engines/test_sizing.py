@@ -38,7 +38,7 @@ def test_the_parts_never_exceed_what_is_free(gib: int, table: int, model: tuple[
     try:
         sizing = divided(*model, gib * GIB, table_bytes=table * GIB)
     except UnsupportedModelError:
-        assert gib < 84  # the larger model fits from here on
+        assert gib < 85  # the larger model fits from here on, whatever the table
         return
     total = sizing.weight_bytes + sizing.work_bytes + sizing.table_bytes + sizing.kv_bytes
     assert total <= gib * GIB

@@ -187,6 +187,10 @@ class Planner:
             return with_digest(plan)
         return with_digest(self._choose(replace(plan, departed=_departed(plan, base)), base, grid))
 
+    def hold(self, previous: WindowPlan) -> WindowPlan:
+        """The same window once more with nothing to compute, for further questions."""
+        return with_digest(held_window(previous))
+
     def is_key(self, stream: str, window: int, every: int | None = None) -> bool:
         """Whether the stream's own phase makes `window` a key window; the epoch does not move the phase.
 

@@ -85,6 +85,9 @@ test-strangers: setup  ## strangers at every door while five cameras play (LONG=
 test-memory-faults: setup  ## questions about the past while holders, Redis and the durable tier die; ends with one line of JSON
 	$(BIN)/python -m tests.fleet.memory_faults $(MEMORY_FAULTS)
 
+test-recordings-faults: setup  ## jobs about recordings while their services, Kafka and Redis are killed; ends with one line of JSON
+	$(BIN)/python -m tests.fleet.recordings_faults $(RECORDINGS_FAULTS)
+
 bench-peers: setup  ## our reader beside torchcodec and decord, which come into an environment of their own
 	test -x out/peers/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python out/peers
 	$(BIN)/uv pip install --quiet --python out/peers/bin/python 'decord==0.6.0' 'numpy>=2.1'

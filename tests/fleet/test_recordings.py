@@ -117,7 +117,15 @@ def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
             ("recordings", "show", "another"),
         ):
             assert lookout(fleet, *words)[0] == 1, words
-        assert lookout(fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "ended")[0] == 0
+        long = (
+            "-q",
+            QUESTION,
+            "--part",
+            "2",
+            "--fps",
+            "4",
+        )  # 96 parts: it does not end before it is cancelled
+        assert lookout(fleet, "analyze", str(film), *long, "--fleet", "--id", "ended")[0] == 0
         assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
         code, _ = lookout(fleet, "recordings", "show", "ended", "--wait")
         assert code == 1

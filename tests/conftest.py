@@ -31,6 +31,7 @@ HEAVY, HEAVY_AT_A_TIME = ("tests/vllm/", "tests/fleet/"), 2
 #: the longest of them, begun first: at the end of a run nothing is left to do beside a long one
 LONGEST = (
     "tests/fleet/test_recall.py",
+    "tests/fleet/test_recordings.py",
     "tests/vllm/",
     "tests/fleet/test_worker_faults.py",
     "tests/fleet/test_outages.py",

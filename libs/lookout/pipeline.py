@@ -23,9 +23,9 @@ from lookout.errors import LookoutError
 from lookout.files import UrlSource
 from lookout.outside_text import public_url
 from lookout.presets import DEFAULT, PresetError, preset_of
-from lookout.pruning import MaskPolicy
+from lookout.pruning import MaskPolicy, policy_of
 from lookout.sandbox import downloaded
-from lookout.segments import cut
+from lookout.segments import CodecError, Reason, cut
 from lookout.session import EngineHost, HostSettings, Session, SessionWindow
 
 __all__ = ["Pipeline", "PipelineError", "Recollection", "Verdict", "ask_folder"]
@@ -76,7 +76,7 @@ class Pipeline:
         fps: float | None = None,
         stride_s: float | None = None,
         window_s: float | None = None,
-        policy: MaskPolicy | None = None,
+        policy: MaskPolicy | str | None = None,
         preset: str = DEFAULT,
         device: str = "cpu",
         memory: str | int | None = None,
@@ -93,7 +93,8 @@ class Pipeline:
                 folder says, else 8.
             window_s: A window is so many seconds long, a whole number of strides; None: as
                 the model's folder says, else 40.
-            policy: Which patches are kept; None: as the preset says.
+            policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the
+                preset says.
             preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
             device: Where the model runs: "cpu", "cuda", "cuda:1".
             memory: How much of the past to keep for `ask`: a duration ("2h"), a size ("500MB") or bytes.
@@ -105,16 +106,14 @@ class Pipeline:
         if memory_dir is not None and memory is None:
             raise PipelineError("memory_dir needs memory: how much of the past to keep, such as '2h'")
         self._folder = models.find_model(model)
-        for text in questions:
-            models.check_question(self._folder, text)
-        self._questions = tuple(questions)
+        self._questions = models.check_questions(self._folder, questions)
         try:
             preset_of(preset)
             sampling = models.window_defaults(self._folder)
             self._sampling = sampling.changed(fps=fps, stride_s=stride_s, window_s=window_s)
         except (PresetError, models.SamplingError) as error:
             raise PipelineError(str(error)) from error
-        self._policy, self._preset = policy, preset
+        self._policy, self._preset = None if policy is None else policy_of(policy), preset
         # All that can be refused at once is refused above: the two models take seconds to load.
         self._host = EngineHost(HostSettings(self._folder, device=device))
         self._engine = self._host.engine
@@ -260,4 +259,8 @@ def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | Bi
         raise PipelineError(
             f"{url} is not read directly: pass a pipe, such as of `ffmpeg -i {url} -c copy -f mpegts -`"
         )
-    return Path(source), str(Path(source).resolve())
+    path = Path(source)
+    if not path.exists() or path.is_dir():
+        why = "is a folder" if path.is_dir() else "does not exist"
+        raise CodecError(Reason.UNREADABLE, f"{path} cannot be read ({why})")
+    return path, str(path.resolve())

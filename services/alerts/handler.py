@@ -148,7 +148,8 @@ class AlertsHandler(Handler[CameraState]):
         if watch is None:
             return []
         try:
-            reply = offline_answer(verdict, answer, watch)
+            watched = state.watches.get(watch.id)
+            reply = offline_answer(verdict, answer, watch, watched.state.window if watched else -1)
         except RuleError as error:
             _log.error("the rule of a watch cannot be followed", watch=watch.id, error=str(error))
             return []

@@ -15,7 +15,7 @@ SILENCE = "silence"
 
 
 def offline_answer(
-    verdict: verdicts_pb2.Verdict, answer: WatchVerdict, watch: watches_pb2.Watch
+    verdict: verdicts_pb2.Verdict, answer: WatchVerdict, watch: watches_pb2.Watch, newest: int = -1
 ) -> WatchVerdict | None:
     """What a verdict of any watch says about the camera being offline.
 
@@ -26,6 +26,7 @@ def offline_answer(
         verdict: Any verdict of the camera.
         answer: The same as the rules see it.
         watch: The watch `camera-offline`.
+        newest: Number of the camera's newest of these answers.
 
     Returns:
         The answer; None where the watch does not cover the camera.
@@ -36,12 +37,16 @@ def offline_answer(
     if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, pattern) for pattern in watch.cameras):
         return None
     silent = answer.outcome is Outcome.GAP and verdict.reason == SILENCE
+    number = 2 * answer.end_ms
+    if silent:
+        # Times may be equal, and a gap begins before the end of a window whose last stride broke off: the gap
+        # comes behind.
+        number = max(number, newest) | 1
     rule: Rule = replace(rule_of(watch.rule), zones=())
     return replace(
         answer,
         epoch=0,
-        # Times of two answers may be equal: the gap comes behind the window that ended when it began.
-        window=2 * answer.end_ms + silent,
+        window=number,
         watch=CAMERA_OFFLINE,
         version=watch.version,
         outcome=Outcome.ANSWERED,

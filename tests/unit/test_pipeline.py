@@ -13,6 +13,7 @@ import pytest
 from lookout import LookoutError, Pipeline, PipelineError
 from lookout.engines.transformers import TransformersEngine
 from lookout.memory.shelf import entries
+from lookout.segments import CodecError
 from tests.tiny_models import checkpoint
 from tests.unit.files.test_reader import served
 from tests.unit.segments.clips import encode
@@ -142,9 +143,25 @@ def test_what_is_refused_is_refused_before_the_model_is_loaded(monkeypatch: pyte
     monkeypatch.setattr(
         "lookout.session.host.load_transformers", lambda *_, **__: pytest.fail("a model was loaded")
     )
-    for wrong in ({"memory_dir": "x"}, {"questions": ["What?"]}, {"preset": "none"}, {"stride_s": 1.3}):
-        with pytest.raises(ValueError):  # noqa: PT011
+    for wrong in (
+        {"memory_dir": "x"},
+        {"questions": ["What?"]},
+        {"questions": "Is a person in view?"},
+        {"model": ["Is a person in view?"]},
+        {"preset": "none"},
+        {"policy": "none"},
+        {"stride_s": 1.3},
+        {"device": "nowhere"},
+    ):
+        with pytest.raises(LookoutError) as refusal:
             Pipeline(**wrong)  # type: ignore[arg-type]
+        assert isinstance(refusal.value, ValueError)
+
+
+def test_a_source_that_is_no_file_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    for source, why in ((tmp_path / "none.mp4", "does not exist"), (tmp_path, "is a folder")):
+        with pytest.raises(CodecError, match=why):
+            watched(pipeline, source)
 
 
 def test_a_memory_that_cannot_be_kept_leaves_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:

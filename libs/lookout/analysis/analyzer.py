@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-import torch
-
 from lookout import models
 from lookout.analysis.cutting import cut_parts, trained_frames
 from lookout.analysis.results import Part, PartResult, Progress
@@ -22,6 +20,7 @@ from lookout.engines.transformers import TransformersEngine, load_engine
 from lookout.families import load_layout, load_tower
 from lookout.files import Gap, RecordingReader, Sampling
 from lookout.files.recording import gaps_of
+from lookout.models.device import check_device
 from lookout.recordings import GroupPlanner, Mode, Timings, run_groups
 from lookout.segments.sampling import Pick
 from lookout.vision import Tower
@@ -49,7 +48,7 @@ class Analyzer:
     def __init__(
         self, model: Path | str | None = None, *, device: str = "cpu", dtype: str | None = None
     ) -> None:
-        _check_device(device)
+        check_device(device)
         self.folder = models.find_model(model)
         self._device, self._dtype = device, dtype
 
@@ -183,11 +182,3 @@ class Analyzer:
                 busy=(lambda: sampling.busy_s) if how.mode is Mode.OVERLAPPED else None,
             )
         return state.results, dataclasses.replace(timings, answer_s=state.answer_s), sampling
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0].partition(". ")[0]
-        raise AnalysisError(f"a model cannot run on {device!r}: {why}") from None

@@ -62,12 +62,11 @@ def analyze(
         CodecError: The recording cannot be read.
     """
     begun = time.perf_counter()
-    if not questions or not all(text.strip() for text in questions):
-        raise AnalysisError("ask at least one question, and none that is empty")
     how = with_options(settings or AnalysisSettings(), options)
     ready = analyzer or _loaded(model, device)
-    for text in questions:
-        models.check_question(ready.folder, text, text=how.describe > 0)
+    models.check_questions(ready.folder, questions, text=how.describe > 0)
+    if not questions or not all(text.strip() for text in questions):
+        raise AnalysisError("ask at least one question, and none that is empty")
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]
     loaded = time.perf_counter()
     with open_recording(source, sandbox=sandbox, workers=how.threads) as reader:

@@ -77,7 +77,9 @@ CameraOption = Annotated[
 ]
 FleetOption = Annotated[
     bool,
-    typer.Option("--fleet", help="Ask recall about the cameras of a fleet: lookout ask --fleet QUESTION."),
+    typer.Option(
+        "--fleet", help="Ask recall about the cameras of a fleet: lookout ask --fleet QUESTION --camera gate."
+    ),
 ]
 RecallOption = Annotated[
     str | None,
@@ -126,7 +128,9 @@ def ask(
         ask_fleet(asked(source), camera=camera, as_json=as_json, **length, **span, **place)
         return
     if question is None:
-        raise CliError("what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION")
+        raise CliError(
+            "what to ask is missing: lookout ask FILE QUESTION, or lookout ask --fleet QUESTION --camera gate"
+        )
     _ask_files(
         Path(source),
         asked(question),

@@ -19,6 +19,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, reading
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, escaped
 from lookout.cli.times import parse_since
+from lookout.outside_text import clean
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
 from lookout.v1.lineage_pb2 import Cause
@@ -54,13 +55,27 @@ def coverage(
             echo(json.dumps(interval, ensure_ascii=False))
         return
     if not intervals:
-        which = "No verdict that matches" if camera or watch or since != "start" else "No verdict yet"
-        TerminalConsole().print(f"{escaped(which)}: publish segments and add a watch.")
+        TerminalConsole().print(escaped(_nothing(camera, watch, since)))
         return
     console = TerminalConsole()
     console.print(coverage_table(intervals))
     for line in remarks(messages):
         console.print(line, markup=False, highlight=False)
+
+
+def _nothing(camera: str | None, watch: str | None, since: str) -> str:
+    """Why there may be no verdict."""
+    if not camera and not watch and since == "start":
+        return "No verdict yet: publish segments and add a watch."
+    asked = [
+        f"camera {clean(camera)}" if camera else "any camera",
+        f"watch {clean(watch)}" if watch else "any watch",
+        f"since {since}",
+    ]
+    return (
+        f"No verdict of {', '.join(asked)}. A camera has none until it sends segments, and none from a watch "
+        "of other cameras: see lookout coverage and lookout watch list for all there are."
+    )
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:

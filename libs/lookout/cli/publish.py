@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO, Protocol
@@ -21,6 +20,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, make_producer
 from lookout.cli.footage import footage_files
 from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, escaped
+from lookout.cli.times import parse_moment
 from lookout.cli.watches import read_watches
 from lookout.sandbox import SandboxPool, SandboxSettings
 from lookout.segments import CodecError
@@ -121,8 +121,13 @@ SecondsOption = Annotated[
     typer.Option(min=0.0, help="Length of a segment: cut at the first keyframe after this many seconds."),
 ]
 CapturedAtOption = Annotated[
-    datetime | None,
-    typer.Option(help="Wall clock of the first picture (ISO 8601).  [default: now]", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Wall clock of the first picture, such as 2026-05-01T13:30:00Z; without an offset it is this "
+        "machine's local time.  [default: now]",
+        show_default=False,
+    ),
 ]
 
 
@@ -161,7 +166,7 @@ def publish(
     address = find_bootstrap(bootstrap)
     check_reachable(address, SEGMENTS.name)
     _warn_unwatched(address)
-    start_us = int((captured_at.timestamp() if captured_at else time.time()) * 1e6)
+    start_us = int((parse_moment(captured_at, "--captured-at") if captured_at else time.time()) * 1e6)
     publisher = Publisher(address)
     failed = 0
     with _progress(transient=False) as bar, cutter() as pool:

@@ -32,6 +32,21 @@ def parse_offset(text: str | None, option: str) -> float | None:
     return hours * 3600 + minutes * 60 + seconds
 
 
+def parse_moment(text: str, option: str) -> float:
+    """Unix seconds of a date and time in ISO 8601; without an offset it is local.
+
+    Raises:
+        CliError: It is none, or lies before 1970.
+    """
+    try:
+        moment = datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        moment = -1.0
+    if moment < 0:
+        raise CliError(f"{option} {text!r} must be a time such as 2026-05-01T13:30:00Z")
+    return moment
+
+
 def parse_since(text: str, option: str = "--since") -> Position:
     """`now`, `start`, a length of time (15m), or a local time (2026-05-01T13:30).
 

@@ -14,6 +14,7 @@ from lookout.models.questions import (
     QuestionError as QuestionError,
     asks_yes_no as asks_yes_no,
     check_question as check_question,
+    check_questions as check_questions,
 )
 from lookout.models.windows import (
     SamplingNumbers as SamplingNumbers,
@@ -43,6 +44,8 @@ def find_model(folder: Path | str | None = None) -> Path:
     Raises:
         ModelError: The folder does not exist, holds no checkpoint, or claims what cannot be.
     """
+    if folder is not None and not isinstance(folder, (str, Path)):
+        raise ModelError(f"model is the folder of a checkpoint, not {folder!r:.80}")
     path = TINY if folder is None else Path(folder)
     if not path.exists():
         raise ModelError(f"{path} does not exist")

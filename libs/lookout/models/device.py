@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from lookout.models.errors import ModelError
+
 if TYPE_CHECKING:
     import torch
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 #: CUDA's compute capability from which on bfloat16 is computed natively (Ampere)
 _BFLOAT16 = (8, 0)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have.
+
+    Raises:
+        ModelError: torch cannot place a model on it.
+    """
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0].partition(". ")[0]
+        if why.startswith("Expected one of"):  # torch names every device that it was ever built for
+            why = "it is none of cpu, cuda, cuda:0"
+        raise ModelError(f"a model cannot run on {device!r}: {why}") from None
 
 
 def default_dtype(device: str) -> str:

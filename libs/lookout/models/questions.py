@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from lookout.errors import LookoutError
@@ -21,6 +22,21 @@ def asks_yes_no(question: str) -> bool:
     """Whether a clause of a question begins with a verb such as "is", so that it asks for yes or no."""
     words = (clause.split(maxsplit=1)[:1] for clause in re.split(r"[.?!,;:]\s*", question.lower()))
     return any(word[0].strip("\"'“”") in _VERBS for word in words if word)
+
+
+def check_questions(folder: Path, questions: Sequence[str], *, text: bool = False) -> tuple[str, ...]:
+    """Several questions to a model, checked as `check_question` does.
+
+    Raises:
+        QuestionError: One of them is refused, or `questions` is no list of texts.
+    """
+    if isinstance(questions, str) or not all(isinstance(question, str) for question in questions):
+        raise QuestionError(
+            f"questions is a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
+        )
+    for question in questions:
+        check_question(folder, question, text=text)
+    return tuple(questions)
 
 
 def check_question(folder: Path, question: str, *, text: bool = False) -> None:

@@ -194,12 +194,14 @@ FLEET_POLICIES: Final = tuple(
 """What `LOOKOUT_PRUNING` may name: a fleet's records do not say what was dropped behind the tower."""
 
 
-def policy_of(name: str) -> MaskPolicy:
-    """A policy by its name.
+def policy_of(name: MaskPolicy | str) -> MaskPolicy:
+    """A policy by its name; a policy itself stays as it is.
 
     Raises:
         PolicyError: There is none of that name.
     """
+    if not isinstance(name, str):
+        return name
     if name not in POLICIES:
         raise PolicyError(f"pruning policy {name!r} is unknown: choose one of {', '.join(POLICIES)}")
     return POLICIES[name].policy

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import torch
-
 from lookout.batching import BatchingThread
 from lookout.engines import (
     AskingEngine,
@@ -25,7 +23,8 @@ from lookout.engines import (
 )
 from lookout.engines.vllm import load_engine as load_vllm
 from lookout.families import load_tower
-from lookout.models.device import default_dtype, engine_device
+from lookout.models import ModelError
+from lookout.models.device import check_device, default_dtype, engine_device
 from lookout.session.errors import DeadlineError, SessionError
 from lookout.vision import Tower
 from lookout.windows import Layout
@@ -80,10 +79,10 @@ class HostSettings:
             raise SessionError(f"dtype {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         try:
             device = self.device or engine_device(self.engine, "cpu")
-            torch.device(device)
+            check_device(device)
             hash(self.options)
-        except RuntimeError as error:
-            raise SessionError(f"a model cannot run on {self.device!r}: {error}") from None
+        except ModelError as error:
+            raise SessionError(str(error)) from None
         except TypeError as error:
             raise SessionError(f"options must have plain values: {error}") from None
         # Sessions share a model by what they run on, not by how that was chosen.

@@ -19,7 +19,7 @@ import numpy as np
 from lookout import models
 from lookout.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
 from lookout.presets import DEFAULT, preset_of
-from lookout.pruning import MaskPolicy
+from lookout.pruning import MaskPolicy, policy_of
 from lookout.session.errors import DeadlineError, SessionError
 from lookout.session.feed import ClosedBlock, Feed, Frames
 from lookout.session.host import EngineHost, HostSettings, Patience, SharedEngine, borrow, give_back
@@ -60,7 +60,8 @@ class Session:
         stride_s: Seconds by which it slides, a whole number of samples; else 8.
         fps: Samples a second; else 2.
         preset: Which patches are kept and how windows reuse KV: a name in `lookout.presets.PRESETS`.
-        policy: Which patches are kept; None: as the preset says.
+        policy: Which patches are kept, a policy or a name in `lookout.pruning.POLICIES`; None: as the preset
+            says.
         questions: Yes/no questions that every window is asked as it closes.
         on_window: Called with every window as it closes, while the engine holds its KV.
         name: Names the camera. It decides on which strides windows are computed whole, so equal names
@@ -88,7 +89,7 @@ class Session:
         stride_s: float | None = None,
         fps: float | None = None,
         preset: str = DEFAULT,
-        policy: MaskPolicy | None = None,
+        policy: MaskPolicy | str | None = None,
         questions: Sequence[str] = (),
         on_window: Callable[[SessionWindow], object] | None = None,
         name: str | None = None,
@@ -99,8 +100,7 @@ class Session:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         folder = engine.settings.folder if isinstance(engine, EngineHost) else models.find_model(model)
-        for text in questions:
-            models.check_question(folder, text)
+        models.check_questions(folder, questions)
         rules = preset_of(preset)
         try:
             sampling = models.window_defaults(folder)
@@ -123,7 +123,7 @@ class Session:
         self._engine = SharedEngine(self._host)
         self._planner = Planner(self._host.layout, rules.windows.sampled(sampling))
         self._player = Player(self._engine, self._planner)
-        tower, masks = self._host.tower, policy or rules.masks
+        tower, masks = self._host.tower, policy_of(policy or rules.masks)
         self._feed = Feed(self.name, tower, masks, sampling, numbers if numbers is not None else count())
         self._newest: SessionWindow | None = None
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from lookout.cli.options import CliError, Position
 from lookout.cli.recording_text import clock
-from lookout.cli.times import parse_offset, parse_since, parse_span
+from lookout.cli.times import parse_moment, parse_offset, parse_since, parse_span
 
 
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 599).map(lambda tenths: tenths / 10))
@@ -64,3 +64,14 @@ def test_a_span_holds_time() -> None:
     for since, until in (("now", "now"), ("start", "start"), ("1h", "2h"), ("1h", "2026-05-01T13:30")):
         with pytest.raises(CliError):
             parse_span(since, until)
+
+
+def test_a_moment_has_an_offset_or_is_local() -> None:
+    assert parse_moment("2026-05-01T13:30:00Z", "--at") == parse_moment("2026-05-01T15:30:00+02:00", "--at")
+    assert parse_moment("2026-05-01T13:30", "--at") == datetime(2026, 5, 1, 13, 30).timestamp()
+
+
+@pytest.mark.parametrize("text", ["yesterday", "1200-01-01T00:00:00Z", "9" * 5000, ""])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(CliError, match="--at"):
+        parse_moment(text, "--at")

@@ -119,6 +119,24 @@ def test_a_camera_that_is_offline_is_an_incident_of_its_own() -> None:
     assert events[0].question == "Is the camera offline?"
 
 
+def test_a_silence_that_begins_within_the_last_stride_is_offline() -> None:
+    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    state = maker.load("ward-1", None)
+    broken_off = at(2900)  # the window ends at 3000, as if its stride were whole
+    gap = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence", "start": broken_off, "end": broken_off}
+    events: list[alerts_pb2.Alert] = []
+    for verdict in (
+        record(0, 0.1),
+        record(1, 0.0, **gap),
+        record(1, 0.0, watch="vehicle", **gap),
+        record(2, 0.1, epoch=2),
+    ):
+        result = maker.handle(state, verdict)
+        events += [event for event in alerts(result) if event.watch == CAMERA_OFFLINE]
+        state = restarted(maker, result)
+    assert [event.kind for event in events] == [alerts_pb2.Alert.KIND_OPENED, alerts_pb2.Alert.KIND_CLOSED]
+
+
 def test_a_gap_that_is_no_silence_is_not_offline() -> None:
     maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
     state = maker.load("ward-1", None)

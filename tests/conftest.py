@@ -39,7 +39,6 @@ LONGEST = (
     "tests/fleet/test_local_passwords.py",
     "tests/fleet/test_local_fleet.py",
     "tests/fleet/test_killed_broker.py",
-    "tests/fleet/test_recordings.py",
     "tests/fleet/test_decode_prune_services.py",
     "tests/fleet/test_camera_agent.py",
     "tests/fleet/test_installations.py",

@@ -112,7 +112,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "stop_token_ids",
         "logprob_token_ids",
         "extra_args",
+        "structured_outputs",
     ),
+    "vllm.sampling_params:StructuredOutputsParams": ("json", "disable_any_whitespace"),
     "vllm.engine.arg_utils:EngineArgs": (
         "worker_cls",
         "hf_overrides",
@@ -122,7 +124,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "enforce_eager",
         "max_num_batched_tokens",
         "block_size",
-        "skip_tokenizer_init",
     ),
 }
 # module or class -> words its source must hold: attributes that exist only on instances, and the order of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,25 @@ def test_text_is_drawn_and_stopped(vllm_engine: Any, family: str, plan: Any) -> 
     assert drawn[0] == drawn[1] != drawn[2]
     whole = text()
     assert text(stop=(whole[3:5],)) == whole[: whole.find(whole[3:5])]
+
+
+@one_family
+def test_a_text_follows_a_json_schema(vllm_engine: Any, family: str, plan: Any) -> None:
+    lying = {"lying": {"type": "boolean"}, "people": {"type": "integer", "minimum": 0, "maximum": 9}}
+    schema = {"type": "object", "properties": lying, "required": [*lying], "additionalProperties": False}
+
+    def text(seed: int, **rules: Any) -> str:
+        how = TextSettings(tokens=40, temperature=1.0, seed=seed, schema=schema | rules)
+        return "".join(vllm_engine.write(plan, "What happens?", how))
+
+    for seed in range(3):
+        answer = json.loads(text(seed))
+        assert isinstance(answer["lying"], bool)
+        assert 0 <= answer["people"] <= 9
+    before = vllm_engine.ask(plan, [Question("q", FIRST)])
+    with pytest.raises(EngineError, match="is held as before"):
+        text(0, type="nothing that JSON has")
+    assert vllm_engine.ask(plan, [Question("q", FIRST)]).answers == before.answers
 
 
 @one_family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from lookout.errors import LookoutError
 from lookout.flops import causal_pairs
@@ -64,12 +64,14 @@ class TextSettings:
         temperature: Of the draw; 0: the likeliest token every time.
         seed: Of the draw.
         stop: The text ends before the first of these strings.
+        schema: A JSON schema that the text follows; vLLM alone can.
     """
 
     tokens: int = 128
     temperature: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1:

@@ -182,7 +182,7 @@ class Session:
             text: Answer in words; None: unless it is a question of yes or no.
             on_text: Called with the pieces of an answer in words as they come.
             deadline_s: Seconds in which the engine must have begun; a text ends when they are over.
-            how: Of an answer in words: `tokens`, `temperature`, `seed` and `stop`
+            how: Of an answer in words: `tokens`, `temperature`, `seed`, `stop`, and with vLLM `schema`
                 (`lookout.engines.TextSettings`).
 
         Raises:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import lookout
-from lookout.engines import PlanError
+from lookout.engines import PlanError, UnsupportedModelError
 from lookout.segments import CodecError
 from lookout.session import DeadlineError, EngineHost, HostSettings, Session, SessionAnswer, SessionError
 from lookout.streams import read_clip
@@ -164,6 +164,8 @@ def test_settings_of_text_are_checked(session: Session) -> None:
         session.ask("What?", warmth=1)
     with pytest.raises(SessionError, match="tokens is for an answer in words"):
         session.ask(FIRST, tokens=3)
+    with pytest.raises(UnsupportedModelError, match="JSON schema needs the vLLM engine"):
+        session.ask("What?", schema={"type": "object"})
     with pytest.raises(PlanError, match="temperature=-1"):
         session.ask("What?", temperature=-1)
 

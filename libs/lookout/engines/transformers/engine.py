@@ -264,6 +264,8 @@ class TransformersEngine:
     ) -> Generator[str, None, Cost]:
         """See `AskingEngine.write`. A step computes the question again over the window's KV: nothing of a
         question is ever stored."""
+        if settings.schema is not None:
+            raise UnsupportedModelError("a JSON schema needs the vLLM engine; this one writes free text")
         with self.in_turn():
             work = self._over_held(plan, [Question("", question, describe=settings.tokens)])
             buffer, draw = TextBuffer(self.text, settings.stop), torch.Generator().manual_seed(settings.seed)

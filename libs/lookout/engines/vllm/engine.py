@@ -216,6 +216,7 @@ class VllmEngine:
                 stop=self.layout.stop,
                 temperature=settings.temperature,
                 seed=settings.seed,
+                schema=settings.schema,
             )
             count = 0
             for token in self.backend.stream(call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
+from vllm.sampling_params import StructuredOutputsParams
 
 from lookout.engines.vllm.internals import worker
 from lookout.engines.vllm.internals.model import ARCHITECTURE
@@ -42,6 +43,7 @@ class EngineCall:
     stop: tuple[int, ...] = ()
     temperature: float = 0.0
     seed: int = 0
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,13 @@ class EngineOutput:
     tokens: tuple[int, ...]
     logits: dict[int, float]
     cached: int
+
+
+def _grammar(schema: Mapping[str, Any] | None) -> StructuredOutputsParams | None:
+    if schema is None:
+        return None
+    # A model that is unsure writes blanks for ever where the grammar lets it.
+    return StructuredOutputsParams(json=dict(schema), disable_any_whitespace=True)
 
 
 def _prompt(ask: EngineCall) -> TokensPrompt:
@@ -82,7 +91,6 @@ class Backend:
         compilation = {} if eager else {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
         self.llm = LLM(
             model=checkpoint,
-            skip_tokenizer_init=True,
             dtype=dtype,
             max_model_len=max_rows,
             max_num_batched_tokens=max_batched_rows,
@@ -124,6 +132,8 @@ class Backend:
         engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
         while engine.has_unfinished_requests():
             for output in engine.step():
+                if output.outputs[0].finish_reason == "error":
+                    raise RuntimeError("vLLM refused the request, see its log")
                 tokens = output.outputs[0].token_ids
                 yield from (int(token) for token in tokens[count:])
                 count = len(tokens)
@@ -151,6 +161,7 @@ class Backend:
             max_tokens=ask.tokens,
             temperature=ask.temperature,
             seed=ask.seed if ask.temperature else None,
+            structured_outputs=_grammar(ask.schema),
             detokenize=False,
             ignore_eos=True,
             stop_token_ids=list(ask.stop),

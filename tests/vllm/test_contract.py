@@ -114,7 +114,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "extra_args",
         "structured_outputs",
     ),
-    "vllm.sampling_params:StructuredOutputsParams": ("json", "disable_any_whitespace"),
+    "vllm.sampling_params:StructuredOutputsParams": ("json",),
     "vllm.engine.arg_utils:EngineArgs": (
         "worker_cls",
         "hf_overrides",

@@ -12,10 +12,12 @@ import torch
 import vllm
 from vllm import LLM, SamplingParams
 from vllm.config import KVTransferConfig
+from vllm.exceptions import VLLMClientError
 from vllm.inputs import TokensPrompt
 from vllm.platforms import current_platform
 from vllm.sampling_params import StructuredOutputsParams
 
+from lookout.engines.types import PlanError
 from lookout.engines.vllm.internals import worker
 from lookout.engines.vllm.internals.model import ARCHITECTURE
 
@@ -58,8 +60,7 @@ class EngineOutput:
 def _grammar(schema: Mapping[str, Any] | None) -> StructuredOutputsParams | None:
     if schema is None:
         return None
-    # A model that is unsure writes blanks for ever where the grammar lets it.
-    return StructuredOutputsParams(json=dict(schema), disable_any_whitespace=True)
+    return StructuredOutputsParams(json=dict(schema))
 
 
 def _prompt(ask: EngineCall) -> TokensPrompt:
@@ -93,6 +94,8 @@ class Backend:
             model=checkpoint,
             dtype=dtype,
             max_model_len=max_rows,
+            # An unsure model writes blanks for ever where the grammar lets it. vLLM reads this here alone.
+            structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
             max_num_batched_tokens=max_batched_rows,
             block_size=block_size,
             kv_cache_memory_bytes=kv_cache_bytes,
@@ -127,13 +130,20 @@ class Backend:
         return [self._output_of(output) for output in outputs]
 
     def stream(self, ask: EngineCall) -> Iterator[int]:
-        """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`."""
+        """Run one request alone; the tokens as they come. A request that the caller leaves is for `abort`.
+
+        Raises:
+            PlanError: vLLM does not take the request, for example because of its JSON schema.
+        """
         engine, count = self.llm.llm_engine, 0
-        engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
+        try:
+            engine.add_request(f"text-{next(self._texts)}", _prompt(ask), self._params(ask))
+        except VLLMClientError as error:
+            raise PlanError(f"vLLM does not take the question: {error}") from error
         while engine.has_unfinished_requests():
             for output in engine.step():
                 if output.outputs[0].finish_reason == "error":
-                    raise RuntimeError("vLLM refused the request, see its log")
+                    raise RuntimeError("vLLM gave the request up, see its log")
                 tokens = output.outputs[0].token_ids
                 yield from (int(token) for token in tokens[count:])
                 count = len(tokens)

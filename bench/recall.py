@@ -46,6 +46,7 @@ import torch
 from bench.memory.shape import TOKENS, layer_of_7b
 from bench.memory.streams import FRAMES
 from bench.recall_processes import Holding, asking
+from bench.recall_question import QUESTION, RETRIEVAL
 from bench.shapes import QWEN_7B
 from lookout.engines import Question, WindowRequest
 from lookout.engines.born import born_block, prefix_of
@@ -62,14 +63,13 @@ from lookout.memory import (
     Past,
     Prefix,
     RangeCache,
-    RetrievalSettings,
 )
 from lookout.memory.catalogue import scenes_bytes
 from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import fetch_from
 from lookout.models import TINY, window_defaults
 from lookout.presets import DEFAULT, preset_of
-from lookout.services.recall.asking import Asked, Asker, PastQuestion
+from lookout.services.recall.asking import Asked, Asker
 from lookout.streams import segment_frames, stream_blocks
 from lookout.windows import Planner, StrideBlock
 from tests.chapters_world import World
@@ -85,8 +85,6 @@ DRAWS = 1000
 PAUSE_S = 0.03
 STEP_US = 500_000
 """Two samples a second, as the product takes them."""
-QUESTION = PastQuestion("Is anyone lying on the ground?", frames=64)
-RETRIEVAL = RetrievalSettings(frames=64)
 FILM = "room"
 
 

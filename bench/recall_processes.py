@@ -88,7 +88,7 @@ def ask(address: str) -> None:
     """Ask until killed; a line once the first question is answered."""
     import torch
 
-    from bench.recall import QUESTION, RETRIEVAL
+    from bench.recall_question import QUESTION, RETRIEVAL
     from lookout.chapters.reading import ChapterSources, Holders
     from lookout.engines.transformers import load_engine
     from lookout.models import TINY

@@ -1,0 +1,9 @@
+"""What `bench.recall` and its asking processes ask."""
+
+from __future__ import annotations
+
+from lookout.memory import RetrievalSettings
+from lookout.services.recall.asking import PastQuestion
+
+QUESTION = PastQuestion("Is anyone lying on the ground?", frames=64)
+RETRIEVAL = RetrievalSettings(frames=64)

@@ -34,17 +34,6 @@ TITLES = {
 }
 
 
-#: what our defaults lose to, first on the page
-LOST = {
-    "peers_engine": (
-        "Where ours loses: at 80 frames and equal tokens, dropping whole frames has a smaller |dp|, "
-        "and on rendered cameras takes less time as well; an append-only session has a smaller |dp|, "
-        "too, at several times the time. The model was trained on windows of 20 frames. At 8 frames "
-        "an append-only session takes about the same time."
-    ),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Headline:
     """A figure of the README: what it is, its value out of a result, against what, and the page about it."""
@@ -143,6 +132,20 @@ def origin(record: Record) -> str:
     return f"`{record.command}` on {record.device}, commit {record.commit}, {record.date}{beside}"
 
 
+def losses(record: Record) -> str:
+    """What is better than ours at equal tokens, as a list for the top of the page."""
+    lines = ["Where ours loses, at equal tokens:", ""]
+    for kind, footings in record.figures["tables"].items():
+        rows = dict(footings["equal"])
+        ours = rows.pop("ours")
+        # What computes every token is the measure of |dp|, not a rival in it.
+        nearer = [name for name, row in rows.items() if 0 < row["dp"] < ours["dp"]]
+        faster = [name for name, row in rows.items() if row["time_over_ours"] < 1]
+        names = [", ".join(better) or "none" for better in (nearer, faster)]
+        lines.append(f"- {kind}: smaller |dp|: {names[0]}; less time: {names[1]}")
+    return "\n".join(lines) + "\n\n"
+
+
 def page(name: str, record: Record) -> str:
     """The page of one result."""
     below = record.figures.get("tables", {})
@@ -151,7 +154,7 @@ def page(name: str, record: Record) -> str:
     pictures = "".join(f"![{picture}]({picture})\n\n" for picture in plots(name, record))
     parts = [f"{pictures}| figure | value |\n| --- | --- |\n{rows}", *tables(below)]
     text = "\n\n".join(parts)
-    lost = f"{LOST[name]}\n\n" if name in LOST else ""
+    lost = losses(record) if name == "peers_engine" else ""
     return f"# {title(name)}\n\n{origin(record)}.\n\n{lost}{text}\n"
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -119,8 +120,8 @@ class ApiServer:
         answer = self._http.request(method, self.url + path, json=body, timeout=30.0)
         if answer.status >= 300:
             raise OSError(f"{method} {path}: {answer.status} {answer.data[:300]!r}")
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
 
 def _definitions() -> list[Any]:
@@ -131,7 +132,7 @@ def _path(kind: Kind) -> str:
     return f"/apis/{GROUP}/{VERSION}/namespaces/{NAMESPACE}/{kind.plural}"
 
 
-class Player:
+class Player(ABC):
     """A part of the fleet that a script plays, on a thread of its own."""
 
     def __init__(self) -> None:
@@ -146,9 +147,9 @@ class Player:
         self._stopped.set()
         self._thread.join()
 
+    @abstractmethod
     def turn(self) -> None:
         """What is done every half second."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         while not self._stopped.wait(_PERIOD_S):

@@ -59,7 +59,6 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
         model_digest=digest,
         cancelled=lambda job: is_cancelled(jobs.newest(job)),
         decoders=settings.decoders,
-        limit_s=0.9 * settings.work_limit_s,
     )
     context.on_close(handler.close)
     return handler

@@ -43,7 +43,6 @@ class PartsHandler(Handler[None]):
         model_digest: Of the model.
         cancelled: Whether a job is cancelled.
         decoders: Decoding processes; None: the machine's cores.
-        limit_s: Seconds that a part may take. Less than the runtime's limit, which leaves no outcome.
         idle_s: Seconds without a part after which the recording of the last one is closed.
         clock: Unix seconds.
     """
@@ -59,14 +58,13 @@ class PartsHandler(Handler[None]):
         model_digest: str,
         cancelled: Callable[[str], bool],
         decoders: int | None = None,
-        limit_s: float = float("inf"),
         idle_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._analyzer, self._sources, self._decoders = analyzer, sources, decoders
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
         self._partitions = partitions
-        self._turn, self._limit_s = threading.Lock(), limit_s
+        self._turn = threading.Lock()
         self._gone: set[int] = set()  # partitions that were given back since the part began
         self._idle_s, self._idle = idle_s, threading.Timer(idle_s, self._rest)
         self._opened = ExitStack()
@@ -122,11 +120,7 @@ class PartsHandler(Handler[None]):
         return part
 
     def _outcome(self, part: RecordingPart, partition: int) -> PartOutcome:
-        start = self._clock()
-
         def check(_: Progress | None = None) -> None:
-            if self._clock() - start > self._limit_s:
-                raise _StoppedError(f"its work took longer than {self._limit_s:g} s")
             if self._cancelled(part.job):
                 raise _StoppedError("cancelled")
             if part.HasField("expires") and self._clock() * 1000 > part.expires.ToMilliseconds():

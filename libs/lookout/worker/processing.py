@@ -23,7 +23,7 @@ from lookout.worker.partitions import UNLOADED, Lane
 from lookout.worker.records import NOTHING, DeadLetter, Handler, Record, Result, Slot, StoredCheckpoint
 from lookout.worker.refusals import Refusal, oversize
 from lookout.worker.settings import ServiceSettings
-from lookout.worker.watchdog import OverdueError, Watchdog
+from lookout.worker.watchdog import OverdueError, Running, Watchdog
 
 # Doubled by every try up to `retry_max_s`; see `_pause`.
 FIRST_PAUSE_S = 0.1
@@ -205,7 +205,32 @@ class Processor:
         """The record is a dead letter at once: a second try would take as long."""
         lane.state = UNLOADED
         self._log.error("work on a record took too long and was stopped", limit_s=self._settings.work_limit_s)
-        return self._finished(lane, slot, overdue_result(slot, self._settings.work_limit_s))
+        try:
+            with self.watchdog.watching(lane, slot):  # what is added has a limit of its own
+                return self._give_up(lane, slot, self._overdue_letter())
+        except OverdueError:
+            lane.state = UNLOADED
+            return self._finished(lane, slot, Result(dead_letter=self._overdue_letter()))
+
+    def overdue(self, running: Running) -> None:
+        """Put the dead letter of work that does not end into `running`, with what the handler adds to it.
+
+        The work still has its camera's state, so the handler loads another.
+        """
+        record, reason = running.slot.record, self._overdue_letter()
+        if record is None:
+            running.result = NOTHING
+            return
+        result = Result(dead_letter=reason)
+        try:
+            state = self._handler.load(running.lane.camera, self._known(running.lane.stored))
+            result = replace(self._handler.rejected(state, record, reason) or NOTHING, dead_letter=reason)
+        except Exception as error:
+            self._log.error("the handler could not add to a dead letter", exc_info=error)
+        running.result = result
+
+    def _overdue_letter(self) -> DeadLetter:
+        return DeadLetter("overdue", f"its work took longer than {self._settings.work_limit_s:g} s")
 
     def _failed(self, lane: Lane, slot: Slot, error: Exception) -> Finished:
         if isinstance(error, OverdueError):
@@ -298,13 +323,6 @@ class Processor:
         longest: float = min(self._settings.retry_max_s, FIRST_PAUSE_S * 2 ** min(slot.tries - 1, 16))
         # Spread, so that cameras that failed together do not all come back together.
         return longest * random.uniform(0.75, 1.25)
-
-
-def overdue_result(slot: Slot, limit_s: float) -> Result:
-    """What a record gives whose work did not end."""
-    if slot.record is None:
-        return NOTHING
-    return Result(dead_letter=DeadLetter("overdue", f"its work took longer than {limit_s:g} s"))
 
 
 def _place(lane: Lane, slot: Slot) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from lookout.errors import LookoutRuntimeError
 from lookout.worker.partitions import Lane
-from lookout.worker.records import Slot
+from lookout.worker.records import Result, Slot
 
 #: seconds that work has to end once it was told to
 GRACE_S: Final = 10.0
@@ -24,14 +24,25 @@ class OverdueError(LookoutRuntimeError):
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """One try on a compute thread. Times are of the watchdog's clock."""
+    """One try on a compute thread. Times are of the watchdog's clock.
+
+    Attributes:
+        thread: The thread.
+        lane: The camera's.
+        slot: What is tried.
+        since: When it began.
+        told_at: When it was told to end.
+        reported: It did not, and the log says so.
+        result: What its record gives instead, once that is known.
+    """
 
     thread: int
     lane: Lane
     slot: Slot
     since: float
-    told_at: float | None = None  # when it was told to end
+    told_at: float | None = None
     reported: bool = False
+    result: Result | None = None
 
 
 class Watchdog:

@@ -34,7 +34,7 @@ from lookout.worker.lanes import Lanes
 from lookout.worker.ownership import Ownership
 from lookout.worker.partitions import Partition
 from lookout.worker.polling import Source
-from lookout.worker.processing import Finished, Processor, overdue_result
+from lookout.worker.processing import Finished, Processor
 from lookout.worker.records import DeadLetter, Handler, Output, Record, Result, Slot
 from lookout.worker.refusals import Refusals, dead_letter
 from lookout.worker.settings import ServiceSettings
@@ -238,8 +238,10 @@ class Worker:
                 self._log.error(
                     "work on a record cannot be stopped: this process ends", what=_named(running.slot)
                 )
-                result = overdue_result(running.slot, self._settings.work_limit_s)
-                self._lanes.abandon(running.lane, running.slot, result)
+                # On a thread of its own: the handler might wait for what the work holds.
+                threading.Thread(target=self._processor.overdue, args=(running,), daemon=True).start()
+            if running.result is not None and running.slot.result is None:
+                self._lanes.abandon(running.lane, running.slot, running.result)
                 self._commits.may_have(partition)
             late = running.told_at is not None and time.monotonic() - running.told_at > 3 * GRACE_S
             if (

@@ -24,6 +24,7 @@ from lookout.worker.partitions import Lane, Partition
 from lookout.worker.processing import Finished, Processor
 from lookout.worker.records import Slot
 from lookout.worker.refusals import Refusal
+from lookout.worker.watchdog import OverdueError, Running
 
 RECORD = Record("in", 0, 7, "cam", b"value")
 
@@ -196,6 +197,37 @@ def test_a_checkpoint_that_names_records_that_are_none_is_left_at_once(
     lines = capsys.readouterr().err
     assert "20004 entries" in lines
     assert "Traceback" not in lines
+
+
+def test_a_handler_adds_to_the_dead_letter_of_work_that_took_too_long() -> None:
+    world = World()
+    world.handler.error = OverdueError
+    finished = world.try_once()
+    assert letter(finished) == "overdue"
+    assert finished.result is not None
+    assert [output.value for output in finished.result.outputs] == [b"overdue"]
+
+
+def test_a_handler_adds_to_the_dead_letter_of_work_that_cannot_be_stopped() -> None:
+    """With a state of its own: the work still has the camera's."""
+    world = World()
+    world.lane.state = ["of the work"]
+    running = Running(0, world.lane, world.slot, 0.0)
+    world.processor.overdue(running)
+    assert running.result is not None
+    assert [output.value for output in running.result.outputs] == [b"overdue"]
+    assert world.lane.state == ["of the work"]
+    assert world.handler.loads == [False]
+
+
+def test_an_addition_that_fails_costs_the_addition_alone() -> None:
+    world = World()
+    world.lane.stored = StoredCheckpoint(Checkpoint(), 0)
+    world.handler.load_error = lambda: RuntimeError("as asked")
+    world.handler.error = OverdueError
+    running = Running(0, world.lane, world.slot, 0.0)
+    world.processor.overdue(running)
+    assert running.result == Result(dead_letter=DeadLetter("overdue", "its work took longer than 900 s"))
 
 
 def test_a_forgotten_camera_leaves_its_last_words_and_no_state() -> None:

@@ -81,9 +81,11 @@ def _escape(character: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """A URL without user name, password and query, for messages."""
+    """A URL without user name, password and query, for messages; the path of a file as it is."""
     try:
         parts = urlsplit(url)
+        if not parts.netloc and (parts.scheme == "file" or url.startswith("/")):
+            return clean(url, 4096)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
         place = host if parts.port is None else f"{host}:{parts.port}"
         shown = urlunsplit((parts.scheme, place, parts.path, "", ""))

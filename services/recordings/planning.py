@@ -38,11 +38,24 @@ EVENTS = {
 
 @dataclass(slots=True)
 class JobState:
-    """What is known of one job. `digest`: of what it asks; empty before it was planned."""
+    """What is known of one job.
+
+    Attributes:
+        job: Its id.
+        digest: Of what it asks; empty before it was planned.
+        cancelled: It is cancelled.
+        refused: It has no parts, so another request may take its id.
+    """
 
     job: str
     digest: str = ""
     cancelled: bool = False
+    refused: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether it has parts."""
+        return bool(self.digest) and not self.refused
 
 
 class PlanHandler(Handler[JobState]):
@@ -73,7 +86,9 @@ class PlanHandler(Handler[JobState]):
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
         """What is known of a job."""
         own = stored.own(PlanState) if stored is not None else None
-        return JobState(camera, own.digest, own.cancelled) if own is not None else JobState(camera)
+        if own is None:
+            return JobState(camera)
+        return JobState(camera, own.digest, own.cancelled, own.refused)
 
     def handle(self, state: JobState, record: Record) -> Result:
         """Plan a request, pass its cancellation on, or leave out what is known."""
@@ -81,7 +96,7 @@ class PlanHandler(Handler[JobState]):
             return Result(forget=True)
         job = _job(record)
         asked = job_digest(job)
-        if not state.digest:
+        if not state.stands:
             planned = self._planned(job, record)
             return self._result(state, asked, planned, record, job.cancelled)
         if asked != state.digest:
@@ -94,7 +109,7 @@ class PlanHandler(Handler[JobState]):
 
     def rejected(self, state: JobState, record: Record, reason: DeadLetter) -> Result | None:
         """The answer of a request that becomes a dead letter says so; that of a job that exists stays."""
-        if state.digest:
+        if state.stands:
             return None
         planned = refused(RecordingJob(id=state.job), f"{reason.reason}: {reason.detail}")
         result = self._result(state, reason.reason, planned, record, False)
@@ -123,7 +138,7 @@ class PlanHandler(Handler[JobState]):
     def _result(
         self, state: JobState, asked: str, planned: Planned, record: Record, cancelled: bool
     ) -> Result:
-        state.digest, state.cancelled = asked, cancelled
+        state.digest, state.cancelled, state.refused = asked, cancelled, not planned.parts
         outputs = [_to_reduce(RecordingOutcome(job=state.job, plan=planned.plan))]
         for part in planned.parts:
             # Neighbours lie in different partitions, so that all pods work on a recording.
@@ -149,4 +164,5 @@ def _to_reduce(outcome: RecordingOutcome) -> Output:
 
 
 def _checkpoint(state: JobState) -> Checkpoint:
-    return own_checkpoint(PlanState(digest=state.digest[:64], cancelled=state.cancelled))
+    own = PlanState(digest=state.digest[:64], cancelled=state.cancelled, refused=state.refused)
+    return own_checkpoint(own)

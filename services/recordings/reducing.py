@@ -134,8 +134,10 @@ class ReduceHandler(Handler[Reduction]):
         return Result([Output(ANSWERS.name, state.job, None)])
 
     def _begin(self, state: Reduction, record: Record, plan: RecordingPlan) -> Result:
-        if state.plan_offset is not None:
+        refused = state.ended and not state.parts  # nothing of it was answered: another request has its id
+        if state.plan_offset is not None and not refused:
             return Result(counts={"repeated": 1})
+        state.ended = False
         state.partition, state.plan_offset, state.parts = record.partition, record.offset, plan.parts
         state.expires_ms = plan.expires.ToMilliseconds() if plan.HasField("expires") else 0
         if plan.reason and plan.job.cancelled:

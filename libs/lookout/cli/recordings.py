@@ -56,6 +56,12 @@ class Job:
             return _state(self.answers)
         return "cancelled" if self.request is not None and self.request.cancelled else "waiting"
 
+    @property
+    def refusal(self) -> RecordingAnswers | None:
+        """Its answers, where it was refused: a corrected request may take its id."""
+        refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
+        return self.answers if refused else None
+
 
 def ask_fleet_about(
     source: str,
@@ -91,7 +97,9 @@ def ask_fleet_about(
     except JobError as error:
         raise CliError(str(error)) from None
     where = find_bootstrap(bootstrap)
-    if identity is not None and (standing := read_jobs(where).get(job.id)) is not None:
+    standing = read_jobs(where).get(job.id) if identity is not None else None
+    refusal = standing.refusal if standing is not None else None
+    if standing is not None and refusal is None:
         if standing.request is None or job_digest(standing.request) != job_digest(job):
             raise CliError(f"job {clean(job.id)} asks something else already: give another --id")
     else:
@@ -101,7 +109,7 @@ def ask_fleet_about(
         echo(json.dumps({"job": job.id}) if as_json else job.id)
         say(news, "lookout recordings show {} --wait", job.id)
         return
-    tell(awaited(where, job.id), page=page, as_json=as_json)
+    tell(awaited(where, job.id, after=refusal), page=page, as_json=as_json)
 
 
 def uri_of(source: str) -> str:
@@ -140,10 +148,15 @@ def read_jobs(bootstrap: str) -> dict[str, Job]:
     return {key: Job(requests.get(key), answers.get(key)) for key in requests | answers}
 
 
-def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
+def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None) -> RecordingAnswers:
     """A job's answers, once it has ended; its progress goes to standard error.
 
     Ctrl-C ends the waiting, not the job.
+
+    Args:
+        bootstrap: Kafka.
+        identity: The job's id.
+        after: Answers of an earlier request of the same id, which do not count.
     """
     hint_at = time.monotonic() + _SILENT_S
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -162,6 +175,8 @@ def awaited(bootstrap: str, identity: str) -> RecordingAnswers:
             if message is None or key_text(message.key()) != identity or not message.value():
                 continue
             answers = from_json(message.value() or b"", RecordingAnswers)
+            if answers == after:
+                continue
             if answers.state in _OVER:
                 return answers
             hint_at = float("inf")

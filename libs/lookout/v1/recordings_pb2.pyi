@@ -275,12 +275,14 @@ class RecordingRange(_message.Message):
     def __init__(self, start_s: _Optional[float] = ..., end_s: _Optional[float] = ...) -> None: ...
 
 class PlanState(_message.Message):
-    __slots__ = ("digest", "cancelled")
+    __slots__ = ("digest", "cancelled", "refused")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     digest: str
     cancelled: bool
-    def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+    refused: bool
+    def __init__(self, digest: _Optional[str] = ..., cancelled: _Optional[bool] = ..., refused: _Optional[bool] = ...) -> None: ...
 
 class ReduceState(_message.Message):
     __slots__ = ("plan_offset", "parts", "numbers", "offsets", "expires", "ended")

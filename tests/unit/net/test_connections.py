@@ -111,6 +111,9 @@ def test_a_password_in_the_url_of_redis_is_not_printed(url: str) -> None:
         ("redis://a:b@host:6379/0?x=y", "redis://host:6379/0"),
         ("rediss://[::1]:6379/0", "rediss://[::1]:6379/0"),
         ("redis://host:port", "(not a URL)"),
+        ("//a:b@host:port/x", "(not a URL)"),
+        ("file:///films/a@gate.mp4", "file:///films/a@gate.mp4"),
+        ("/films/a\x1b[31m.mp4", "/films/a\\x1b[31m.mp4"),
     ],
 )
 def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:

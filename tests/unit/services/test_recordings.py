@@ -250,6 +250,40 @@ def test_a_job_of_the_same_name_is_refused_and_a_repeated_request_counts_once(
 
 
 @pytest.mark.parametrize(
+    "wrong",
+    [
+        {"questions": ["  "]},
+        {"uris": ["file:///nowhere/else.mp4"]},
+        {"cancelled": True},
+    ],
+)
+def test_a_corrected_request_takes_the_id_of_a_refused_one(
+    services: Services, clip: Path, wrong: dict[str, object]
+) -> None:
+    request = job(clip)
+    for name in wrong:
+        request.ClearField(name)
+    request.MergeFrom(RecordingJob(**wrong))  # type: ignore[arg-type]
+    for _ in range(2):
+        services.ask(request)
+        services.work()
+        assert services.answers("job-1").state in {
+            RecordingAnswers.STATE_REFUSED,
+            RecordingAnswers.STATE_CANCELLED,
+        }
+    services.ask(job(clip))
+    services.work()
+    answers = services.answers("job-1")
+    assert (answers.state, answers.done, answers.reason) == (RecordingAnswers.STATE_DONE, 4, "")
+    assert services.plan.letters == []
+    # By now it has parts, and its id is its own.
+    services.ask(job(clip, questions=["Is it raining?"]))
+    services.work()
+    assert [letter.reason for letter in services.plan.letters] == ["job-exists"]
+    assert services.answers("job-1") == answers
+
+
+@pytest.mark.parametrize(
     ("fields", "why"),
     [
         ({"questions": []}, "questions: ask at least one"),

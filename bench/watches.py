@@ -10,9 +10,9 @@ import json
 import time
 from types import MappingProxyType
 
+from lookout.chains.verdicts import WindowTime, outcome
 from lookout.services.alerts.handler import AlertsHandler
 from lookout.services.alerts.watch_rules import WatchRules
-from lookout.services.prefill.verdicts import WindowTime, outcome
 from lookout.services.prefill.watches import Watches
 from lookout.v1.verdicts_pb2 import Evidence, Verdict
 from lookout.v1.watches_pb2 import Rule, ScheduleEntry, Watch

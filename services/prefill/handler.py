@@ -9,6 +9,7 @@ from typing import Protocol
 import structlog
 
 from lookout.chains import cause_of, check_block, foreign_reason, plan_digest, stream_name
+from lookout.chains.verdicts import WindowTime, answered, output, unanswered
 from lookout.engines import EngineError, Question
 from lookout.erasures import Fence
 from lookout.errors import BadRecordError, RecordsGoneError
@@ -17,7 +18,6 @@ from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
 from lookout.services.prefill.overload import OverloadPolicy
 from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.verdicts import WindowTime, answered, output, unanswered
 from lookout.services.prefill.watches import Active, Watches
 from lookout.streams import (
     AnsweredWindow,

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from lookout.services.prefill.verdicts import WindowTime, evidence_of, outcome, show_activity
+from lookout.chains.verdicts import WindowTime, repeated_verdict
 from lookout.v1 import tokens_pb2, verdicts_pb2
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import BlockChange, IdleState
@@ -65,18 +65,3 @@ class Answered:
         if len(pairs) < len(watches):
             return None
         return [repeated_verdict(span, watch, verdict, newest) for watch, verdict in pairs]
-
-
-def repeated_verdict(
-    span: WindowTime, watch: Watch, before: Verdict, newest: tokens_pb2.StrideBlock
-) -> Verdict:
-    verdict = outcome(span, watch, Verdict.OUTCOME_ANSWERED)
-    verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
-    verdict.cost.CopyFrom(before.cost)
-    # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
-    verdict.cost.flops_prefill = verdict.cost.flops_question = 0
-    verdict.cost.flops_vision = newest.flops_vision
-    verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
-    verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
-    show_activity(verdict, watch, newest)
-    return verdict

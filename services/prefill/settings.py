@@ -1,19 +1,17 @@
 """Settings of prefill."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from lookout.chains import windows_of
 from lookout.engines.sizing import PASS_ROWS, WINDOW_ROWS
 from lookout.memory import HistoryError, Keep
 from lookout.models.device import engine_device
-from lookout.presets import preset_of
 from lookout.store import StoreSettings
-from lookout.streams import MAX_DAMAGE
-from lookout.windows import PRESETS, LabelPolicy, WindowSettings
-from lookout.worker import Listed, ModelSettings
+from lookout.windows import WindowSettings
+from lookout.worker import WindowPlanSettings
 
 
 def _kept(value: object) -> object:
@@ -27,7 +25,7 @@ def _kept(value: object) -> object:
     return value.strip()
 
 
-class PrefillSettings(ModelSettings):
+class PrefillSettings(WindowPlanSettings):
     """What prefill adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     threads: int = Field(
@@ -66,25 +64,6 @@ class PrefillSettings(ModelSettings):
     )
     cuda_graphs: bool = Field(False, description="vllm: replay captured CUDA graphs instead of eager steps")
 
-    reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
-    refresh_frames: int | None = Field(
-        None,
-        ge=0,
-        le=1024,
-        description="budget of rows that are computed again, in frames; unset: the preset's",
-    )
-    refresh_surplus: float | None = Field(
-        None,
-        gt=0,
-        description="a block that saw a burst of movement leave is computed again from this surplus on, a "
-        "share of the tokens it sees; unset: the preset's",
-    )
-    labels: LabelPolicy | None = Field(
-        None, description="which frames get a label: frame, kept or block; unset: the preset's"
-    )
-    key_every: int = Field(
-        30, ge=1, description="strides from one key window, which is computed in full, to the next"
-    )
     key_batch: int = Field(
         1, ge=1, description="limit of key windows in one batch; the key windows of other cameras wait"
     )
@@ -103,19 +82,8 @@ class PrefillSettings(ModelSettings):
     describe_tokens: int = Field(
         32, ge=1, le=512, description="longest description that a watch may ask for, in tokens"
     )
-    token_replicas: Listed = Field(
-        (),
-        description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
-    )
     give_up_s: float = Field(
         300.0, gt=0, description="seconds that a window waits for the missing tokens of all its blocks"
-    )
-    max_damage: float = Field(
-        MAX_DAMAGE,
-        ge=0,
-        le=1,
-        description="share of a window's samples that may be damaged, or be missing from a block with "
-        "damage; beyond it the outcome is degraded",
     )
     shed_after_s: float | None = Field(
         None,
@@ -205,11 +173,4 @@ class PrefillSettings(ModelSettings):
     @property
     def windows(self) -> WindowSettings:
         """How windows are planned."""
-        preset = preset_of(self.preset).windows if self.reuse else PRESETS["whole"]
-        return replace(
-            preset.sampled(self),
-            key_every=self.key_every,
-            refresh_frames=preset.refresh_frames if self.refresh_frames is None else self.refresh_frames,
-            refresh_surplus=preset.refresh_surplus if self.refresh_surplus is None else self.refresh_surplus,
-            labels=preset.labels if self.labels is None else self.labels,
-        )
+        return windows_of(self)

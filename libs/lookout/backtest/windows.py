@@ -13,14 +13,13 @@ from lookout.chains import (
     computed_verdict,
     replay_epoch,
 )
+from lookout.chains.verdicts import WindowTime, answered, repeated_verdict, unanswered
 from lookout.engines import Engine, Question
-from lookout.services.prefill.idle import repeated_verdict
-from lookout.services.prefill.settings import PrefillSettings
-from lookout.services.prefill.verdicts import WindowTime, answered, unanswered
 from lookout.streams import Cause, NoAnswer, ReplayedWindow, WindowRule
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
 from lookout.windows import Planner
+from lookout.worker import WindowPlanSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,14 @@ class PastWindows:
     """Asks windows of the past.
 
     Attributes:
-        settings: Of the fleet's prefill.
+        settings: How the fleet plans windows.
         engine: Computes windows; it holds nothing of the fleet's.
         planner: Plans them with the settings of the fleet.
         load: The block of a tokens record.
         model_digest: Of the engine's model.
     """
 
-    settings: PrefillSettings
+    settings: WindowPlanSettings
     engine: Engine
     planner: Planner
     load: LoadTokens

@@ -23,3 +23,4 @@ from lookout.chains.replay import (
     computed_verdict as computed_verdict,
     replay_epoch as replay_epoch,
 )
+from lookout.chains.settings import windows_of as windows_of

@@ -66,8 +66,8 @@ def backtest(
     common, own = parse_settings(setting or [], preset)
     common = {**kafka_settings(address), **common}
     # After all that is refused at once: these import the models.
-    from lookout.backtest import fleet_backtest
     from lookout.chains import PastScope
+    from lookout.verification import fleet_backtest
 
     scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", begin_ms or 0, end_ms or _LATEST_MS)
     with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:

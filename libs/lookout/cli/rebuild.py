@@ -13,7 +13,7 @@ from lookout.cli.options import BootstrapOption, CliError, PresetOption, Setting
 from lookout.cli.output import TerminalConsole, echo, say
 
 if TYPE_CHECKING:
-    from lookout.backtest import Rebuilt
+    from lookout.verification import Rebuilt
 
 _LATEST_MS = 1 << 62
 
@@ -54,11 +54,11 @@ def rebuild(
     common, own = parse_settings(setting or [], preset)
     log_plainly()
     # After all that is refused at once: these import the models.
-    from lookout.backtest import rebuild_chapters
     from lookout.chains import PastScope
     from lookout.chapters.durable import DurableTier
     from lookout.chapters.reading import ChapterSources, Holders
     from lookout.memory import Chapter
+    from lookout.verification import rebuild_chapters
 
     tier, console = DurableTier(url), TerminalConsole(stderr=True)
     sources = ChapterSources(

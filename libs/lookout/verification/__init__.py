@@ -1,5 +1,11 @@
-"""Committed verdicts computed again, out of the records in Kafka."""
+"""What replayed chains of a fleet are good for: verdicts checked, questions on the past, lost chapters."""
 
+from lookout.verification.backtests import fleet_backtest as fleet_backtest
+from lookout.verification.chapters import (
+    Rebuilt as Rebuilt,
+    born_again as born_again,
+    rebuild_chapters as rebuild_chapters,
+)
 from lookout.verification.fleet import FleetReplay as FleetReplay, fleet_replay as fleet_replay
 from lookout.verification.replay import Kind as Kind, Replayer as Replayer
 from lookout.verification.spread import rerun_spread as rerun_spread

@@ -98,6 +98,7 @@ from lookout.worker.settings import (
     Listed as Listed,
     ModelSettings as ModelSettings,
     ServiceSettings as ServiceSettings,
+    WindowPlanSettings as WindowPlanSettings,
     digest as digest,
     load_settings as load_settings,
 )

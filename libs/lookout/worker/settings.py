@@ -297,6 +297,41 @@ class ModelSettings(ServiceSettings):
         return self.device
 
 
+class WindowPlanSettings(ModelSettings):
+    """What decides how a window is computed: prefill and back-tests of its windows agree on it."""
+
+    reuse: bool = Field(True, description="keep KV between windows; false: compute every window in full")
+    refresh_frames: int | None = Field(
+        None,
+        ge=0,
+        le=1024,
+        description="budget of rows that are computed again, in frames; unset: the preset's",
+    )
+    refresh_surplus: float | None = Field(
+        None,
+        gt=0,
+        description="a block that saw a burst of movement leave is computed again from this surplus on, a "
+        "share of the tokens it sees; unset: the preset's",
+    )
+    labels: Literal["frame", "kept", "block"] | None = Field(
+        None, description="which frames get a label: frame, kept or block; unset: the preset's"
+    )
+    key_every: int = Field(
+        30, ge=1, description="strides from one key window, which is computed in full, to the next"
+    )
+    token_replicas: Listed = Field(
+        (),
+        description="prune-encode's gRPC addresses, comma-separated; for when the directory does not answer",
+    )
+    max_damage: float = Field(
+        0.1,  # `lookout.streams.MAX_DAMAGE`
+        ge=0,
+        le=1,
+        description="share of a window's samples that may be damaged, or be missing from a block with "
+        "damage; beyond it the outcome is degraded",
+    )
+
+
 def digest(*parts: object) -> str:
     """16 hex digits over values (JSON, sorted): for `Handler.config_digest`."""
     text = json.dumps(parts, sort_keys=True, default=str, separators=(",", ":"))

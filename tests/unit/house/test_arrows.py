@@ -63,14 +63,15 @@ ALLOWED: dict[str, set[str]] = {
         "motion", "segments", "pruning", "vision", "windows", "families", "presets", "streams", "engines",
         "models",
     },
-    "chains": {"v1", "wire", "motion", "windows", "engines", "streams", "worker", "store", "erasures"},
+    "chains": {
+        "v1", "wire", "motion", "windows", "engines", "streams", "worker", "store", "erasures", "presets",
+    },
     "verification": {
         "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
-        "streams", "families", "chains",
+        "streams", "families", "chains", "rules", "memory", "chapters", "backtest",
     },
     "backtest": {
-        "v1", "wire", "windows", "engines", "worker", "services", "streams", "models", "chains", "rules",
-        "verification", "pipeline", "memory", "chapters",
+        "v1", "wire", "windows", "engines", "worker", "streams", "models", "chains", "rules", "pipeline",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
@@ -92,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "jobs", "analysis", "recordings", "memory", "families", "presets", "engines", "streams",
-        "chains", "rules", "store", "chapters", "net", "observe", "worker", "models", "erasures",
+        "chains", "backtest", "rules", "store", "chapters", "net", "observe", "worker", "models", "erasures",
     },
 }  # fmt: skip
 

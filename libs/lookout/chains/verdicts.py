@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lookout import engines
-from lookout.chains import WIRE_CAUSES, keep_mask
+from lookout.chains.blocks import WIRE_CAUSES, keep_mask
 from lookout.motion import pack_mask
 from lookout.outside_text import clean
 from lookout.streams import AnsweredWindow, NoAnswer, NoAnswerKind
@@ -205,3 +205,26 @@ def cost_of(
         flops_question=round(question_flops * answer.tokens / max(cost.question_tokens, 1)),
         flops_dense=sum(block.flops_vision_dense for block in blocks) + cost.full_flops(dense),
     )
+
+
+def repeated_verdict(
+    span: WindowTime, watch: Watch, before: verdicts_pb2.Verdict, newest: tokens_pb2.StrideBlock
+) -> verdicts_pb2.Verdict:
+    """The outcome of a window in which nothing changed: the answer before it.
+
+    Args:
+        span: The window.
+        watch: The question.
+        before: Its last answer.
+        newest: The window's newest block.
+    """
+    verdict = outcome(span, watch, verdicts_pb2.Verdict.OUTCOME_ANSWERED)
+    verdict.p_yes, verdict.description, verdict.basis = before.p_yes, before.description, "idle"
+    verdict.cost.CopyFrom(before.cost)
+    # Nothing was computed but the newest block's tokens, which the vision tower has encoded already.
+    verdict.cost.flops_prefill = verdict.cost.flops_question = 0
+    verdict.cost.flops_vision = newest.flops_vision
+    verdict.cost.tokens_reused, verdict.cost.tokens_refreshed = before.cost.tokens_kept, 0
+    verdict.evidence.extend(evidence_of(newest, span.wall_offset_us))
+    show_activity(verdict, watch, newest)
+    return verdict

@@ -7,12 +7,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from lookout.backtest.results import Backtest
-from lookout.backtest.windows import PastWindows
+from lookout.backtest import Backtest, PastWindows
 from lookout.chains import EpochRecords, PastScope, read_epochs
 from lookout.rules import messages
 from lookout.v1.watches_pb2 import Watch
-from lookout.verification import fleet_replay
+from lookout.verification.fleet import fleet_replay
 
 
 def fleet_backtest(

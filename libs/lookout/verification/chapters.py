@@ -25,7 +25,7 @@ from lookout.engines.born import KeepsRows, born_block, prefix_of
 from lookout.memory import Chapter, Keep, MemorySettings
 from lookout.memory.chapters import REBUILT, Born, ChapterFolder, ChapterRules
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import FleetReplay, fleet_replay
+from lookout.verification.fleet import FleetReplay, fleet_replay
 
 #: whether the block of an index of an epoch has to be made again
 Wanted = Callable[[EpochRecords, int], bool]

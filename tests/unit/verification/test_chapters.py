@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from lookout.backtest import born_again
 from lookout.chains import EpochRecords, load_block
 from lookout.engines import load_engine
 from lookout.engines.transformers.memory import MemoryAnswer, ask
@@ -22,7 +21,7 @@ from lookout.memory.past import fetch_from
 from lookout.store import LineageBrokenError, Peers, StoreSettings, TensorClient
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.verification import FleetReplay
+from lookout.verification import FleetReplay, born_again
 from lookout.windows import Planner, StrideBlock
 from lookout.wire import from_json
 from tests.eventually import eventually

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -28,7 +29,7 @@ from lookout.memory.chapters import ChapterFolder, ChapterRules, read_sealed
 from lookout.models import DEMO_QUESTIONS, TINY
 from lookout.net import Channels, Connections
 from lookout.pipeline import ask_folder
-from lookout.segments import cut
+from lookout.segments import Segment, cut
 from lookout.v1 import memory_pb2_grpc
 from lookout.v1.memory_pb2 import AskRequest
 from lookout.v1.verdicts_pb2 import Verdict
@@ -45,10 +46,10 @@ BLOCK_US = 2_000_000
 QUESTION = DEMO_QUESTIONS["lying"]
 
 
-def asked(fleet: Fleet, *words: str) -> list[dict[str, Any]]:
+def asked(fleet: Fleet, *words: str, question: str = QUESTION) -> list[dict[str, Any]]:
     """`lookout ask --fleet --json`: one object a camera, then the summary."""
     port = fleet.address.grpc["recall-0"]
-    out = lookout(fleet, "ask", "--fleet", QUESTION, "--json", "--recall", f"127.0.0.1:{port}", *words)
+    out = lookout(fleet, "ask", "--fleet", question, "--json", "--recall", f"127.0.0.1:{port}", *words)
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -133,12 +134,16 @@ def verdicts(fleet: Fleet) -> Iterator[dict[str, float]]:
 
 
 @contextmanager
-def remembering(tmp_path: Path, **stages: Mapping[str, str]) -> Iterator[Fleet]:
-    """A fleet that has watched a film and remembers it."""
+def remembering(
+    tmp_path: Path, midway: Callable[[Fleet], None] | None = None, **stages: Mapping[str, str]
+) -> Iterator[Fleet]:
+    """A fleet that has watched a film and remembers it.
+
+    `midway` is called between the film's halves, once all windows that the first one closes are remembered.
+    """
     (film,) = (Path(str(files("watchbench"))) / "films").glob("room-*.mp4")
-    path = tmp_path / "room.ts"
     parts = [part for part in cut(film) if part.start_us < SECONDS * 1e6]
-    path.write_bytes(b"".join(part.data for part in parts))
+    half = len(parts) // 2 if midway else 0
     windows = -(-(parts[-1].start_us + parts[-1].duration_us) // BLOCK_US)
     rule = Rule(threshold=0.5, k=2, n=3)
     own = {"decode": {"silence_s": "8"}, **stages}  # the last stride waits for it
@@ -146,11 +151,28 @@ def remembering(tmp_path: Path, **stages: Mapping[str, str]) -> Iterator[Fleet]:
         settings={"model_dir": str(TINY)}, stage_settings=own, memory="2h", open_servers=True
     ) as fleet:
         write_watches(fleet.bootstrap, [Watch(id="fall", version=1, question=QUESTION, rule=rule)])
-        example("publish.py", fleet.bootstrap, "room", str(path))
+        if midway:
+            published(fleet, tmp_path, parts[:half])
+            closed = parts[half].start_us // BLOCK_US - 1
+            committed(fleet, closed, 1)
+            eventually(lambda: covers(fleet, closed * 4), seconds=120, every=0.5)
+            midway(fleet)
+        published(fleet, tmp_path, parts[half:])
         committed(fleet, windows, 1)  # the last one closes when silence ends its stride
-        complete = (windows - 1) * 4
-        eventually(lambda: frames(asked(fleet, "--camera", "room")[0]) > complete, seconds=120, every=0.5)
+        eventually(lambda: covers(fleet, (windows - 1) * 4 + 1), seconds=120, every=0.5)
         yield fleet
+
+
+def published(fleet: Fleet, tmp_path: Path, parts: Sequence[Segment]) -> None:
+    """Publish segments of a film as the camera's."""
+    path = tmp_path / "room.ts"
+    path.write_bytes(b"".join(part.data for part in parts))
+    example("publish.py", fleet.bootstrap, "room", str(path))
+
+
+def covers(fleet: Fleet, count: int) -> bool:
+    """Whether the camera's memory answers over so many frames at least."""
+    return frames(asked(fleet, "--camera", "room")[0]) >= count
 
 
 def killed(fleet: Fleet) -> Any:
@@ -165,7 +187,7 @@ def killed(fleet: Fleet) -> Any:
 def restarted(fleet: Fleet, prefill: Any) -> None:
     """Start prefill again, and wait until it serves."""
     fleet.supervise()
-    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=120, every=0.1)
+    eventually(lambda: bool(fleet.supervise() or True) and prefill.ready(), seconds=240, every=0.1)
 
 
 @pytest.mark.timeout(600)
@@ -187,6 +209,34 @@ def test_the_past_is_written_asked_and_served_again(tmp_path: Path) -> None:
     (expected,) = ask_folder(tmp_path / "copies", QUESTION, camera="room")
     assert again["p_yes"] == expected.p_yes
     assert [moment["weight"] for moment in again["moments"]] == [moment.weight for moment in expected.moments]
+
+
+@pytest.mark.long
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_a_fleet_on_vllm_remembers_over_a_kill_midway(tmp_path: Path) -> None:
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed: make setup installs the CPU wheel")
+
+    def midway(fleet: Fleet) -> None:
+        restarted(fleet, killed(fleet))
+
+    stages = {"prefill": {"engine": "vllm"}, "decode": {"silence_s": "60"}}  # longer than the engine's start
+    with remembering(tmp_path, midway, **stages) as fleet:
+        answer, _ = asked(fleet, "--camera", "room")
+        assert "missing" not in answer
+        (span,) = answer["covered"]
+        assert int(span["end_us"]) - int(span["begin_us"]) > (SECONDS - 1) * 1_000_000
+        other, _ = asked(fleet, "--camera", "room", question=DEMO_QUESTIONS["person"])
+        (prefill,) = [service for service in fleet.services if service.name == "prefill-0"]
+        shutil.copytree(prefill.folder / "memory", tmp_path / "copies")
+        for recalled, question in ((answer, QUESTION), (other, DEMO_QUESTIONS["person"])):
+            (expected,) = ask_folder(tmp_path / "copies", question, camera="room")
+            assert recalled["p_yes"] == expected.p_yes
+            weights = [moment["weight"] for moment in recalled["moments"]]
+            assert weights == [moment.weight for moment in expected.moments]
+        assert len(list((tmp_path / "copies").glob("*/*/meta.bin"))) == 2  # before and after the kill
+        erased(fleet, answer, tmp_path)
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lookout.chapters.durable import MANIFEST, DurableTier, Uploader
+from lookout.chapters.durable import LEAN, MANIFEST, DurableTier, Uploader
 from lookout.memory import HistoryError, Keep
 from lookout.memory.chapters import ChapterFolder, ChapterRules
 from lookout.services.recall.asking import Asker
@@ -88,7 +88,7 @@ def test_an_upload_that_fails_anywhere_leaves_no_chapter(
 
     put = obstore.put
     (facts, *_) = two.chapters()
-    files = len(list(facts.path.glob("*.bin"))) + 1
+    files = len(list(facts.path.glob("*.bin"))) + 2  # the folder's manifest, and the head without its prefix
     for calls in range(files):
         left = [calls]
 
@@ -106,6 +106,37 @@ def test_an_upload_that_fails_anywhere_leaves_no_chapter(
         assert list(tier.listing("*")) == []
         tier.upload(facts)
         assert [chapter.name for chapter in tier.listing("*")] == [facts.name]
+
+
+def test_heads_of_one_prefix_bring_it_once(
+    world: World, two: ChapterFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    stored(tmp_path / "tier", two)
+    read: list[str] = []
+    get = obstore.get
+
+    def noted(store: object, path: str) -> object:
+        read.append(path.rpartition("/")[2])
+        return get(store, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("obstore.get", noted)
+    tier = DurableTier(str(tmp_path / "tier"))
+    assert over(world, tier) == facts(in_one_process(two))
+    assert [name.split("-")[0] for name in read if name != MANIFEST] == ["head", "lean"]
+    one, other = tier.listing("gate")
+    assert one.head.prefix is other.head.prefix
+
+    # A head that an earlier release stored is read as before; a damaged one costs its chapter alone.
+    for path in (tmp_path / "tier").rglob(LEAN):
+        path.unlink()
+    assert len(list(DurableTier(str(tmp_path / "tier")).listing("gate"))) == 1
+    for path in (tmp_path / "tier").rglob(MANIFEST):
+        manifest = json.loads(path.read_text())
+        del manifest["prefix"], manifest["files"][LEAN]
+        path.write_text(json.dumps(manifest))
+    assert over(world, DurableTier(str(tmp_path / "tier"))) == facts(in_one_process(two))
 
 
 def test_damage_in_the_tier_answers_nothing(world: World, two: ChapterFolder, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def left_open() -> set[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["read to the end", "left in the middle", "failed", "never read"])
 def test_a_pipeline_leaves_nothing_open(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "tmp"

@@ -53,6 +53,7 @@ def told(found: Analysis) -> list[list[float]]:
     return [[answer.p_yes for answer in part.answers] for part in found.parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_answers_every_part(family: str) -> None:
     found = analyze(clip(), QUESTIONS, analyzer=analyzer(family), settings=SETTINGS)
@@ -248,6 +249,7 @@ def test_questions_of_yes_or_no_are_known_by_a_verb() -> None:
     assert not any(models.asks_yes_no(question) for question in ("", "?", "What is it?", "A person is there"))
 
 
+@pytest.mark.slow
 def test_the_model_stays_loaded_between_calls() -> None:
     folder = checkpoint("internvl")
     analyze(clip(), QUESTIONS, model=folder, settings=SETTINGS)

@@ -129,6 +129,7 @@ def compare(past: Sequence[Verdict], committed: Sequence[Verdict]) -> None:
         assert (one.start, one.end, one.activity) == (other.start, other.end, other.activity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
     encoded, values = STREAMS[name]
@@ -143,6 +144,7 @@ def test_an_enabled_watch_says_what_was_committed(name: str) -> None:
     fleet.close()
 
 
+@pytest.mark.slow
 def test_another_question_says_what_it_would_have_said() -> None:
     encoded, values = STREAMS["key windows"]
     both = run(encoded, [FALL, CROWD], values)

@@ -81,6 +81,7 @@ def camera(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Camera]:
     side.engine.close()
 
 
+@pytest.mark.slow
 def test_every_method_answers_every_window_behind_the_first(camera: Camera) -> None:
     spent = {method: camera.answers(method, None) for method in METHODS if method not in ("evs", "vidcom2")}
     assert {len(one.p) for one in spent.values()} == {3}
@@ -99,6 +100,7 @@ def test_what_stock_vllm_found_in_its_cache_is_not_counted(camera: Camera) -> No
     assert (cold.tokens, cold.seconds) == ([36 * 8], [1.0])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_measures_no_camera_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

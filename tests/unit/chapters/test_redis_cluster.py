@@ -49,6 +49,7 @@ def slots_of(cluster: RedisCluster) -> dict[str, set[int]]:
     return out
 
 
+@pytest.mark.slow
 def test_cameras_spread_over_nodes_and_a_lost_node_costs_no_answer(
     tmp_path: Path, cluster: RedisCluster, world: World
 ) -> None:

@@ -77,6 +77,7 @@ def refusal(*words: str) -> str:
     return str(error)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     name = str(clip)
     assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
@@ -94,6 +95,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     assert refusal(name, "-q", QUESTION).startswith(f"{name}: unreadable: this is not a video")
 
 
+@pytest.mark.slow
 def test_one_bad_file_of_a_folder_is_named_and_the_others_are_answered(clip: Path) -> None:
     clip.with_name("a-bad.mp4").write_bytes(b"no video")
     page = clip.parent / "page.html"

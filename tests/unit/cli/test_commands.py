@@ -122,6 +122,7 @@ def test_a_zone_is_read_and_a_wrong_one_refused() -> None:
             parse_zone(wrong)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 @settings(max_examples=50)
 def test_an_id_is_always_usable(question: str) -> None:

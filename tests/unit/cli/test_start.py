@@ -120,6 +120,7 @@ def test_the_list_of_commands_is_written_without_markdown() -> None:
     assert loaded(["--help"], ("rich", "pygments", "markdown_it", "pydantic")) == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["ask", "{}", "Is a person in view?"], ["analyze", "{}", "-q", "Is a person in view?"]]
 )
@@ -132,6 +133,7 @@ def test_what_is_no_video_is_refused_before_the_model_is_imported(
     assert loaded([word.format(file) for word in words], ("torch", "transformers")) == "[]"
 
 
+@pytest.mark.slow
 def test_the_library_s_import_loads_no_stock_model_and_no_compiler() -> None:
     modules = ("analysis", "pipeline", "engines.transformers", "families.loading", "evaluation.check")
     names = ("transformers", "torch._dynamo", "sympy", "scipy", "torchvision", "grpc", "confluent_kafka")

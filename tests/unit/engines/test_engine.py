@@ -239,6 +239,7 @@ def test_kv_stays_in_place_and_in_bounds(runner: TransformersEngine, family: str
         homes = now
 
 
+@pytest.mark.slow
 def test_streams_leave_under_the_budget_and_come_back_equal(family: str, tmp_path: Path) -> None:
     wide = engine(family)
     want = {f"{i}/0": slide(wide, family, f"{i}/0", range(6))[0][-1] for i in range(4)}
@@ -293,6 +294,7 @@ def test_a_damaged_disk_tier_loses_one_stream_only(tmp_path: Path, damaged: Call
     tight.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "least"), [(0.8, 0.6), (0.5, 0.3)])
 def test_under_a_budget_a_sticky_subset_of_cameras_keeps_its_kv(share: float, least: float) -> None:
     """Ten cameras in a circle, without a disk tier: least recently used would lose every window of all."""
@@ -344,6 +346,7 @@ def test_a_batch_beyond_the_budget_runs_in_turns() -> None:
     tight.close()
 
 
+@pytest.mark.slow
 def test_every_policy_spends_equal_token_layers(runner: TransformersEngine, family: str) -> None:
     spent: dict[str, int] = {}
     for policy in Policy:

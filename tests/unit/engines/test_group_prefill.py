@@ -137,6 +137,7 @@ def test_everything_kept_equals_one_prefill(family: str, size: int) -> None:
     assert yes_no(run) == pytest.approx(truth, abs=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("score", list(Score))
 def test_the_same_entries_kept_give_the_same_answer(family: str, score: Score) -> None:

@@ -141,6 +141,7 @@ def everything(family: str, **options: object) -> tuple[MemoryAnswer, Snapshot]:
     return ask(engine(family), shot, TEXT, retrieval=EVERYTHING, **options), shot  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("gathered", [True, False])
 def test_retrieving_everything_is_full_attention(family: str, gathered: bool) -> None:

@@ -86,6 +86,7 @@ def changed(runner: TransformersEngine, plan: WindowPlan, before: torch.Tensor) 
     return np.flatnonzero(differs.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
@@ -101,6 +102,7 @@ def test_any_chain_equals_the_version_expanded_oracle(
     chain(family, seed, size, policies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("policy", ["cacheblend", "vlcache", "refresh", "random-k"])
 def test_each_policy_equals_the_oracle(family: str, policy: str) -> None:

@@ -122,6 +122,7 @@ def killed_in(step: Step, before: bool) -> Step:
     return stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["chapters", "durable tier", "directory", "tensors", "confirmation"])
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_at_any_step_it_continues_and_no_byte_is_left(

@@ -25,6 +25,7 @@ from tests.tiny_models import FAMILIES, checkpoint, published
 CLIP = sorted((Path(next(iter(watchbench.__path__))) / "films").glob("*.mp4"))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_published_folder_runs_as_in_transformers(family: str) -> None:
     """Pixels, prompt and positions are the stock processor's, answers the stock model's own forward."""

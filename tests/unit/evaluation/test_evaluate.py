@@ -104,6 +104,7 @@ def test_scores_are_the_textbooks() -> None:
     assert "a &lt; b" in reliability_plot(answers, "a < b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> None:
     """A random model of published shape: no F1 to speak of, but every way answers every window."""
@@ -123,6 +124,7 @@ def test_every_family_is_scored_in_three_ways(family: str, tmp_path: Path) -> No
     assert told[REUSED]["flops_share"] < told[PRUNED]["flops_share"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["default", "codecsight"])
 def test_the_tiny_model_is_scored_and_calibrated_by_the_command(preset: str, tmp_path: Path) -> None:
     question = "Is a person in view?"

@@ -203,6 +203,7 @@ def _table() -> FrameTable:
         return FrameTable.scan(video)
 
 
+@pytest.mark.slow
 @pytest.mark.footage
 @pytest.mark.parametrize("name", FEW)
 def test_real_files_equal_plain_decoding(footage: Path, name: str) -> None:

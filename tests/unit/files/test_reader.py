@@ -388,6 +388,7 @@ class Clips(torch.utils.data.Dataset[np.ndarray]):
         return self.reader.read(indices=[index], size=SIZE, threads=1).pixels[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "used", "workers"),
     [("fork", False, 2), ("fork", True, 2), ("spawn", True, 1)],  # a spawned one imports torch for itself

@@ -14,6 +14,7 @@ from tests.gpu import __main__ as campaign, needs, on_device, oracles
 from tests.gpu.scale import scale_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [step.name for step in campaign.STEPS])
 def test_a_step_runs_at_tiny_shape(step: str) -> None:
     figures = campaign.perform(step, "tiny", "cpu")

@@ -197,6 +197,7 @@ def test_torn_bytes_that_could_not_be_cut_off_are_cut_off_later(
     assert state(MemoryFolder.open(tmp_path).memory) == expected == state(_fed(9))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_anywhere_loses_nothing_and_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +266,7 @@ def _read(history: CameraMemory) -> None:
     assert all(index.table is not None for index in history.layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["checkpoint", "add", "forget"])
 def test_out_of_memory_leaves_a_folder_as_it_was(tmp_path: Path, name: str) -> None:
     actions: dict[str, Callable[[MemoryFolder], object]] = {

@@ -75,6 +75,7 @@ def check_index(index: LayerIndex) -> None:
             )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 999), st.sampled_from(list(SplitMode)), st.sampled_from(list(ThresholdRule)), st.booleans()

@@ -78,6 +78,7 @@ def _times(folder: MemoryFolder) -> set[int]:
     return set(folder.memory.table.times_us.all.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flipped_bit_is_named_or_changes_nothing(
     whole: Path, states: list[list[object]], tmp_path: Path, name: str
@@ -101,6 +102,7 @@ def test_a_flipped_bit_is_named_or_changes_nothing(
     assert (named > 0) == (name in {"index", "slabs", "records"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_end_cut_off_is_named_or_changes_nothing(
     whole: Path, states: list[list[object]], tmp_path: Path, name: str

@@ -161,6 +161,7 @@ for number, step in enumerate(steps(400)):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 17])
 def test_a_process_killed_at_work_loses_nothing_it_had_told(tmp_path: Path, after: int) -> None:
     folder = tmp_path / "memory"

@@ -48,6 +48,7 @@ with SandboxPool(1, settings) as pool:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="confinement is Linux's")
 @pytest.mark.parametrize("landlock", [True, False], ids=["landlock", "no-landlock"])
 @pytest.mark.parametrize("ordinary", [False, True], ids=["as-we-are", "ordinary-user"])

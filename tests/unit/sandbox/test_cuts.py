@@ -54,6 +54,7 @@ def test_answers_hold_as_many_pieces_as_were_asked_for(film: Path, limit: int) -
     assert (len(answers) == 1) == (limit == 1 << 30)
 
 
+@pytest.mark.slow
 def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None:
     """Killed between two answers: its successor reads on from the same piece."""
     request = CutRequest(str(film), 1.0, 1 << 20, 0, 1)

@@ -198,6 +198,7 @@ def pool() -> Iterator[SandboxPool]:
         yield pool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", ["forge", "forge pickle", "forge long"])
 def test_a_taken_over_process_gains_a_wrong_answer_at_most(pool: SandboxPool, deed: str) -> None:
     """It writes to the pipe whatever it likes, before its own code can answer."""

@@ -90,6 +90,7 @@ def test_a_worker_sits_in_an_empty_directory_with_a_bare_environment(
     assert motion.v.tolist() == [[0, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deed", "said"), [("die", "SIGKILL"), ("spin", "CPU"), ("spin unstoppably", "CPU")])
 def test_what_kills_the_decoder_twice_is_poison(pool: SandboxPool, deed: str, said: str) -> None:
     before = pool.restarts
@@ -131,6 +132,7 @@ def test_a_gather_that_cannot_be_made_again_is_refused(pool: SandboxPool) -> Non
     assert caught.value.reason is Reason.REQUEST
 
 
+@pytest.mark.slow
 def test_a_process_is_replaced_before_the_kernel_would_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's limit is for a life, and no job may suffer from those before it."""
     monkeypatch.setattr("lookout.sandbox.pool.CPU_JOBS", 4)

@@ -118,6 +118,7 @@ def assert_same_damage(pieces: dict[int, bool], raw: dict[int, bool]) -> None:
         assert raw[time] == pieces[time] or any(both[place + 1 : place + 3]), time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video"])
 @pytest.mark.parametrize("speed", [0, 2])
 def test_pieces_of_a_lossy_file_have_the_damage_of_the_file(codec: str, speed: int) -> None:

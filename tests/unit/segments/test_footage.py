@@ -71,6 +71,7 @@ def reference(footage: Path, name: str) -> Iterator[np.ndarray[Any, Any]]:
     yield from (arrays[i] for i in sorted(arrays))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VECTORS)
 def test_block_maps_are_the_reference_vectors(footage: Path, name: str) -> None:
     types = (footage / "reference" / "mv-extractor" / f"{name}.frame_types.txt").read_text().split()
@@ -147,6 +148,7 @@ def test_files_give_what_was_measured(
     assert pool.restarts == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_files_decode_or_fail_with_one_clear_error(footage: Path, pool: SandboxPool, name: str) -> None:
     request = DecodeRequest(56, 56, limits=Limits(seconds=300))

@@ -182,6 +182,7 @@ def test_a_redirect_reaches_nobody(proto: str) -> None:
         other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", ["noise", "http", "head-without-end", "description-noise", "many-tracks", "strange-packets"]
 )

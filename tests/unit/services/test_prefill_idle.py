@@ -48,6 +48,7 @@ class TestIdle:
         assert (world.counts["idle"], world.counts["key"] + world.counts["incremental"]) == (6, 6)
         assert world.counts["answered"] == 12
 
+    @pytest.mark.slow
     def test_only_what_a_full_answer_would_say_again(self, batcher: Batcher) -> None:
         """The oracle: the same stream without gating, and the rule by brute force over all blocks."""
         draw = np.random.default_rng(4)

@@ -47,6 +47,7 @@ STREAMS: Mapping[str, Sequence[TokensRecord]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_has_the_windows_of_the_fleet(batcher: Batcher, name: str) -> None:
     records, lost = STREAMS[name], 5 if name == "a lost stream" else None

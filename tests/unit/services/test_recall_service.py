@@ -116,6 +116,7 @@ def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "code", "words"),
     [

@@ -74,6 +74,7 @@ def outcomes(services: Services) -> list[RecordingOutcome]:
     return [from_bytes(record.value, RecordingOutcome) for record in records]
 
 
+@pytest.mark.slow
 def test_a_job_answers_what_analyze_answers(services: Services, analyzer: Analyzer, clip: Path) -> None:
     services.ask(job(clip))
     parts = services.topics.records[RECORDING_PARTS.name]

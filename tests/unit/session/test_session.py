@@ -464,6 +464,7 @@ FLEET = (
 )
 
 
+@pytest.mark.slow
 def test_a_session_imports_nothing_of_a_fleet() -> None:
     code = f"""
 import sys, json, lookout

@@ -103,6 +103,7 @@ def of_evaluation(data: bytes, folder: Path) -> Windows:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLIPS)
 def test_a_clip_has_the_windows_of_the_fleet(name: str, tmp_path: Path) -> None:
     data = CLIPS[name]()

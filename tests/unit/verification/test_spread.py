@@ -49,6 +49,7 @@ class RoundingEngine:
         self.real.close_stream(stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_two_runs_differ_by_rounding_alone(chain: list[StrideBlock], dtype: str) -> None:
     engine = load_engine(find_model(), dtype=getattr(torch, dtype))

@@ -61,6 +61,7 @@ def test_the_truth_of_some_frames_is_that_of_a_scene_observed_at_their_times() -
         assert torch.equal(got, want)
 
 
+@pytest.mark.slow
 def test_clips_and_lessons_are_made_from_their_number(
     model: object, store: ClipStore, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_training_goes_on_from_weights_with_a_smaller_vocabulary(folder: Path, t
     assert torch.equal(state[name], vlm.load(old).state_dict()[name])
 
 
+@pytest.mark.slow
 def test_mirrored_pictures_have_mirrored_labels() -> None:
     pixels, labels = training.single_frames(16, 3)
     turned, (coarse, fine) = training.mirrored(pixels, labels, 1)
@@ -144,6 +145,7 @@ def test_mirrored_pictures_have_mirrored_labels() -> None:
     assert ratio.max() < 1.3
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Stopped and resumed equals never stopped."""
     plan = training.Plan(

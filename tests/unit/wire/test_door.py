@@ -65,6 +65,7 @@ def test_any_bytes(topic: str, data: st.DataObject) -> None:
     check(topic, data.draw(st.binary(max_size=200)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", sorted(JSON))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -109,6 +109,7 @@ def cuda() -> Exception:
     return RuntimeError("CUDA error: device-side assert triggered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [cuda, lambda: DeviceFailedError("no memory left")])
 def test_a_device_that_fails_for_good_ends_the_process(error: Callable[[], Exception]) -> None:
     world = World(device_retry_s=10.0)

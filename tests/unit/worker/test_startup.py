@@ -27,6 +27,7 @@ def test_too_few_open_files_are_named_before_kafka_is_blamed() -> None:
     assert "StartupError: this process may open 128 files (ulimit -n); it needs 512" in child.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("soft", "hard"), [(128, 1024), (1024, 1024)])
 def test_a_soft_limit_is_raised_to_what_is_allowed(soft: int, hard: int) -> None:
     child = _child(soft, hard)

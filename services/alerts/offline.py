@@ -12,6 +12,8 @@ from lookout.wire import CAMERA_OFFLINE
 
 #: the reason of a gap that is no fault of the camera's clock: nothing came
 SILENCE = "silence"
+#: the reason of a gap behind which the camera continues in another partition
+MOVED = "moved"
 
 
 def offline_answer(
@@ -19,8 +21,9 @@ def offline_answer(
 ) -> WatchVerdict | None:
     """What a verdict of any watch says about the camera being offline.
 
-    The answer is yes for a gap by silence and no for a window of any other outcome. Time orders these
-    answers, not epochs: a camera that returns opens a new epoch.
+    The answer is yes for a gap by silence and no for a window of any other outcome; behind a camera that
+    moved to another partition it is a gap, which closes an open incident. Time orders these answers, not
+    epochs: a camera that returns opens a new epoch.
 
     Args:
         verdict: Any verdict of the camera.
@@ -36,9 +39,11 @@ def offline_answer(
     """
     if watch.cameras and not any(fnmatch.fnmatchcase(answer.camera, pattern) for pattern in watch.cameras):
         return None
-    silent = answer.outcome is Outcome.GAP and verdict.reason == SILENCE
+    reason = verdict.reason if answer.outcome is Outcome.GAP else ""
     number = 2 * answer.end_ms
-    if silent:
+    if reason == MOVED:
+        number = max(number, newest + 1)
+    if reason == SILENCE:
         # Times may be equal, and a gap begins before the end of a window whose last stride broke off: the gap
         # comes behind.
         number = max(number, newest) | 1
@@ -49,8 +54,8 @@ def offline_answer(
         window=number,
         watch=CAMERA_OFFLINE,
         version=watch.version,
-        outcome=Outcome.ANSWERED,
-        p_yes=float(silent),
+        outcome=Outcome.GAP if reason == MOVED else Outcome.ANSWERED,
+        p_yes=float(reason == SILENCE),
         rule=rule,
         activity=None,
         evidence=(),

@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from lookout.errors import StartupError
 from lookout.outside_text import visible
 from lookout.services.controller.settings import ControllerSettings
-from lookout.wire import Topic, all_topics, prefixed
+from lookout.wire import Topic, all_topics, camera_topics, prefixed
 from lookout.worker import load_settings
 
 #: exit codes: a later try may succeed; what is asked for is wrong, and trying again is in vain
@@ -177,8 +177,11 @@ def _problems(
     complaints = []
     for topic in topics:
         count = len(existing[topic.name].partitions)
-        if topic.pipeline and count != partitions:
-            complaints.append(f"{topic.name} has {count} partitions, topics.partitions is {partitions}")
+        if topic in camera_topics() and count != partitions:
+            advice = ": `lookout topics grow` adds some" if count < partitions else ""
+            complaints.append(
+                f"{topic.name} has {count} partitions, topics.partitions is {partitions}{advice}"
+            )
         copies = min(len(partition.replicas) for partition in existing[topic.name].partitions.values())
         if copies < replication:
             complaints.append(

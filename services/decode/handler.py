@@ -39,6 +39,7 @@ from lookout.v1.lineage_pb2 import (
     CAUSE_CONFIGURATION,
     CAUSE_ERASED,
     CAUSE_LATE,
+    CAUSE_MOVED,
     CAUSE_QUOTA,
     CAUSE_RETENTION,
     CAUSE_SILENCE,
@@ -73,6 +74,7 @@ EVENTS = {
     "over_quota": "segments left out because their camera used up its quota",
     "two_cameras": "segments of another camera than the one before under the same id",
     "in_two_partitions": "times that a camera id was noticed in a second partition",
+    "moved": "cameras that went to another partition after partitions were added",
 }
 
 #: raise when stream time or motion is decided differently and old checkpoints cannot be continued
@@ -88,6 +90,7 @@ _CAUSES = {
     "configuration": CAUSE_CONFIGURATION,
     "two-cameras": CAUSE_TWO_CAMERAS,
     "retention": CAUSE_RETENTION,
+    "moved": CAUSE_MOVED,
 }
 #: reasons of the decoder that say nothing about the segment
 _AWAY = frozenset({Reason.UNAVAILABLE, Reason.CLOSED})
@@ -179,7 +182,9 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         )
 
     def handle(self, state: CameraState, record: Record) -> Result:
-        """A segment."""
+        """A segment, or the notice that the camera's segments are in another partition from now on."""
+        if headers.text(record.headers, headers.MOVED) is not None:
+            return self._moved(state)
         letters, before = self._quota_letters(state, record.timestamp_ms), state.left_out
         if letters:
             state.left_out = LeftOutCount()
@@ -340,7 +345,7 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
             return True
         _log.warning(
             "a camera id is in two partitions: give every camera its own id, and let one producer "
-            "(or one partitioner) write it",
+            "(or one partitioner) write it; while partitions are added it is seen once",
             camera=record.camera,
             partitions=sorted((claimant, record.partition)),
             advice=True,
@@ -351,6 +356,17 @@ class DecodeHandler(StoreLifecycle, Handler[CameraState]):
         letters = self._quota_letters(state)
         state.stream, state.usage, state.left_out = Stream(), Usage(), LeftOutCount()
         return Result(letters, forget=True)
+
+    def _moved(self, state: CameraState) -> Result:
+        """The camera continues in another partition: its epoch ends here, and it is forgotten here.
+
+        A gap also behind one of silence: the camera is not offline.
+        """
+        if not state.stream.epoch:
+            return self._forgotten(state)
+        gap = self._gap(state, "moved")
+        forgotten = self._forgotten(state)
+        return replace(forgotten, outputs=[*forgotten.outputs, gap], counts={"gaps": 1, "moved": 1})
 
     def _offline(self, state: CameraState) -> Result:
         gap = self._gap(state, "silence")

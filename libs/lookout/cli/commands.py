@@ -58,6 +58,9 @@ COMMANDS = {
         group=True,
         logs=False,
     ),
+    "topics": CommandPlace(
+        "topics", "app", "The topics of a running fleet: add partitions.", group=True, logs=False
+    ),
     "verify": CommandPlace(
         "verify", "verify", "Compute committed verdicts again from the records in Kafka, and compare p(yes)."
     ),

@@ -37,7 +37,7 @@ from lookout.local.redis import find_redis_server
 from lookout.models import ModelError
 from lookout.net import RedisSecurity, load_connections
 from lookout.outside_text import public_url
-from lookout.wire import PIPELINE, all_topics
+from lookout.wire import PIPELINE, all_topics, camera_topics
 
 _ANSWER_S = 10.0
 _ROOM_GB = 2.0
@@ -218,13 +218,14 @@ def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[CheckRes
         advice = "`lookout up` creates them here, the chart on Kubernetes"
         yield CheckResult("topics", State.BAD, f"missing: {', '.join(missing)}", advice)
     present = [topic for name, topic in table.items() if name in partitions]
-    counts = {partitions[topic.name] for topic in present if topic.pipeline}
+    cameras = [topic for topic in camera_topics() if topic.name in partitions]
+    counts = {partitions[topic.name] for topic in cameras}
     if len(counts) > 1:
         yield CheckResult(
             "partitions",
             State.BAD,
-            ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in present if topic.pipeline),
-            "the pipeline's topics share one partition count: create them again with the same",
+            ", ".join(f"{topic.name} {partitions[topic.name]}" for topic in cameras),
+            "the cameras' topics share one partition count: `lookout topics grow` completes it",
         )
     problems = [problem for topic in present for problem in topic.complaints(_settings(admin, topic.name))]
     for problem in problems:

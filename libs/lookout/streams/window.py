@@ -41,6 +41,7 @@ class Cause(StrEnum):
     ENGINE = "engine"
     RETENTION = "retention"
     ERASED = "erased"
+    MOVED = "moved"
 
     @property
     def kind(self) -> NoAnswerKind:

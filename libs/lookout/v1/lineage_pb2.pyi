@@ -36,6 +36,7 @@ class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CAUSE_ENGINE: _ClassVar[Cause]
     CAUSE_RETENTION: _ClassVar[Cause]
     CAUSE_ERASED: _ClassVar[Cause]
+    CAUSE_MOVED: _ClassVar[Cause]
 STAGE_UNSPECIFIED: Stage
 STAGE_FRAMES: Stage
 STAGE_TOKENS: Stage
@@ -60,6 +61,7 @@ CAUSE_REJECTED: Cause
 CAUSE_ENGINE: Cause
 CAUSE_RETENTION: Cause
 CAUSE_ERASED: Cause
+CAUSE_MOVED: Cause
 
 class RecordRef(_message.Message):
     __slots__ = ("topic", "partition", "offset")

@@ -54,6 +54,7 @@ from lookout.wire.topics import (
     Stage as Stage,
     Topic as Topic,
     all_topics as all_topics,
+    camera_topics as camera_topics,
     dead_letters as dead_letters,
     state_topic as state_topic,
 )

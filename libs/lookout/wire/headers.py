@@ -13,6 +13,8 @@ Headers = tuple[tuple[str, bytes], ...]
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
 CAPTURED_AT: Final = "captured-at"  # optional on segments: Unix milliseconds of the first frame
+# on a segment without a value: the camera's segments are in another partition from now on, whose number it is
+MOVED: Final = "lookout-moved"
 ARRIVED: Final = "lookout-arrived-ms"  # when the segment behind a record reached Kafka, Unix milliseconds
 
 # On dead letters:

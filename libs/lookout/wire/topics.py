@@ -38,8 +38,9 @@ class Stage(StrEnum):
 class Topic:
     """One topic of the wire.
 
-    `pipeline` topics share one partition count, fixed at install: each stage writes to the partition number
-    it read from. `retention_ms` None means compacted: the newest value of a key stays for ever.
+    `pipeline` topics share one partition count: each stage writes to the partition number it read from.
+    `lookout topics grow` adds partitions to those of cameras. `retention_ms` None means compacted: the newest
+    value of a key stays for ever.
     `broker_time`: ages count from when the broker got a record, whatever its producer says; replaced values
     of a compacted topic stay for `keep_replaced_ms` at least, and for `compact_within_ms` at upper.
     """
@@ -215,6 +216,16 @@ PARTS: Final = Flow("recordings", RECORDING_PARTS, (RECORDING_RESULTS,))
 REDUCE: Final = Flow("recordings-reduce", RECORDING_RESULTS, (ANSWERS,))
 RECORDING_FLOWS: Final = (PLAN, PARTS, REDUCE)
 """The services of recordings as jobs: one folder, run by an installation that wants them."""
+
+
+def camera_topics() -> tuple[Topic, ...]:
+    """The topics whose records belong to a camera, inputs first; they grow together.
+
+    Those of recordings stay as they are: a job's records are in the partition that its request chose.
+    """
+    flows = tuple(PIPELINE.values())
+    records = dict.fromkeys(topic for flow in flows for topic in (flow.source, *flow.outputs))
+    return (*records, *(flow.state for flow in flows), *(flow.dead_letters for flow in flows))
 
 
 def all_topics() -> tuple[Topic, ...]:

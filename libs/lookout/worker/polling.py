@@ -16,6 +16,8 @@ from lookout.worker.records import Record
 from lookout.worker.settings import ServiceSettings
 
 MESSAGES_A_TURN = 256
+#: age of what the client knows of topics
+METADATA_MS = 30_000
 #: share of the session for which the coordinator must have been silent for a standstill
 _SILENT_SHARE = 0.7
 #: sessions after a standstill in which the group may still read a join that was sent before it
@@ -86,6 +88,8 @@ class Source:
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
             # The client reads ahead beside the worker: half of the bytes that may be in flight.
             "queued.max.messages.kbytes": max(1024, settings.in_flight_bytes >> 11),
+            # After at most so long the group reads partitions that were added; the default is five minutes.
+            "topic.metadata.refresh.interval.ms": METADATA_MS,
             "statistics.interval.ms": 1000,
             "stats_cb": self.on_statistics,
             "error_cb": self.on_error,

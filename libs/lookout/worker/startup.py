@@ -48,7 +48,7 @@ def check_open_files() -> None:
 
 
 def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
-    """The pipeline's partition count.
+    """The partition count of the first of these topics of the pipeline: a service's source.
 
     Raises:
         StartupError: The message names the topic or setting that is wrong.
@@ -66,12 +66,17 @@ def check_kafka(settings: ServiceSettings, topics: Iterable[Topic]) -> int:
     unusable = f"LOOKOUT_BOOTSTRAP={settings.bootstrap}: Kafka is not usable"
     existing = retry_until(ask, settings, unusable)
     counts = {name: len(existing[name].partitions) for name, topic in required.items() if topic.pipeline}
-    if len(set(counts.values())) > 1:
-        raise StartupError(f"the pipeline's topics must share one partition count, but have {counts}")
+    source = next(iter(counts.values()), 0)
+    # More are no fault: partitions are being added, and what is written grows before what is read.
+    if counts and min(counts.values()) < source:
+        raise StartupError(
+            f"the pipeline's topics must share one partition count, but have {counts}; where partitions were "
+            "being added, `lookout topics grow` completes that"
+        )
     problems = _wrong(settings, required, retry_until(lambda: _configs(admin, required), settings, unusable))
     if problems:
         raise StartupError("wrong topic configuration: " + "; ".join(problems))
-    return next(iter(counts.values()), 0)
+    return source
 
 
 def check_redis(settings: ServiceSettings) -> None:

@@ -407,6 +407,9 @@ class Committer:
             )
         except KafkaException as error:
             self._refused(partition, slot, output, error.args[0], kept)
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                # Partitions were added since the client asked last; the next try finds them.
+                self._producer.list_topics(output.topic, timeout=STEP_S)
             raise
 
     def _refused(

@@ -13,7 +13,7 @@ from lookout.services.decode.settings import DecodeSettings
 from lookout.store import TensorStore
 from lookout.v1.frames_pb2 import FramesRecord
 from lookout.v1.state_pb2 import Checkpoint
-from lookout.wire import FRAMES, SEGMENTS, dead_letters
+from lookout.wire import FRAMES, SEGMENTS, dead_letters, headers
 from lookout.worker import Output, Record, Result, StoredCheckpoint
 from lookout.worker.records import Loss
 from tests.streams import segments
@@ -69,6 +69,13 @@ class World:
         record = Record(SEGMENTS.name, self.partition, offset, "yard", value, pairs, at, loss=self.loss)
         self.topic.records[offset] = record
         return self.take(self.handler.handle(self.state, record))
+
+    def notice(self, partition: str) -> Result:
+        """Handle the notice that the camera is in another partition."""
+        at = round(self.now * 1000)
+        pairs = ((headers.MOVED, partition.encode()),)
+        record = Record(SEGMENTS.name, self.partition, len(self.topic.records), "yard", b"", pairs, at)
+        return self.handler.handle(self.state, record)
 
     def again(self) -> list[FramesRecord]:
         """Try the newest segment once more."""

@@ -145,6 +145,23 @@ def test_a_gap_that_is_no_silence_is_not_offline() -> None:
     assert alerts(maker.handle(state, gap)) == []
 
 
+def test_a_camera_that_moved_leaves_no_open_incident() -> None:
+    """Nothing comes in this partition any more that could close one."""
+    maker = AlertsHandler(lambda _: True, offline=lambda: Watch(id=CAMERA_OFFLINE, version=1))
+    silence = {"outcome": Verdict.OUTCOME_GAP, "reason": "silence"}
+    moved = {"outcome": Verdict.OUTCOME_GAP, "reason": "moved", "start": at(5000), "end": at(5000)}
+    for before, opened in ((record(1, 0.9), "fall"), (record(1, 0.0, **silence), CAMERA_OFFLINE)):
+        state, events = maker.load("ward-1", None), []
+        for each in (record(0, 0.1), before, record(2, 0.0, **moved)):
+            result = maker.handle(state, each)
+            events += alerts(result)
+            state = restarted(maker, result)
+        assert [(event.watch, event.kind, event.reason) for event in events] == [
+            (opened, alerts_pb2.Alert.KIND_OPENED, ""),
+            (opened, alerts_pb2.Alert.KIND_CLOSED, "gap"),
+        ]
+
+
 def test_offline_follows_the_cameras_of_its_watch() -> None:
     watch = Watch(id=CAMERA_OFFLINE, version=1, cameras=["yard-*"])
     maker = AlertsHandler(lambda _: True, offline=lambda: watch)

@@ -8,7 +8,7 @@ import pytest
 from lookout.errors import BadRecordError
 from lookout.store import LineageBrokenError
 from lookout.v1.frames_pb2 import Frame, FramesRecord
-from lookout.v1.lineage_pb2 import StreamEvent
+from lookout.v1.lineage_pb2 import CAUSE_MOVED, StreamEvent
 from lookout.wire import SEGMENTS
 from lookout.worker import DeadLetter, Record
 from tests.unit.services.decode_case import START_MS, World, pieces, samples
@@ -67,6 +67,29 @@ def test_a_segment_twice_is_late() -> None:
     assert (late[0].event.start_us, late[0].event.end_us) == (2_000_000, 4_000_000)
     assert late[0].event.segment.offset == 3
     assert samples(world.send(pieces()[3])) == [12, 13, 14, 15]
+
+
+def test_a_camera_that_moved_ends_its_epoch_and_is_forgotten() -> None:
+    world = World()
+    first = world.send(pieces()[0])[0]
+    result = world.notice("7")
+    gap = [FramesRecord.FromString(output.value or b"") for output in result.outputs]
+    assert [(r.event.kind, r.event.cause, r.epoch) for r in gap] == [
+        (StreamEvent.KIND_GAP, CAUSE_MOVED, first.epoch)
+    ]
+    assert result.forget
+    world.state = world.handler.load("yard", None)
+    again = world.notice("7")
+    assert (again.outputs, again.forget) == ([], True), "a second notice changes nothing"
+    assert world.send(pieces()[1])[0].epoch > first.epoch, "a segment behind the notice is not lost"
+
+
+def test_a_camera_that_moved_is_told_behind_its_silence_too() -> None:
+    world = World(silence_s=10.0)
+    world.send(pieces()[0])
+    world.wait(11.0)
+    outputs = world.notice("7").outputs
+    assert [FramesRecord.FromString(output.value or b"").event.reason for output in outputs] == ["moved"]
 
 
 def test_silence_is_one_gap_whoever_notices() -> None:

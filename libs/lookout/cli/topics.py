@@ -1,0 +1,79 @@
+"""`lookout topics`: more partitions for a running fleet."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from lookout.cli.connect import check_reachable, client_options, find_bootstrap
+from lookout.cli.options import BootstrapOption
+from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.signals import ending_quietly
+from lookout.outside_text import clean
+from lookout.wire import SEGMENTS
+
+app = typer.Typer(help="The topics of a running fleet: add partitions.", no_args_is_help=True)
+news = TerminalConsole(stderr=True)
+
+_TURN_S = 2.0
+
+
+@app.callback()
+def _group() -> None:
+    """Typer would run the only command of a group without its name."""
+
+
+@app.command()
+def grow(
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Of each of the cameras' topics.")],
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic of your own service that grows too.", show_default=False),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds to follow cameras that move: a producer sees new partitions when its client asks "
+            "again, by default within five minutes.",
+        ),
+    ] = 600.0,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Add partitions to the cameras' topics while the fleet runs.
+
+    A camera whose key belongs to another partition now begins a new stream epoch there; its old partition is
+    told. Call it again after an interruption: it completes what is left.
+    """
+    from lookout.worker.growth import add_partitions
+
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, SEGMENTS.name)
+    options = client_options(address)
+    changed = add_partitions(options, partitions, own or ())
+    say(news, "{} topics changed, {} partitions each", len(changed), partitions)
+    moved = _follow(options, wait)
+    echo(json.dumps({"partitions": partitions, "changed": list(changed), "moved": moved}))
+
+
+def _follow(options: Mapping[str, object], wait_s: float) -> int:
+    """Tell old partitions about cameras that moved, until the time is over; how many moved."""
+    from lookout.worker.growth import Moves
+
+    moves, moved, until = Moves(options), 0, time.monotonic() + wait_s
+    try:
+        with ending_quietly():
+            while (left_s := until - time.monotonic()) > 0:
+                for departure in moves.follow(min(_TURN_S, left_s)):
+                    moved += 1
+                    places = departure.partition, departure.target
+                    say(news, "camera {}: from partition {} to {}", clean(departure.camera), *places)
+    except KeyboardInterrupt:
+        say(news, "interrupted: call it again, cameras may still move")
+    finally:
+        moves.close()
+    return moved

@@ -88,20 +88,18 @@ def train(
 ) -> None:
     """Train and install the result as committed weights; resumable; mixes in footage if there is any."""
     from watchbench import model as vlm
-    from watchbench.footage import folder as footage_folder
     from watchbench.training import Plan, Trainer
 
     if name not in ("tolerant", "dense"):
         raise typer.BadParameter(f"unknown kind {name!r}: tolerant or dense", param_hint="--name")
-    where = footage_folder()
-    print(f"footage: {where or 'none; rendered scenes alone'}")
+    where = _footage()
     plan = Plan(
         seed=seed,
         steps1=steps1,
         steps2=steps2,
         threads=threads,
         drop=0.5 if name == "tolerant" else 0.0,
-        footage=str(where) if where else None,
+        footage=where,
     )
     initial = None
     if begin is not None:
@@ -127,28 +125,87 @@ def lengthen(
     seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 51,
 ) -> None:
     """Teach the language model windows of 80 frames and retrieved history; the eye stays; resumable."""
-    from watchbench import model as vlm
-    from watchbench.footage import folder as footage_folder
     from watchbench.long import LongPlan, LongTrainer
 
-    try:
-        initial = vlm.weights(name)
-    except FileNotFoundError as error:
-        raise typer.BadParameter(str(error), param_hint="--name") from None
-    where = footage_folder()
-    print(f"footage: {where or 'none; rendered scenes alone'}")
+    initial, where = _committed(name), _footage()
     plan = LongPlan(
         seed=seed,
         steps=steps,
         short=0.45,
         threads=threads,
         drop=0.65 if name == "tolerant" else 0.0,
-        footage=str(where) if where else None,
+        footage=where,
     )
     card = json.loads((initial / "watchbench.json").read_text())
     trainer = LongTrainer(plan, folder / f"{name}-long-{seed}", initial)
     trainer.run()
     print(trainer.install(name, card))
+
+
+@app.command()
+def finetune(
+    name: Annotated[
+        str, typer.Option(help="Committed weights that learn on, and with --install are replaced.")
+    ] = "tolerant",
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the progress; a stopped run continues from it.")
+    ] = Path("out/train"),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Checkpoint folder to write the running mean to.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of 160 frames.")] = 800,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for learning.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed, other clips.")] = 71,
+    install: Annotated[bool, typer.Option(help="Replace the committed weights at the end.")] = False,
+) -> None:
+    """Teach tower, projector and language model together under the product's masks; resumable."""
+    import signal
+
+    from watchbench import model as vlm
+    from watchbench.finetune import FinetunePlan, Finetuner
+
+    initial, where = _committed(name), _footage()
+    plan = FinetunePlan(
+        seed=seed,
+        steps=steps,
+        threads=threads,
+        drop=FinetunePlan().drop if name == "tolerant" else 0.0,
+        footage=where,
+    )
+    stopped: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: stopped.append(got))
+    card = json.loads((initial / "watchbench.json").read_text())
+    try:
+        trainer = Finetuner(plan, folder / f"{name}-finetune-{seed}", initial)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--folder") from None
+    whole = trainer.run(lambda: bool(stopped))
+    if output is not None:
+        vlm.save(trainer.averaged(), output, trainer.card(card))
+        print(output)
+    if not whole:
+        print(f"stopped after step {trainer.step} of {steps}; the same command continues")
+    elif install:
+        print(trainer.install(name, card))
+
+
+def _committed(name: str) -> Path:
+    from watchbench import model as vlm
+
+    try:
+        return vlm.weights(name)
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error), param_hint="--name") from None
+
+
+def _footage() -> str | None:
+    """The folder of footage, which is printed."""
+    from watchbench.footage import folder
+
+    where = folder()
+    print(f"footage: {where or 'none; rendered scenes alone'}")
+    return str(where) if where else None
 
 
 def main() -> None:

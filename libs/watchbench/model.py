@@ -24,6 +24,7 @@ from watchbench.questions import QUESTIONS
 SIZE, PATCH, CELLS, TOKENS = 112, 14, 4, 16
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LABELS = 1000
+BUCKETS = 6  # groups of frames that are encoded together where patches are left out
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", IMAGE_TOKEN, "<video>", "<unk>")
 PREFIX, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
@@ -119,20 +120,36 @@ def build(shape: Shape | None = None) -> Any:
 def patches(model: Any, pixels: Tensor, keep: Tensor | None = None) -> Tensor:
     """The tower's last states [frames, 64, width] of pixels [frames, 3, 112, 112] (RGB 0..1).
 
-    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are masked out as
-    keys, as the pruned tower never sees them (their rows of the result mean nothing).
+    ``keep`` bool [frames, 16]: token groups that are encoded; the patches of the others are left out, as the
+    pruned tower never sees them (their rows of the result mean nothing).
     """
     mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     tower = model.model.vision_tower
     h = tower.embeddings((pixels - mean) / std)
-    mask = None
-    if keep is not None:
-        grid = keep.view(-1, CELLS, CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
-        mask = torch.cat([torch.ones_like(grid[:, :1]), grid], 1)[:, None, None].expand(-1, 1, h.shape[1], -1)
+    if keep is None:
+        return _layers(tower, h, None)[:, 1:]
+    grid = keep.view(-1, CELLS, CELLS).repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1)
+    # Frames of about as many patches are encoded together, padded to the longest of them.
+    out = torch.zeros_like(h[:, 1:])
+    for frames in grid.sum(1).argsort(descending=True).chunk(min(len(grid), BUCKETS)):
+        count = int(grid[frames].sum(1).max())
+        rows = (~grid[frames]).int().argsort(dim=1, stable=True)[:, :count]
+        valid = grid[frames].gather(1, rows)
+        valid = torch.cat([torch.ones_like(valid[:, :1]), valid], 1)
+        padded = torch.cat([torch.zeros_like(rows[:, :1]), rows + 1], 1)
+        part = h[frames].gather(1, padded[..., None].expand(-1, -1, h.shape[-1]))
+        part = _layers(tower, part, valid[:, None, None].expand(-1, 1, count + 1, -1))[:, 1:]
+        place = (frames[:, None] * out.shape[1] + rows).flatten()
+        out = out.flatten(0, 1).index_copy(0, place, part.flatten(0, 1)).view_as(out)
+    return out
+
+
+def _layers(tower: Any, h: Tensor, mask: Tensor | None) -> Tensor:
+    """The tower's layers over states [frames, rows, width]; ``mask`` bool: the rows that are seen."""
     for layer in tower.encoder.layer:
         h = h + layer.lambda_1 * layer.attention(layer.layernorm_before(h), mask)[0]
         h = h + layer.lambda_2 * layer.mlp(layer.layernorm_after(h))
-    return tower.layernorm(h)[:, 1:]  # type: ignore[no-any-return]
+    return tower.layernorm(h)  # type: ignore[no-any-return]
 
 
 def gather(model: Any, states: Tensor) -> Tensor:

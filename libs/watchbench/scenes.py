@@ -101,6 +101,80 @@ def sample(batch: int, seconds: float, seed: int, grade: float = 0.75) -> Scene:
     return scene
 
 
+def harmless(batch: int, seconds: float, seed: int) -> Scene:
+    """Scenes that look like a fall and are none: a person who gets into bed, lies there, rolls to the edge
+    and may get up, or who bends down for a moment. Nobody lies on the ground."""
+    scene = sample(batch, seconds, seed)
+    d, p = Dice(seed + 1), scene.people
+    p["there"][:, 0] = True
+    p["fall"][:, 0], p["rise"][:, 0] = FOREVER, FOREVER
+    first = torch.arange(PEOPLE) == 0
+    bed = d.chance(0.5, batch)
+    begin = torch.where(bed & d.chance(0.4, batch), -FOREVER, d(batch, low=0.1, high=0.75) * seconds)
+    end = torch.where(bed, begin + d(batch, low=3.0, high=1.5 * seconds), begin + d(batch, low=0.8, high=2.5))
+    y, arrive, start, walk = p["y"], p["arrive"], p["begin"], p["walk"]
+    _lie(
+        scene,
+        torch.ones(batch, dtype=torch.bool),
+        begin,
+        p["x"],
+        y,
+        arrive,
+        start,
+        walk,
+        p["depart"],
+        p["vanish"],
+    )
+    p["fall"][:, 0] = begin
+    p["rise"][:, 0] = torch.where(bed & (begin < 0), d(batch, low=2.0, high=2 * seconds), end)
+    p["depth"] = torch.where(first & ~bed[:, None], d(batch, 1, low=0.3, high=0.5), torch.ones(batch, 1))
+    p["harmless"] = first.expand(batch, -1)
+    p["sits"][:, 0] = False
+    _make_beds(d, scene, bed)
+    return scene
+
+
+def _make_beds(d: Dice, scene: Scene, bed: Tensor) -> None:
+    """A bed with a pillow below the first person, instead of two loose pieces of furniture."""
+    p, f = scene.people, scene.furniture
+    unit = metre(scene, p["y"])[:, 0] * p["height"][:, 0] / PERSON_HEIGHT
+    wide = (
+        (p["lean"][:, 0].cos().abs() * 0.85 + 0.35) * unit * scene.squash * d(scene.size, low=1.0, high=1.2)
+    )
+    high = (
+        (p["lean"][:, 0].sin() * p["flat"][:, 0]).abs() * 0.85 + d(scene.size, low=0.25, high=0.45)
+    ) * unit
+    side = p["lean"][:, 0].cos().sign()
+    x, y = p["x"][:, 0], p["y"][:, 0] - 0.1 * unit
+    sheet = d(scene.size, 3) * 0.5 + d(scene.size, 1, low=0.2, high=0.5)
+    pieces = (
+        (-2, x, y, wide, high, sheet),
+        (-1, x + side * 0.8 * wide, y, 0.15 * wide, 0.7 * high, sheet * 0.5 + 0.5),
+    )
+    for i, at_x, at_y, half_width, half_height, colour in pieces:
+        f["there"][:, i] = torch.where(bed, True, f["there"][:, i])
+        values = {"x": at_x, "y": at_y, "half_width": half_width, "half_height": half_height}
+        values |= {"alpha": torch.ones(scene.size), "angle": torch.zeros(scene.size)}
+        for name, value in values.items():
+            f[name][:, i] = torch.where(bed, value, f[name][:, i])
+        f["colour"][:, i] = torch.where(bed[:, None], colour, f["colour"][:, i])
+
+
+def some_of(scene: Scene, rows: Tensor) -> Scene:
+    """The scenes at ``rows``, in their order, drawn in the same manner."""
+
+    def table(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: value[rows] for name, value in values.items()}
+
+    tables = {
+        name: table(getattr(scene, name))
+        for name in ("people", "vehicles", "objects", "furniture", "look", "slow")
+    }
+    return Scene(
+        scene.kind[rows], scene.horizon[rows], scene.tall[rows], scene.squash[rows], seed=scene.seed, **tables
+    )
+
+
 def scripted_empty(seed: int = 0) -> Scene:
     """One clean scene in which nothing happens, to be filled by hand."""
     scene = sample(1, 10, seed, grade=0.0)
@@ -545,6 +619,16 @@ def _drive(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return car_x, car_box, _share(car_box) * car_seen
 
 
+def _drop(scene: Scene, t: Tensor) -> tuple[Tensor, Tensor]:
+    """How far people have gone down at times [B, 1, T], 0 to 1: [B, n, T]; and whether that is a fall or
+    lying on the ground: [B, n, 1]."""
+    p = scene.people
+    drop = _along(t, p["fall"], torch.full_like(p["fall"], 0.8))
+    drop = drop * (1 - _along(t, p["rise"], torch.full_like(p["rise"], 1.2)))
+    drop = drop * p.get("depth", torch.ones(1, 1))[..., None]
+    return drop, ~p.get("harmless", torch.zeros_like(p["there"]))[..., None]
+
+
 def _object_boxes(scene: Scene) -> Tensor:
     """Boxes of the objects in shares of the picture: [B, objects, 4]."""
     o = scene.objects
@@ -566,8 +650,7 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     swing = torch.where(
         moving, (2 * math.pi * 0.9 * t + p["phase"][..., None]).sin(), torch.zeros_like(t) + 0.15
     )
-    drop = _along(t, p["fall"], torch.full_like(p["fall"], 0.8))
-    drop = drop * (1 - _along(t, p["rise"], torch.full_like(p["rise"], 1.2)))
+    drop, ground = _drop(scene, t)
     seen = p["there"][..., None] & (t >= p["arrive"][..., None]) & (t < p["vanish"][..., None])
     tall, half = PERSON_HEIGHT * unit, 0.3 * unit * sq
     upright = torch.stack(
@@ -591,7 +674,7 @@ def observe(scene: Scene, times: Tensor) -> Moment:
     )
     share, car_share = _hide(share, box, y, car_share, car_box)
     person_share, person_box = _time_major(share, box)
-    lying, falling = _time_major(drop > 0.8, (drop > 0.05) & (drop <= 0.8))
+    lying, falling = _time_major((drop > 0.8) & ground, (drop > 0.05) & (drop <= 0.8) & ground)
     vehicle_share, vehicle_box = _time_major(car_share, car_box)
     truth = Truth(
         times=times.expand(scene.size, -1),

@@ -1,0 +1,176 @@
+"""Training of tower, projector and language model together, under the masks that the product computes.
+
+The earlier stages drop tokens by a rule of their own, and :mod:`watchbench.long` leaves the eye as it is.
+Here windows of 20 and of 80 frames go through the tower with the product's masks, so that the eye learns
+frames whose static patches are missing. Scenes are chosen: of many that are drawn as truth alone, those
+with somebody lying, a crowd, an object left behind or two vehicles are rendered, among others and among
+scenes that look like a fall and are none.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from watchbench import drawing, model as vlm, scenes, training
+from watchbench.clips import SHORT, joined, product_masks
+from watchbench.footage import Composite
+from watchbench.questions import NAMES, answers
+from watchbench.stage import LABELS, Lesson, Stage, StagePlan, asked_of
+
+LONG = 80
+# What each clip of a group shows; None: anything.
+WANTED: dict[int, tuple[str | None, ...]] = {
+    SHORT: ("lying", "many", "left", "count", "left", None),
+    LONG: ("many", "left"),
+}
+HARMLESS = {SHORT: 2, LONG: 0}  # clips of a group that look like a fall
+CANDIDATES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class FinetunePlan(StagePlan):
+    """How long and how hard; a step asks about 160 frames.
+
+    Attributes:
+        rate_vision: Rate of tower and projector.
+        dense: Weight of what is in the cells of tokens and patches.
+        warm: First steps in which the heads alone learn, so that they do not mislead the eye.
+        long: The share of steps with two windows of 80 frames instead of eight of 20.
+        groups: Groups of clips drawn in all, per length; two steps draw one beyond ``stock``.
+        stock: Groups known from the first step.
+    """
+
+    seed: int = 71
+    steps: int = 800
+    rate_vision: float = 1.5e-4
+    rate_text: float = 2e-4
+    rate_heads: float = 1e-2
+    drop: float = 0.7
+    mean: float = 0.99
+    dense: float = 0.5
+    warm: int = 60
+    long: float = 0.25
+    groups: int = 400
+    stock: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Clips of one length: pixels uint8 [B, T, 3, 112, 112], the product's masks bool [B, T, 16], truth."""
+
+    pixels: Tensor
+    keep: Tensor
+    truth: scenes.Truth
+
+    def mirrored(self) -> Group:
+        """The same in a mirror: other pictures at no cost of drawing."""
+
+        def flipped(box: Tensor) -> Tensor:
+            x0, y0, x1, y1 = box.unbind(-1)
+            return torch.stack([1 - x1, y0, 1 - x0, y1], -1)
+
+        boxes = {
+            name: flipped(getattr(self.truth, name)) for name in ("person_box", "vehicle_box", "object_box")
+        }
+        cells = self.keep.view(*self.keep.shape[:2], vlm.CELLS, vlm.CELLS).flip(3).flatten(2)
+        return Group(self.pixels.flip(4), cells, replace(self.truth, **boxes))
+
+
+def chosen(wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int) -> scenes.Scene:
+    """One scene for each wish: a question that is true of the whole clip, or None for any scene."""
+    drawn = scenes.sample(CANDIDATES, seconds, seed)
+    yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
+    true = (yes & known)[:, -1]
+    free = list(range(CANDIDATES))
+    rows = []
+    for name in wanted:
+        fit = [row for row in free if name is None or true[row, NAMES.index(name)]]
+        row = (fit or free)[0]  # where none fits, any scene will do
+        free.remove(row)
+        rows.append(row)
+    return scenes.some_of(drawn, torch.tensor(rows))
+
+
+class GroupStore:
+    """Groups by length and number, kept on disk; each is a function of the seed, length and number alone."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def group(self, frames: int, number: int) -> Group:
+        """Read a group, or draw and keep it."""
+        path = self.folder / f"{frames}-{number:06d}.pt"
+        if not path.is_file():
+            fresh = path.with_suffix(".new")
+            torch.save(self._draw(frames, number), fresh)
+            fresh.replace(path)
+        stored = torch.load(path, weights_only=True)
+        return Group(stored["pixels"], stored["keep"], scenes.Truth(**stored["truth"]))
+
+    @torch.no_grad()
+    def _draw(self, frames: int, number: int) -> dict[str, Any]:
+        seed = self.seed * 10**7 + frames * 10**5 + 2 * number
+        seconds, times = frames * training.STEP_S, torch.arange(frames) * training.STEP_S
+        busy = seconds if frames == SHORT else seconds * (number % 4 + 1) / 4
+        scene = chosen(WANTED[frames], busy, frames, seed)
+        parts: list[tuple[scenes.Scene, Composite | None]] = [(scene, training.composite(scene))]
+        if HARMLESS[frames]:  # a real background would hide the bed
+            parts.append((scenes.harmless(HARMLESS[frames], seconds, seed), None))
+        pixels, truths = [], []
+        for some, pasted in parts:
+            now = scenes.observe(some, times)
+            drawn = drawing.render(some, times, vlm.SIZE, now, pasted=pasted)
+            pixels.append((drawn.permute(0, 1, 4, 2, 3).clamp(0, 1) * 255).round().byte())
+            truths.append(now.truth)
+        clips, truth = torch.cat(pixels), joined(truths)
+        keep = torch.stack([product_masks(clip.float() / 255, frames // 5) for clip in clips])
+        table = {field.name: getattr(truth, field.name).clone() for field in fields(scenes.Truth)}
+        return {"pixels": clips, "keep": keep, "truth": table}
+
+
+class Finetuner(Stage[FinetunePlan]):
+    """Everything learns together."""
+
+    key = "finetune"
+
+    def __init__(self, plan: FinetunePlan, folder: Path, initial: Path) -> None:
+        super().__init__(plan, folder, initial)
+        self.store = GroupStore(folder.parent / f"groups-{plan.seed}", plan.seed)
+
+    @staticmethod
+    def _learnt(model: Any) -> nn.Module:
+        return model.model  # type: ignore[no-any-return]
+
+    def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        inner = self.model.model
+        eye = [*inner.vision_tower.parameters(), *inner.multi_modal_projector.parameters()]
+        text = list(inner.language_model.parameters())
+        plan = self.plan
+        heads = list(self.heads.parameters())
+        return [(heads, plan.rate_heads), (eye, plan.rate_vision), (text, plan.rate_text)]
+
+    def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
+        plan, dice = self.plan, random.Random(f"{self.plan.seed}-{step}")
+        self._learnt(self.model).requires_grad_(step >= plan.warm)
+        frames = LONG if dice.random() < plan.long else SHORT
+        share = plan.long if frames == LONG else 1 - plan.long
+        group = self.store.group(frames, dice.randrange(min(plan.groups, plan.stock + int(step * share / 2))))
+        if dice.random() < 0.5:
+            group = group.mirrored()
+        keep = group.keep if dice.random() < plan.drop else None
+        kept = None if keep is None else keep.flatten(0, 1)
+        states = vlm.patches(self.model, group.pixels.flatten(0, 1).float() / 255, kept)
+        tokens = vlm.gather(self.model, states)
+        coarse, fine = training.cell_labels(group.truth)
+        dense = self.heads.loss(tokens, states, (coarse.flatten(0, 1), fine.flatten(0, 1)), kept)
+        asked, which = asked_of(plan, group.keep.shape[1], step)
+        shaped = tokens.view(*group.keep.shape, -1)
+        first = dice.randrange(1, LABELS)
+        return Lesson(shaped, keep, group.truth, (), first, asked, which), plan.dense * dense

@@ -1,0 +1,215 @@
+"""A stage of training that continues from committed weights: resumable, with a running mean of what it
+learns, which is what it installs."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from watchbench import model as vlm, training
+from watchbench.questions import answers
+from watchbench.scenes import Truth
+
+LABELS = 480  # frame numbers count from the key window, every 30 strides of up to 16 frames
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """How long and how hard.
+
+    Attributes:
+        seed: Another seed, other clips.
+        steps: Steps of the schedule; the rate falls to its end.
+        rate_text: Rate of the language model.
+        rate_heads: Rate of the heads that training alone reads.
+        drop: The share of steps with pruned frames.
+        frame: Weight of what the token that closes a frame has to tell.
+        prefixes: Prefixes of a clip that questions are asked after.
+        questions: Questions after each.
+        mean: The weights that are installed are a running mean of this decay.
+        threads: Threads for learning.
+        footage: Folder of real clips that are mixed in.
+    """
+
+    seed: int = 51
+    steps: int = 2000
+    rate_text: float = 5e-4
+    rate_heads: float = 1.5e-3
+    drop: float = 0.65
+    frame: float = 0.7
+    prefixes: int = 4
+    questions: int = 6
+    mean: float = 0.995
+    threads: int = 1
+    footage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one step learns from: tokens [B, T, 16, hidden], keep bool [B, T, 16] or None, the truth of these
+    frames, the parts of :func:`watchbench.model.answer`, and the questions with the index of each."""
+
+    tokens: Tensor
+    keep: Tensor | None
+    truth: Truth
+    parts: tuple[tuple[int, int], ...]
+    first: int
+    asked: list[vlm.Asked]
+    which: Tensor
+
+    @property
+    def name(self) -> str:
+        """What the progress bar calls lessons of this length."""
+        return "history" if self.parts else str(self.tokens.shape[1])
+
+
+P = TypeVar("P", bound=StagePlan)
+
+
+class Stage(ABC, Generic[P]):
+    """Continues from the last checkpoint in ``folder``."""
+
+    key: str
+    """Where the model card tells the plan."""
+
+    def __init__(self, plan: P, folder: Path, initial: Path) -> None:
+        torch.set_num_threads(plan.threads)
+        torch.manual_seed(plan.seed)
+        training.use_footage(Path(plan.footage) if plan.footage else None)
+        self.plan, self.folder, self.step = plan, folder, 0
+        self.model = vlm.build(vlm.shape_of(vlm.load(initial)))
+        self.model.load_state_dict(vlm.inherited(initial))
+        self.heads = training.Heads(vlm.shape_of(self.model))
+        self.model.model.language_model.embed_tokens.weight.is_table = True
+        groups = self._groups()
+        self.opts = training.optimisers(groups)
+        self.learning = [parameter for parameters, _ in groups for parameter in parameters]
+        self.mean = copy.deepcopy(self._learnt(self.model).state_dict())
+        self._resume()
+
+    @staticmethod
+    @abstractmethod
+    def _learnt(model: Any) -> nn.Module:
+        """The part of the model that learns."""
+
+    @abstractmethod
+    def _groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        """What learns, and the rate of each group; called once."""
+
+    @abstractmethod
+    def _lesson(self, step: int) -> tuple[Lesson, Tensor | float]:
+        """What a step learns from, and what is added to the loss of its questions."""
+
+    def _resume(self) -> None:
+        path = self.folder / "state.pt"
+        if not path.is_file():
+            return
+        state = torch.load(path, weights_only=True)
+        if state["plan"] != asdict(self.plan):
+            raise ValueError(f"{path} belongs to another plan: {state['plan']}; choose another folder")
+        self.step, self.mean = state["step"], state["mean"]
+        self._learnt(self.model).load_state_dict(state["learnt"])
+        self.heads.load_state_dict(state["heads"])
+        for opt, saved in zip(self.opts, state["opts"], strict=True):
+            opt.load_state_dict(saved)
+
+    def save(self) -> None:
+        """Write everything needed to go on, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "step": self.step,
+            "learnt": self._learnt(self.model).state_dict(),
+            "mean": self.mean,
+            "heads": self.heads.state_dict(),
+            "opts": [opt.state_dict() for opt in self.opts],
+            "plan": asdict(self.plan),
+        }
+        fresh = self.folder / "state.new"
+        torch.save(state, fresh)
+        fresh.replace(self.folder / "state.pt")
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Every step that is left, until ``stop``. Returns whether all were taken."""
+        bar = tqdm(
+            range(self.step, self.plan.steps),
+            initial=self.step,
+            total=self.plan.steps,
+            desc="windows",
+            mininterval=10,
+        )
+        running: dict[str, float] = {}
+        for step in bar:
+            if stop():
+                break
+            lesson, more = self._lesson(step)
+            loss, asked = self._loss(lesson)
+            training.update(loss + more, self.opts, self.learning, step / self.plan.steps)
+            self._average()
+            self.step = step + 1
+            name = lesson.name
+            running[name] = asked if name not in running else 0.95 * running[name] + 0.05 * asked
+            if self.step % 10 == 0:
+                bar.set_postfix({key: f"{running[key]:.3f}" for key in sorted(running)})
+            if self.step % 20 == 0:
+                self.save()
+        self.save()
+        return self.step == self.plan.steps
+
+    def _average(self) -> None:
+        # The mean of the first steps would hold mostly what training began with.
+        decay = min(self.plan.mean, (1 + self.step) / (10 + self.step))
+        for name, value in self._learnt(self.model).state_dict().items():
+            self.mean[name].lerp_(value, 1 - decay)
+
+    def _loss(self, lesson: Lesson) -> tuple[Tensor, float]:
+        yes, known = answers(lesson.truth)
+        after = torch.tensor([question.after for question in lesson.asked])
+        target, sure = yes[:, after, lesson.which], known[:, after, lesson.which].float()
+        layers = self.heads.layers
+        reading = vlm.answer(
+            self.model, lesson.tokens, lesson.asked, lesson.keep, lesson.first, layers, lesson.parts
+        )
+        table = vlm.vocabulary()
+        words = torch.where(target, table[vlm.YES], table[vlm.NO])
+        two = functional.cross_entropy(
+            reading.answers.flatten(0, 1), (~target).flatten().long(), reduction="none"
+        )
+        full = functional.cross_entropy(reading.words.flatten(0, 1), words.flatten(), reduction="none")
+        weight = sure.flatten() / sure.sum().clamp(min=1)
+        loss = (two * weight).sum()
+        asked = loss.item()
+        loss = loss + 0.1 * (full * weight).sum()
+        if lesson.parts:  # a snippet's frame cannot know what was before: it is asked only what is in it
+            facts = self.heads.facts_loss(reading.frames[0], lesson.truth)
+            return loss + self.plan.frame * facts, asked
+        return loss + self.plan.frame * self.heads.frame_loss(reading.frames, lesson.truth), asked
+
+    def averaged(self) -> Any:
+        """The model with the running mean of the weights."""
+        model = copy.deepcopy(self.model)
+        self._learnt(model).load_state_dict(self.mean)
+        return model
+
+    def card(self, initial: dict[str, object]) -> dict[str, object]:
+        """The model card of what is installed; ``initial``: that of the weights it began with."""
+        plan = asdict(self.plan) | {"footage": self.plan.footage is not None}
+        return initial | {self.key: {"plan": plan, "steps": self.step}}
+
+    def install(self, name: str, initial: dict[str, object]) -> Path:
+        """Make what was learnt the committed weights ``name``; ``initial`` as in :meth:`card`."""
+        return vlm.replace_weights(self.averaged(), name, self.card(initial))
+
+
+def asked_of(plan: StagePlan, length: int, step: int) -> tuple[list[vlm.Asked], Tensor]:
+    """The questions of a step about clips of ``length`` frames: a function of the plan and the step."""
+    g = torch.Generator().manual_seed(plan.seed * 10**7 + step)
+    return training.choose(training.Plan(prefixes=plan.prefixes, questions=plan.questions), length, g)

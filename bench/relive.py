@@ -59,14 +59,17 @@ class Camera:
             self.next_s += STRIDE_S
 
 
-def relive_s(pods: int, cameras: int, partitions: int, *, key_limit: int | None = None) -> float | None:
-    """Seconds from killing one pod until no camera of the fleet is behind; None: it is never caught up.
+def relive_s(
+    pods: int, cameras: int, partitions: int, *, key_limit: int | None = None, notice_s: float | None = None
+) -> float | None:
+    """Seconds from losing one pod until no camera of the fleet is behind; None: it is never caught up.
 
     Args:
         pods: Pods before.
         cameras: Cameras of all pods.
         partitions: Partitions, which have the same number of cameras each.
         key_limit: Key windows of a batch; None: prefill's default.
+        notice_s: Until its partitions are given to others; None: its session runs out, as after a kill.
     """
     counts = [partitions // pods + (number < partitions % pods) for number in range(pods)]
     share = cameras / partitions
@@ -76,19 +79,30 @@ def relive_s(pods: int, cameras: int, partitions: int, *, key_limit: int | None 
     for _ in range(lost):
         target = min(range(len(survivors)), key=lambda pod: survivors[pod] + moved[pod])
         moved[target] += 1
-    if key_limit is None:
-        key_limit = PrefillSettings.model_fields["key_batch"].default
+    taken_over_s = REBALANCE_S + (_default("session_timeout_s") if notice_s is None else notice_s)
+    key_limit = key_limit or _default("key_batch")
     times = [
-        _pod(round(own * share), round(more * share), window_s, key_limit)
+        _pod(round(own * share), round(more * share), window_s, key_limit, taken_over_s)
         for own, more in set(zip(survivors, moved, strict=True))
     ]
     return None if any(time is None for time in times) else max(time for time in times if time is not None)
 
 
-def _pod(own: int, more: int, window_s: float, key_limit: int) -> float | None:
+def waited_s(pods: int, cameras: int, load_s: float) -> float | None:
+    """Seconds until no camera of a restarted pod is behind that gets its own partitions back, once its model
+    is loaded; None: they are never caught up with.
+    """
+    own = round(cameras / pods)
+    return _pod(0, own, BUSY * STRIDE_S / own, _default("key_batch"), load_s)
+
+
+def _default(setting: str) -> Any:
+    return PrefillSettings.model_fields[setting].default
+
+
+def _pod(own: int, more: int, window_s: float, key_limit: int, taken_over_s: float) -> float | None:
     """Seconds until none of a pod's cameras is behind, `more` of which it has taken over."""
     draw = random.Random(0)
-    taken_over_s = PrefillSettings.model_fields["session_timeout_s"].default + REBALANCE_S
     cameras = [Camera(f"own-{number}", draw.uniform(0, STRIDE_S), True) for number in range(own)]
     new = [Camera(f"new-{number}", draw.uniform(0, STRIDE_S), False) for number in range(more)]
     now, pods_cameras = 0.0, cameras

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.relive import relive_s
+from bench.relive import relive_s, waited_s
 from bench.scale_world import ELSEWHERE, NAMESPACE, FakeAgents, FakeVerdicts, World, until
 from lookout.services.camera_agent.leases import LEASE
 from lookout.services.controller.cluster import CAMERA, WATCH
@@ -62,6 +62,8 @@ def lost_pod() -> dict[str, float | None]:
     times = {partitions: relive_s(10, 1000, partitions) for partitions in (*PARTITIONS, ADVISED)}
     return {
         "relive_s_1000": _rounded(times[ADVISED]),
+        "relive_s_1000_planned": _rounded(relive_s(10, 1000, ADVISED, notice_s=0.0)),
+        "relive_s_1000_static_load_40_s": _rounded(waited_s(10, 1000, 40.0)),
         **{
             f"relive_s_1000_{partitions}_partitions": _rounded(times[partitions]) for partitions in PARTITIONS
         },

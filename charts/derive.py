@@ -62,7 +62,6 @@ FIXED = frozenset(
         "release",
         "namespace",
         "redis_url",
-        "static_member",
     }
 )
 #: prefixes of settings that the chart makes from its values of Kafka, Redis and the fleet's credential

@@ -154,7 +154,11 @@ class Threaded:
     """A worker on a thread of the test's process."""
 
     def __init__(
-        self, settings: ToySettings, shared: dict[str, str] | None = None, digest: str = "toy-1"
+        self,
+        settings: ToySettings,
+        shared: dict[str, str] | None = None,
+        digest: str = "toy-1",
+        load_s: float = 0.0,
     ) -> None:
         self.handler = Toy(settings.out)
         self.handler.config_digest = digest
@@ -162,7 +166,13 @@ class Threaded:
         self.metrics = Metrics("toy")
         self.health = Health()
         self.worker = Worker(
-            settings, "toy", settings.topics, self.handler, metrics=self.metrics, health=self.health
+            settings,
+            "toy",
+            settings.topics,
+            self.handler,
+            metrics=self.metrics,
+            health=self.health,
+            load_s=load_s,
         )
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)

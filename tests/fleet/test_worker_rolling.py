@@ -52,6 +52,16 @@ def test_an_instance_with_another_grid_refuses_before_it_joins(bench: Bench) -> 
         assert first.health.ready()
 
 
+def test_an_instance_that_loads_for_long_hands_over_when_it_stops(bench: Bench) -> None:
+    """Not only when its session is over: that takes longer than this test may."""
+    with running(bench.settings("toy-b", session_timeout_s=300.0)) as other:
+        eventually(lambda: other.count("partitions") == bench.partitions)
+        stopped = Threaded(bench.settings("toy-a", session_timeout_s=300.0), load_s=200.0)
+        eventually(lambda: stopped.count("partitions") > 0 and other.count("partitions") < bench.partitions)
+        stopped.stop()
+        eventually(lambda: other.count("partitions") == bench.partitions)
+
+
 def test_a_new_release_rolls_beside_the_old_one(bench: Bench) -> None:
     """Partitions move from one config digest to the other and back; every record counts once."""
     cameras = [f"cam-{number}" for number in range(8)]

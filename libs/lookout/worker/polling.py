@@ -16,6 +16,10 @@ from lookout.worker.records import Record
 from lookout.worker.settings import ServiceSettings
 
 MESSAGES_A_TURN = 256
+#: share of a session that is for loading; the rest is for a container, Python and its imports
+LOAD_SHARE = 0.5
+#: longest time between two heartbeats; the client's default
+HEARTBEAT_MS = 3000
 #: age of what the client knows of topics
 METADATA_MS = 30_000
 #: share of the session for which the coordinator must have been silent for a standstill
@@ -41,6 +45,17 @@ class Listener(Protocol):
     def on_unreadable(self, why: str) -> None: ...
     def on_kafka(self, up: bool) -> None: ...
     def on_watermarks(self, ends: dict[int, tuple[int, int]]) -> None: ...
+
+
+def is_static(settings: ServiceSettings, load_s: float) -> bool:
+    """Whether to join as a static member, which does not leave the group when it stops.
+
+    One that loads for long does not come back within its session: its cameras would wait for the session to
+    end, and be taken over all the same (`bench/relive.py` compares).
+    """
+    if settings.static_member is not None:
+        return settings.static_member
+    return load_s <= LOAD_SHARE * settings.session_timeout_s
 
 
 class Source:
@@ -70,8 +85,15 @@ class Source:
         self._session_s = 0.0
         self._standstill: float | None = None
 
-    def open(self, settings: ServiceSettings, group: str, client_id: str) -> None:
-        """Join the group."""
+    def open(self, settings: ServiceSettings, group: str, client_id: str, load_s: float = 0.0) -> None:
+        """Join the group.
+
+        Args:
+            settings: The service's.
+            group: Its name.
+            client_id: What members compare.
+            load_s: Seconds that this process needed to load what its handler needs.
+        """
         options: dict[str, Any] = {
             "group.id": group,
             "client.id": client_id,
@@ -83,7 +105,8 @@ class Source:
             "enable.partition.eof": True,  # time counts only at the end of a partition
             "auto.offset.reset": "earliest",
             "session.timeout.ms": int(settings.session_timeout_s * 1000),
-            "heartbeat.interval.ms": max(200, int(settings.session_timeout_s * 1000 / 5)),
+            # A member learns of a rebalance by its next heartbeat, so a long session has no rare ones.
+            "heartbeat.interval.ms": max(200, min(HEARTBEAT_MS, int(settings.session_timeout_s * 1000 / 5))),
             # librdkafka refuses an interval below the session.
             "max.poll.interval.ms": max(60_000, int(settings.session_timeout_s * 1000) + 1),
             # The client reads ahead beside the worker: half of the bytes that may be in flight.
@@ -94,9 +117,11 @@ class Source:
             "stats_cb": self.on_statistics,
             "error_cb": self.on_error,
         }
-        if settings.static_member:
+        if is_static(settings, load_s):
             # Kafka gives a member of the same static name its partitions back without a rebalance.
             options["group.instance.id"] = self._identity
+        else:
+            self._log.info("dynamic member: others take its partitions over when it stops", load_s=load_s)
         self.use(
             lambda: Consumer(settings.kafka(**options), logger=logs.client_logger("consumer")),
             settings.session_timeout_s,

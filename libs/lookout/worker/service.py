@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
@@ -142,6 +143,7 @@ def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]
     flow = flow_of(service)
 
     def work(context: Context[T]) -> None:
+        begun = time.monotonic()
         handler = make_handler(context)
         worker = Worker(
             settings,
@@ -151,6 +153,7 @@ def run_service(service: Flow | Stage, settings: T, make_handler: MakeHandler[T]
             metrics=context.metrics,
             health=context.health,
             supervisor=context.supervisor,
+            load_s=time.monotonic() - begun,
         )
         _serve(context)
         log = logs.get("service")

@@ -93,8 +93,10 @@ class ServiceSettings(Connections, SamplingSettings):
         default_factory=dict, description="more librdkafka options as JSON, for tuning"
     )
     group: str | None = Field(None, min_length=1, description="consumer group; unset: the stage's name")
-    static_member: bool = Field(
-        True, description="static group membership: a restarted instance gets its partitions back at once"
+    static_member: bool | None = Field(
+        None,
+        description="static group membership: a restarted instance gets its partitions back, and nobody else "
+        "before its session is over; unset: where it loads within half a session",
     )
     session_timeout_s: float = Field(
         10.0,

@@ -78,8 +78,10 @@ class Worker:
         metrics: Metrics | None = None,
         health: Health | None = None,
         supervisor: Supervisor | None = None,
+        load_s: float = 0.0,
     ) -> None:
         self._settings = settings
+        self._load_s = load_s
         self._stage = stage
         self._topics = topics
         self._handler = handler
@@ -114,7 +116,7 @@ class Worker:
         check_group(self._settings, self._group, own)
         self._build()
         try:
-            self._source.open(self._settings, self._group, own)
+            self._source.open(self._settings, self._group, own, self._load_s)
             while not self._stopping.is_set():
                 self._turn()
             self._drain()

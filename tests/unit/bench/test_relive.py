@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.relive import REBALANCE_S, relive_s
+from bench.relive import REBALANCE_S, relive_s, waited_s
 from lookout.services.prefill.settings import PrefillSettings
 
 
@@ -13,6 +13,16 @@ def test_cameras_of_a_lost_pod_are_caught_up_with_where_many_pods_take_them() ->
     assert more is not None
     assert many is not None
     assert lost_s < many <= more
+
+
+def test_waiting_for_a_model_to_load_is_worse_than_leaving_the_group() -> None:
+    """Of ten pods; a pod that gets its own partitions back has all of its cameras to catch up with."""
+    left, killed = relive_s(10, 1000, 120, notice_s=0.0), relive_s(10, 1000, 120)
+    waited = waited_s(10, 1000, 40.0)
+    assert left is not None
+    assert killed is not None
+    assert waited is not None
+    assert left < killed < waited
 
 
 def test_key_windows_of_a_takeover_are_spread_by_their_limit() -> None:

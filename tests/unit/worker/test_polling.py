@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from lookout.errors import FencedError, LookoutRuntimeError
 from lookout.worker import Record
-from lookout.worker.polling import Source
+from lookout.worker.polling import Source, is_static
+from lookout.worker.settings import ServiceSettings
 
 SESSION_S = 10.0
 
@@ -105,6 +106,17 @@ def read(*messages: FakeMessage) -> Heard:
     source.use(lambda: FakeConsumer(*messages), SESSION_S)
     source.read(0.0)
     return heard
+
+
+@pytest.mark.parametrize(
+    ("load_s", "chosen", "static"),
+    [(4.0, None, True), (40.0, None, False), (40.0, True, True), (0.0, False, False)],
+)
+def test_a_member_that_cannot_be_back_within_its_session_is_not_static(
+    load_s: float, chosen: bool | None, static: bool
+) -> None:
+    """A model of 7 billion parameters loads for longer than the default session of ten seconds."""
+    assert is_static(ServiceSettings(mode="local", static_member=chosen), load_s) is static
 
 
 def test_records_and_ends_are_told() -> None:

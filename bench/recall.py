@@ -69,6 +69,7 @@ from lookout.memory.chapters import Born, ChapterFolder, ChapterRules
 from lookout.memory.past import fetch_from
 from lookout.models import TINY, window_defaults
 from lookout.presets import DEFAULT, preset_of
+from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.recall.asking import Asked, Asker
 from lookout.streams import segment_frames, stream_blocks
 from lookout.windows import Planner, StrideBlock
@@ -79,7 +80,9 @@ LENGTHS = (60, 240)
 HOLDERS = (1, 2, 4)
 ROUNDS = 15
 LIVE_ROUNDS, PHASE = 24, 12
-"""Rounds of a phase with questions and one without, in turns which comes first; windows of a phase."""
+"""Rounds of one phase of each kind, in turns which comes first; windows of a phase."""
+PHASES = ("alone", "yielding", "beside")
+"""No question; questions whose reads give way to windows; questions whose reads do not."""
 DRAWS = 1000
 """Of the bootstrap."""
 PAUSE_S = 0.03
@@ -343,37 +346,47 @@ def live_latency(
     """95th percentile of incremental windows with ten questions a second, by that without any.
 
     This process holds the chapters and computes windows, as prefill does; a process asks, as recall does.
-    The chapter that is written meanwhile is asked too.
+    The chapter that is written meanwhile is asked too. Reads give way to windows, as prefill's do, and in a
+    third kind of phase they do not.
     """
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        holder = World(root, None, stack).hold(folder)
+        idle, yield_s = threading.Event(), PrefillSettings.model_fields["memory_yield_s"].default
+        holder = World(root, None, stack).hold(folder, give_way=lambda: idle.wait(yield_s))
         enter = stack.enter_context(_lane(folder))
         windows = Windows(engine, blocks)
         stack.callback(windows.close)
         asker = stack.enter_context(asking(holder.address))
-        spent: dict[bool, list[list[float]]] = {True: [], False: []}
-        reads = 0
+        spent: dict[str, list[list[float]]] = {kind: [] for kind in PHASES}
+        reads = dict.fromkeys(PHASES, 0)
         for number in range(LIVE_ROUNDS + 1):  # the first one warms up
-            for asks in (bool(number % 2), not number % 2):
-                os.kill(asker, signal.SIGCONT if asks else signal.SIGSTOP)
+            for place in range(len(PHASES)):
+                kind = PHASES[(number + place) % len(PHASES)]
+                os.kill(asker, signal.SIGSTOP if kind == "alone" else signal.SIGCONT)
                 calls, windows_s = holder.service.calls, []
                 for _ in range(PHASE):
+                    if kind == "yielding":
+                        idle.clear()
                     born, incremental = windows.next()
+                    idle.set()
                     enter.put(born)
                     if incremental:
                         windows_s.append(windows.wall_s)
                     time.sleep(PAUSE_S)
-                spent[asks].append(windows_s)
-                reads += (holder.service.calls - calls) * asks
+                spent[kind].append(windows_s)
+                reads[kind] += holder.service.calls - calls
         os.kill(asker, signal.SIGCONT)
-        on, off = spent[True][1:], spent[False][1:]
+        off, on, beside = (spent[kind][1:] for kind in PHASES)
+        count = len(spent["yielding"]) * PHASE
         return {
             "latency_with_asks": round(_p95_ratio(on, off), 3),
             "latency_interval": _interval(on, off, _p95_ratio),
             "latency_median": round(_ratio(np.concatenate(on).tolist(), np.concatenate(off).tolist()), 3),
+            "latency_without_yielding": round(_p95_ratio(beside, off), 3),
+            "without_yielding_interval": _interval(beside, off, _p95_ratio),
             # A question that is not answered in a tenth of a second holds the next one up.
-            "reads_a_window": round(reads / (len(spent[True]) * PHASE), 1),
+            "reads_a_window": round(reads["yielding"] / count, 1),
+            "reads_without_yielding": round(reads["beside"] / count, 1),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -220,11 +220,12 @@ class World:
         *,
         limits: MemoryLimits | None = None,
         address: str = "127.0.0.1:0",
+        give_way: Callable[[], object] | None = None,
         **more: Any,
     ) -> Holder:
         """Serve chapters, and announce them where there is a Redis."""
         server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
-        service = MemoryService(chapters, limits)
+        service = MemoryService(chapters, limits, give_way)
         service.register(server)
         address = f"127.0.0.1:{server.add_insecure_port(address)}"
         server.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,7 +50,8 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
     with loading(folder):
         engine = _engine(settings, folder)
     fence, erasures = live_fence(context)
-    memory = _memory(context, engine, model, fence)
+    idle = Event()
+    memory = _memory(context, engine, model, fence, idle)
     batcher = Batcher(
         engine,
         settings.batch,
@@ -57,6 +59,7 @@ def make_handler(context: Context[PrefillSettings]) -> PrefillHandler:
         context.supervisor,
         context.metrics.computing(),
         after=None if memory is None else memory.lanes.captures.after,
+        idle=idle,
     )
     context.on_close(batcher.close)
     replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
@@ -130,8 +133,10 @@ def _range(request: Erasure) -> tuple[str, int, int]:
     return request.camera, request.begin_us, request.end_us
 
 
-def _memory(context: Context[PrefillSettings], engine: Engine, model: str, fence: Fence) -> _Memory | None:
-    """What remembers committed windows; None where nothing is to be remembered."""
+def _memory(
+    context: Context[PrefillSettings], engine: Engine, model: str, fence: Fence, idle: Event
+) -> _Memory | None:
+    """What remembers committed windows; None: nothing is to be. `idle`: no window is computed."""
     settings = context.settings
     if settings.memory is None:
         return None
@@ -167,7 +172,7 @@ def _memory(context: Context[PrefillSettings], engine: Engine, model: str, fence
         fence=fence,
         supervisor=context.supervisor,
     )
-    lease, scenes = _announcers(context, folder)
+    lease, scenes = _announcers(context, folder, idle)
     uploader = _uploader(context, folder)
     failures = (lambda: 0) if uploader is None else (lambda: uploader.failed)
     context.metrics.registry.register(MemoryNumbers(lanes, failures))
@@ -191,12 +196,12 @@ def _uploader(context: Context[PrefillSettings], folder: ChapterFolder) -> Uploa
 
 
 def _announcers(
-    context: Context[PrefillSettings], folder: ChapterFolder
+    context: Context[PrefillSettings], folder: ChapterFolder, idle: Event
 ) -> tuple[Announcer, ChapterAnnouncer]:
     """Serve the chapters to recall; and what announces them, not started yet."""
     settings = context.settings
     limits = MemoryLimits(readers=settings.memory_readers)
-    service = MemoryService(folder, limits)
+    service = MemoryService(folder, limits, lambda: idle.wait(settings.memory_yield_s))
     context.grpc.add(service.register, service.NAME)
     signer = AddressSigner.of(settings)
     directory = Directory(settings.redis_url, settings.store, settings, signer)

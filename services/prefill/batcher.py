@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Event
 
 from lookout.engines import DeviceError, Engine, WindowAnswer, WindowRequest
 from lookout.errors import DeviceFailedError
@@ -20,6 +21,7 @@ class Batcher:
         supervisor: Told when the thread dies.
         busy: Told the seconds of each batch.
         after: Told every batch and its answers on the engine's thread, while the engine holds its KV.
+        idle: Set while no batch is computed.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class Batcher:
         busy: Callable[[float], object] | None = None,
         *,
         after: After | None = None,
+        idle: Event | None = None,
     ) -> None:
-        self._engine, self._after = engine, after
+        self._engine, self._after, self._idle = engine, after, idle or Event()
+        self._idle.set()
         self._thread: BatchingThread[WindowRequest, WindowAnswer] = BatchingThread(
             "engine",
             self._run,
@@ -65,10 +69,14 @@ class Batcher:
             raise DeviceFailedError(str(error)) from error
 
     def _run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
-        answers = self._engine.run(requests)
-        if self._after is not None:
-            self._after(requests, answers)
-        return answers
+        self._idle.clear()
+        try:
+            answers = self._engine.run(requests)
+            if self._after is not None:
+                self._after(requests, answers)
+            return answers
+        finally:
+            self._idle.set()
 
     def forget(self, stream: str) -> None:
         """Free the KV of a stream before the next batch. Returns at once."""

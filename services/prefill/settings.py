@@ -137,6 +137,11 @@ class PrefillSettings(WindowPlanSettings):
     memory_readers: int = Field(
         4, ge=1, le=64, description="questions that may read chapters of this instance at the same time"
     )
+    memory_yield_s: float = Field(
+        0.1,
+        ge=0,
+        description="seconds that a read of chapters waits at most for windows that are computed",
+    )
     memory_redis_bytes: int = Field(
         32 << 20,
         ge=0,

@@ -6,7 +6,7 @@ import fnmatch
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +75,16 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
     NAME: str = DESCRIPTOR.services_by_name["MemoryService"].full_name
 
-    def __init__(self, folder: ChapterFolder, limits: MemoryLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: ChapterFolder,
+        limits: MemoryLimits | None = None,
+        give_way: Callable[[], object] | None = None,
+    ) -> None:
+        """Serve a folder; `give_way` is called before every chapter that is listed and every message of
+        ranges, and returns when what comes first has ended."""
         self._folder, self._limits = folder, limits or MemoryLimits()
+        self._give_way = give_way or (lambda: None)
         self._readers = threading.BoundedSemaphore(self._limits.readers)
         self._sending = PeerBytes(self._limits.peer_bytes)
         self._heads = PackedHeads(folder)
@@ -99,6 +107,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
             if request.page and count >= request.page and facts.camera != camera:
                 return
             count, camera = count + 1, facts.camera
+            self._give_way()
             try:
                 head = self._heads.of(facts, whole=not request.shared_prefixes)
             except HistoryError:
@@ -170,6 +179,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
                 return
 
     def _batch(self, places: Sequence[tuple[ChapterRanges, Any]], context: grpc.ServicerContext) -> SlabBatch:
+        self._give_way()
         data: list[bytes] = []
         for _, group in itertools.groupby(places, key=lambda entry: id(entry[0])):
             members = list(group)
@@ -191,6 +201,7 @@ class MemoryService(memory_pb2_grpc.MemoryServiceServicer):  # type: ignore[misc
 
     def _ranges(self, part: ChapterRanges, context: grpc.ServicerContext) -> Iterator[ReadSlabsResponse]:
         for place in part.ranges:
+            self._give_way()
             (data,) = self._read(part, [place], context)
             if not context.is_active():
                 return

@@ -528,3 +528,23 @@ def test_patterns_name_cameras() -> None:
 
 def _names(holder: Holder) -> list[str]:
     return [chapter.name for chapter in holder.folder.chapters()]
+
+
+def test_reads_give_way_to_what_comes_first(world: World, three: ChapterFolder) -> None:
+    """Every chapter that is listed and every message of ranges waits until the holder has time."""
+    waits, free = SimpleQueue[bool](), Event()
+
+    def give_way() -> None:
+        waits.put(free.is_set())
+        assert free.wait(120)
+
+    holder = world.hold(three, give_way=give_way)
+    answers: list[Asked] = []
+    thread = Thread(target=lambda: answers.append(asker(world).ask("gate", QUESTION)))
+    thread.start()
+    assert not waits.get(timeout=120)
+    assert waits.empty()  # nothing is read meanwhile
+    free.set()
+    thread.join()
+    assert facts(answers[0].answer) == facts(in_one_process(three))
+    assert waits.qsize() + 1 >= len(three.chapters()) + holder.service.calls

@@ -27,6 +27,33 @@ from tests.unit.services.prefill_case import (
 
 
 class TestBatcher:
+    def test_it_is_idle_between_batches_alone(self, batcher: Batcher) -> None:
+        world, idle, during = World(batcher, FALL), threading.Event(), list[bool]()
+        engine = engine_of(batcher)
+
+        class Watched:
+            """The real engine; what fails is a device."""
+
+            layout = engine.layout
+
+            def run(self, requests: Sequence[WindowRequest]) -> list[WindowAnswer]:
+                during.append(idle.is_set())
+                if len(during) > 1:
+                    raise DeviceError("the device is gone")
+                return engine.run(requests)
+
+            def close(self) -> None:
+                """The engine stays."""
+
+        watched = Batcher(Watched(), 4, idle=idle)  # type: ignore[arg-type]
+        world.handler._runner._answers = watched
+        assert idle.is_set()
+        world.tell(block_record("cam0", 0))
+        with pytest.raises(DeviceFailedError):
+            world.tell(block_record("cam0", 1))
+        watched.close()
+        assert (during, idle.is_set()) == ([False, False], True)
+
     def test_windows_that_wait_together_run_together(self, batcher: Batcher) -> None:
         engine, go, started = engine_of(batcher), threading.Event(), threading.Event()
         sizes: list[int] = []

@@ -150,10 +150,12 @@ class Pipeline:
 
         Raises:
             CodecError: The source cannot be read.
-            PipelineError: It is an address that is not HTTP, or the pipeline is closed.
+            PipelineError: It is an address that is not HTTP, nothing is asked, or the pipeline is closed.
         """
         if self._closed:
             raise PipelineError("this pipeline is closed: its model is gone; open another")
+        if not self._questions and self._recall is None:
+            raise PipelineError("nothing is asked: give questions, or memory to ask about the past later")
         # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
         verdicts = self._watch(source)
         self._watching.add(verdicts)

@@ -9,10 +9,14 @@ from typing import Any
 
 from lookout.errors import LookoutError
 from lookout.motion import Fit
+from lookout.numbers import check_finite
 from lookout.recordings import Mode, PrefillSettings, Score
 
 PART_FRAMES = 768
 """Samples of a part at most, unless more are asked for: what Qwen's own processors read at once."""
+
+MOST = 1_000_000
+"""No count of samples, groups or threads is above it."""
 
 
 class AnalysisError(LookoutError, ValueError):
@@ -55,13 +59,16 @@ class AnalysisSettings:
     describe: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("fps", "start_s", "end_s"):
+            if getattr(self, name) is not None:
+                check_finite(name, getattr(self, name), AnalysisError)
         if not 0 < self.fps <= 1000:
             raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
             raise AnalysisError(f"the range from {self.start_s:g} s to {self.end_s} s is empty")
         counts = (self.part_frames, self.threads, self.stride_frames, self.waiting)
-        if any(count is not None and count < 1 for count in counts):
-            raise AnalysisError("part_frames, threads, stride_frames and waiting must be at least 1")
+        if any(count is not None and not 1 <= count <= MOST for count in counts):
+            raise AnalysisError(f"part_frames, threads, stride_frames and waiting must be 1 to {MOST}")
 
 
 def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> AnalysisSettings:
@@ -79,7 +86,13 @@ def with_options(settings: AnalysisSettings, options: Mapping[str, Any]) -> Anal
         )
     prefill = {name: value for name, value in options.items() if name in inner}
     if "score" in prefill:
-        prefill["score"] = Score(prefill["score"])
+        prefill["score"] = _score(prefill["score"])
     direct = {name: value for name, value in options.items() if name in outer}
     combined = dataclasses.replace(settings, **direct)
     return dataclasses.replace(combined, prefill=dataclasses.replace(combined.prefill, **prefill))
+
+
+def _score(name: str) -> Score:
+    if name not in set(Score):
+        raise AnalysisError(f"score must be one of {', '.join(Score)}")
+    return Score(name)

@@ -18,7 +18,7 @@ from lookout.cli.alerts import CameraPattern, WatchPattern
 from lookout.cli.connect import check_reachable, find_bootstrap, reading
 from lookout.cli.options import BootstrapOption
 from lookout.cli.output import TerminalConsole, echo, escaped
-from lookout.cli.times import parse_since
+from lookout.cli.times import PAST, parse_since
 from lookout.outside_text import clean
 from lookout.rules import CoverageInterval, Outcome
 from lookout.rules.messages import verdict_of
@@ -34,7 +34,7 @@ _COLUMNS = (*(outcome.value for outcome in Outcome), UNSEEN)
 def coverage(
     camera: CameraPattern = None,
     watch: WatchPattern = None,
-    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
+    since: Annotated[str, typer.Option(help=f"{PAST}.")] = "start",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, one for each interval.")
     ] = False,

@@ -11,6 +11,7 @@ from lookout.cli.commands import log_plainly
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo, say
+from lookout.cli.times import PAST
 
 if TYPE_CHECKING:
     from lookout.verification import Rebuilt
@@ -20,8 +21,8 @@ _LATEST_MS = 1 << 62
 
 def rebuild(
     camera: Annotated[str, typer.Option("--camera", "-c", help="Camera id or pattern ('yard-*').")],
-    since: Annotated[str, typer.Option(help="start, how long ago (90m, 24h, 2d), or a time.")] = "24h",
-    until: Annotated[str, typer.Option(help="now, how long ago (15m, 6h, 2d), or a time.")] = "now",
+    since: Annotated[str, typer.Option(help=f"{PAST}.")] = "24h",
+    until: Annotated[str, typer.Option(help=f"now, or {PAST}.")] = "now",
     to: Annotated[
         str | None,
         typer.Option(

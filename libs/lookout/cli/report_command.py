@@ -13,7 +13,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, reading
 from lookout.cli.options import BootstrapOption, CliError
 from lookout.cli.output import TerminalConsole, echo
 from lookout.cli.report import TOPICS, Album, FleetRecord, PageFacts, write_page
-from lookout.cli.times import parse_since
+from lookout.cli.times import PAST, parse_since
 from lookout.local import running_fleets
 from lookout.wire import VERDICTS
 
@@ -24,7 +24,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write the page to.")] = Path(
         "out/lookout-report.html"
     ),
-    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d) the page begins.")] = "1h",
+    since: Annotated[str, typer.Option(help=f"The page begins: {PAST}.")] = "1h",
     camera: Annotated[
         list[str] | None, typer.Option("--camera", "-c", help="Only these cameras; repeat for more.")
     ] = None,

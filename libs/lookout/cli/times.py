@@ -10,6 +10,8 @@ from lookout.cli.options import CliError, Position
 
 #: the latest place in a recording that is a time and no slip: a century
 LATEST_S = 100 * 365 * 86400
+#: how a moment of the past is written, for help texts
+PAST = "start, how long ago (90s, 15m, 6h, 2d), or a time (2026-05-01T13:30)"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

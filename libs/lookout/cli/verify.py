@@ -12,7 +12,7 @@ from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, PresetOption, SettingOption
 from lookout.cli.output import TerminalConsole, echo
-from lookout.cli.times import parse_since
+from lookout.cli.times import PAST, parse_since
 from lookout.cli.up import parse_settings
 from lookout.wire import VERDICTS
 
@@ -21,7 +21,7 @@ _SHOWN = 20
 
 def verify(
     camera: Annotated[str, typer.Option("--camera", "-c", help="Only cameras that match ('yard-*').")] = "*",
-    since: Annotated[str, typer.Option(help="start, or how long ago (15m, 6h, 2d).")] = "start",
+    since: Annotated[str, typer.Option(help=f"{PAST}.")] = "start",
     tolerance: Annotated[
         float | None,
         typer.Option(

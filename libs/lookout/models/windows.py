@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lookout.models.errors import ModelError, SamplingError
+from lookout.numbers import check_finite
 
 SECOND_US = 1_000_000
 
@@ -55,10 +56,13 @@ class SamplingNumbers:
         Raises:
             SamplingError: They do not.
         """
-        values = {name: getattr(self, name) for name in ("fps", "stride_s", "window_s")}
+        values: dict[str, float] = {}
+        for name in ("fps", "stride_s", "window_s"):
+            label = (named or {}).get(name, name).partition("=")[0]
+            values[name] = check_finite(label, getattr(self, name), SamplingError)
         shown = {name: f"{name}={value:g}" for name, value in values.items()} | dict(named or {})
         for name, value in values.items():
-            if not 0 < value < float("inf"):
+            if value <= 0:
                 raise SamplingError(f"{shown[name]} must be above 0")
         if not _is_whole(self.stride_s * self.fps):
             raise SamplingError(

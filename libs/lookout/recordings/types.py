@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lookout.errors import LookoutError
+from lookout.numbers import check_finite
 
 if TYPE_CHECKING:  # they import torch; settings need none
     from lookout.windows import PromptPart
@@ -56,8 +57,8 @@ class PrefillSettings:
 
     def __post_init__(self) -> None:
         if self.group_frames < 1:
-            raise RecordingError(f"group_frames={self.group_frames} must be at least 1")
-        if not 0 < self.rho <= 1:
+            raise RecordingError("group_frames must be at least 1")
+        if not 0 < check_finite("rho", self.rho, RecordingError) <= 1:
             raise RecordingError(f"rho={self.rho:g} must be above 0 and at most 1")
 
     def keeps(self, rows: int) -> int:

@@ -27,11 +27,12 @@ ALGORITHMS = {
 }
 
 # What every room may import of Lookout, and what each may import beside it.
-COMMON = {"errors", "disk", "lazy", "outside_text", "batching"}
+COMMON = {"errors", "disk", "lazy", "numbers", "outside_text", "batching"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
     "lazy": set(),
+    "numbers": {"errors"},
     "outside_text": set(),
     "batching": set(),
     "flops": set(),

@@ -38,7 +38,7 @@ def test_an_entry_that_is_left_out_keeps_its_default(tmp_path: Path) -> None:
         ('{"fps": true}', "fps is True, not a number"),
         ('{"fps": 0}', "fps=0 must be above 0"),
         ('{"window_s": -40}', "window_s=-40 must be above 0"),
-        ('{"window_s": NaN}', "window_s=nan must be above 0"),
+        ('{"window_s": NaN}', "window_s=nan must be a finite number"),
         ('{"window_s": 41}', "window_s=41 is not a multiple of stride_s=8"),
         ('{"stride_s": 0.7, "window_s": 7}', "stride_s=0.7 holds 1.4 samples at fps=2"),
     ],

@@ -33,7 +33,7 @@ IMAGES = (
 #: the tag of an image of the same code with another label, which counts as the next release
 NEXT = "-next"
 _PATIENCE_S = 900.0
-_SETTLED_S = 12.0
+SETTLED_S = 12.0
 #: pods end after their release's objects
 _DELETED_S = 90.0
 #: between two pieces of a film while something happens
@@ -259,7 +259,7 @@ class World:
     ) -> Outcomes:
         """Wait for the outcomes of a disturbed run, compare them with the undisturbed one, count them."""
         reference = reference or self.reference()
-        found = settle(client, prefix, reference.committed, silence_s + _SETTLED_S)
+        found = settle(client, prefix, reference.committed, silence_s + SETTLED_S)
         self.tell(f"{prefix}: {found.committed} verdicts, {len(found.alerts)} alerts")
         self.wrong += differences(reference, "undisturbed-", found, prefix)
         self.score.expected += reference.committed
@@ -290,7 +290,7 @@ class World:
             time.sleep(0.5)
         self.score.alert_s = round(time.monotonic() - begun, 1)
         self.tell(f"the first alert after {self.score.alert_s} s")
-        found = settle(client, "undisturbed-", 1, silence_s + _SETTLED_S)
+        found = settle(client, "undisturbed-", 1, silence_s + SETTLED_S)
         self.tell(f"undisturbed: {found.committed} verdicts, {len(found.alerts)} alerts")
         self.score.doubled += found.doubled
         _reference().write_text(json.dumps([list(found.verdicts), list(found.alerts)]))

@@ -165,7 +165,7 @@ class PartsHandler(Handler[None]):
                 return source, reader
             self.close()
         source = self._opened.enter_context(self._sources.open(part.uri, part.mark))
-        reader = self._opened.enter_context(open_recording(source.path, sandbox=True, workers=self._decoders))
+        reader = self._opened.enter_context(open_recording(source.data, sandbox=True, workers=self._decoders))
         self._reader = source, reader
         return source, reader
 

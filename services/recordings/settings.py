@@ -24,9 +24,12 @@ class RecordingsSettings(FetchSettings, ModelSettings):
     fetch_bytes: int = Field(
         512 << 20,
         ge=1,
-        description="bytes of the largest recording that is fetched; it lies in the temporary folder",
+        description="bytes that are fetched for a part; the whole recording, into the temporary folder, "
+        "where its host serves no ranges",
     )
-    uri_timeout_s: float = Field(600.0, gt=0, description="limit of seconds for one fetch")
+    uri_timeout_s: float = Field(
+        600.0, gt=0, description="limit of seconds for one fetch; a range has 60 at most"
+    )
     decoders: int | None = Field(
         None, ge=1, le=1024, description="decoding processes of a part; unset: the machine's cores"
     )

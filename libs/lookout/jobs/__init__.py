@@ -10,5 +10,6 @@ from lookout.jobs.plans import (
     settings_message as settings_message,
     settings_of as settings_of,
 )
+from lookout.jobs.ranges import SourceError as SourceError
 from lookout.jobs.requests import JobError as JobError, check_job as check_job
-from lookout.jobs.sources import OpenSource as OpenSource, SourceError as SourceError, Sources as Sources
+from lookout.jobs.sources import OpenSource as OpenSource, Sources as Sources

@@ -10,8 +10,9 @@ from lookout.analysis import AnalysisError, AnalysisSettings, Part
 from lookout.analysis.cutting import cut_parts
 from lookout.files.recording import broken_off
 from lookout.jobs.outcomes import gap_messages, reason_text, span_of
+from lookout.jobs.ranges import SourceError
 from lookout.jobs.requests import JobError, check_job
-from lookout.jobs.sources import SourceError, Sources
+from lookout.jobs.sources import Sources
 from lookout.outside_text import clean
 from lookout.recordings import PrefillSettings
 from lookout.sandbox import open_recording
@@ -160,7 +161,7 @@ def _cut(
 ) -> tuple[PlannedRecording, str, list[Part]]:
     """A recording, its mark and its parts."""
     try:
-        with sources.open(uri) as source, open_recording(source.path, sandbox=True, workers=1) as reader:
+        with sources.open(uri) as source, open_recording(source.data, sandbox=True, workers=1) as reader:
             _, parts = cut_parts(reader, settings, part_frames(settings))
             source.check()
             facts = reader.facts

@@ -8,51 +8,59 @@ import posixpath
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from lookout.errors import BadRecordError, LookoutError, TransientError
+from lookout.errors import BadRecordError, TransientError
 from lookout.files.names import SUFFIXES, video_files
+from lookout.jobs.ranges import (
+    PAUSE_S,
+    TRIES,
+    ObjectRanges,
+    RangedRecording,
+    SourceError,
+    VersionRanges,
+    first_line,
+)
 from lookout.net.fetch import UriFetcher
+from lookout.net.ranges import UriRanges
 from lookout.outside_text import public_url
 
-#: tries of a host that does not answer, and seconds between them: a job names what it cannot read and goes on
-TRIES, PAUSE_S = 3, 2.0
+T = TypeVar("T")
 _PIECE = 1 << 20
 _OBJECTS = frozenset({"s3", "gs", "az"})
 
 
-class SourceError(LookoutError):
-    """A recording that may not be read, is gone, or changed while it was read."""
-
-
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A recording's bytes in a file.
+    """A recording that is read.
 
     Attributes:
         uri: How the job calls it.
-        path: The file.
-        mark: A file's size and time of change, or the size and digest of what was fetched; another mark is
-            another recording.
+        data: A file, or what is read in ranges.
+        mark: A file's size and time of change, else the size and version that its host names, or the size and
+            digest of what was fetched; another mark is another recording.
         fetched: The file is a copy, which nobody changes.
     """
 
     uri: str
-    path: Path
+    data: Path | RangedRecording
     mark: str
     fetched: bool = False
 
     def check(self) -> None:
-        """Check that the file is as it was when it was opened.
+        """Check that the recording is as it was when it was opened; called around every part.
 
         Raises:
             SourceError: It changed, or is gone.
         """
-        if not self.fetched and (mark := _mark(self.uri, self.path)) != self.mark:
+        if isinstance(self.data, RangedRecording):
+            self.data.renew()  # every range was of one version
+        elif not self.fetched and (mark := _mark(self.uri, self.data)) != self.mark:
             raise SourceError(f"{public_url(self.uri)} changed while it was read ({self.mark}, now {mark})")
 
 
@@ -103,7 +111,8 @@ class Sources:
 
     @contextmanager
     def open(self, uri: str, mark: str | None = None) -> Iterator[OpenSource]:
-        """A recording's bytes as a file, for as long as the block lasts.
+        """A recording's bytes, for as long as the block lasts: ranges where its host serves them and names a
+        version of the bytes, else a copy.
 
         Args:
             uri: Which.
@@ -119,20 +128,47 @@ class Sources:
                 raise SourceError(f"{public_url(uri)} is a folder without a video file")
             yield _same(OpenSource(uri, path, _mark(uri, path)), mark)
             return
+        with ExitStack() as opened:
+            ranges = self._tried(uri, partial(self._ranges, uri, url, opened))
+            if ranges is not None:
+                data = RangedRecording(public_url(uri), ranges, self._fetcher.limit, self._pause)
+                yield _same(OpenSource(uri, data, f"{ranges.size} bytes, version {ranges.version}"), mark)
+                return
         with tempfile.NamedTemporaryFile(prefix="lookout-recording-") as file:
             size_and_digest = self._fetched(uri, url, file.name)
             yield _same(OpenSource(uri, Path(file.name), size_and_digest, fetched=True), mark)
 
+    def _ranges(self, uri: str, url: SplitResult, opened: ExitStack) -> VersionRanges | None:
+        """How ranges of a recording are read; None where its host serves none."""
+        ranges: UriRanges | ObjectRanges
+        if url.scheme in _OBJECTS:
+            ranges = ObjectRanges(_bucket(url), self._key(uri, url))
+        else:
+            ranges = opened.enter_context(UriRanges(self._fetcher, uri))
+        return ranges if ranges.begin() else None
+
     def _fetched(self, uri: str, url: SplitResult, path: str) -> str:
         """Fetch a recording into a file; its mark."""
+
+        def fetch() -> str:
+            with _Copy(uri, path, self._fetcher.limit) as copy:
+                if url.scheme in _OBJECTS:
+                    self._get_object(uri, url, copy.take)
+                else:
+                    self._fetcher.stream(uri, copy.take)
+                return copy.mark
+
+        return self._tried(uri, fetch)
+
+    def _tried(self, uri: str, fetch: Callable[[], T]) -> T:
+        """What a few tries give.
+
+        Raises:
+            SourceError: They failed, or none more would help.
+        """
         for last in (*[False] * (TRIES - 1), True):
             try:
-                with _Copy(uri, path, self._fetcher.limit) as copy:
-                    if url.scheme in _OBJECTS:
-                        self._get_object(uri, url, copy.take)
-                    else:
-                        self._fetcher.stream(uri, copy.take)
-                    return copy.mark
+                return fetch()
             except BadRecordError as error:
                 raise SourceError(f"{public_url(uri)}: {error.detail}") from error
             except TransientError as error:
@@ -166,9 +202,9 @@ class Sources:
             for piece in obstore.get(_bucket(url), key).stream(min_chunk_size=_PIECE):
                 take(bytes(piece))
         except FileNotFoundError as error:
-            raise SourceError(f"{public_url(uri)} is not there") from error
+            raise BadRecordError("uri-status", "it is not there") from error
         except (BaseError, OSError, ValueError) as error:
-            raise TransientError(_first_line(error)) from error
+            raise TransientError(first_line(error)) from error
 
     def _listed_objects(self, uri: str, url: SplitResult) -> list[str]:
         import obstore
@@ -178,7 +214,7 @@ class Sources:
         try:
             batches = list(obstore.list(_bucket(url), prefix or None))
         except (BaseError, OSError, ValueError) as error:
-            raise SourceError(f"{public_url(uri)} cannot be listed ({_first_line(error)})") from error
+            raise SourceError(f"{public_url(uri)} cannot be listed ({first_line(error)})") from error
         keys = sorted(entry["path"] for batch in batches for entry in batch)
         names = [key for key in keys if posixpath.splitext(key)[1].lower() in SUFFIXES]
         if not names:
@@ -293,7 +329,3 @@ def _bucket(url: SplitResult) -> Any:
     from obstore.store import from_url
 
     return from_url(f"{url.scheme}://{url.netloc}")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

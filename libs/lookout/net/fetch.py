@@ -6,7 +6,8 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -76,6 +77,16 @@ class UriFetcher:
         self.stream(uri, body.extend)
         return bytes(body)
 
+    def place(self, uri: str) -> tuple[SplitResult, str]:
+        """Where a URI leads: its parts, and the address that was checked.
+
+        Raises:
+            BadRecordError: it may not be fetched.
+            TransientError: its host does not resolve now.
+        """
+        url = self._allowed(uri)
+        return url, self._checked(url)
+
     def stream(self, uri: str, take: Callable[[bytes], object]) -> None:
         """Fetch the bytes behind a URI, tried once; where that fails some may have been taken.
 
@@ -88,12 +99,12 @@ class UriFetcher:
             TransientError: the host does not answer, or says that it cannot just now.
         """
         deadline = time.monotonic() + self.timeout_s
-        url = self._allowed(uri)
-        address = self._checked(url)
-        try:
-            self._get(url, address, deadline, take)
-        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            raise TransientError(f"{url.hostname}: {type(error).__name__}: {error}") from error
+        url, address = self.place(uri)
+        with passing(url), connected(address, Deadline(deadline)) as pool:
+            where, headers = request_of(url)
+            with pool.stream("GET", where, headers=headers) as answer:
+                self._check(answer)
+                self._body(answer, deadline, take)
 
     def _allowed(self, uri: str) -> SplitResult:
         try:
@@ -148,35 +159,8 @@ class UriFetcher:
         hidden = any(address in network for network in _HIDING)
         return address.is_global and not address.is_multicast and not hidden
 
-    def _get(self, url: SplitResult, address: str, deadline: float, take: Callable[[bytes], object]) -> None:
-        host, port = url.hostname or "", url.port or PORTS[url.scheme]
-        name = f"[{host}]" if ":" in host else host
-        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        where = httpcore.URL(scheme=url.scheme, host=host, port=port, target=target)
-        headers: dict[bytes | str, bytes | str] = {
-            "host": name if port == PORTS[url.scheme] else f"{name}:{port}",
-            "accept": "*/*",
-            # Compressed bytes could grow beyond the limit that was checked.
-            "accept-encoding": "identity",
-            "user-agent": "lookout",
-        }
-        backend = _Pinned(address, deadline)
-        with (
-            httpcore.ConnectionPool(
-                ssl_context=ssl.create_default_context(), network_backend=backend
-            ) as pool,
-            pool.stream("GET", where, headers=headers) as answer,
-        ):
-            self._check(answer)
-            self._body(answer, deadline, take)
-
     def _check(self, answer: httpcore.Response) -> None:
-        if answer.status == 429 or answer.status >= 500:
-            raise TransientError(f"the host answers with status {answer.status}")
-        if 300 <= answer.status < 400:
-            raise BadRecordError("uri-refused", f"status {answer.status}: redirects are not followed")
-        if answer.status != 200:
-            raise BadRecordError("uri-status", f"status {answer.status}")
+        check_status(answer, 200)
         headers = {name.lower(): value for name, value in answer.headers}
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limit):
@@ -191,6 +175,70 @@ class UriFetcher:
                 raise BadRecordError("too-many-bytes", f"more than the limit of {self.limit} bytes")
             take(chunk)
             _left(deadline)
+
+
+@dataclass
+class Deadline:
+    """When what is under way must have ended, monotonic seconds."""
+
+    at: float
+
+    def left(self) -> float:
+        """Seconds until then.
+
+        Raises:
+            httpcore.ReadTimeout: It is over.
+        """
+        return _left(self.at)
+
+
+def request_of(url: SplitResult) -> tuple[httpcore.URL, dict[bytes | str, bytes | str]]:
+    """What is asked for, and the headers that every request has."""
+    host, port = url.hostname or "", url.port or PORTS[url.scheme]
+    name = f"[{host}]" if ":" in host else host
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    return httpcore.URL(scheme=url.scheme, host=host, port=port, target=target), {
+        "host": name if port == PORTS[url.scheme] else f"{name}:{port}",
+        "accept": "*/*",
+        # Compressed bytes could grow beyond the limit that was checked.
+        "accept-encoding": "identity",
+        "user-agent": "lookout",
+    }
+
+
+def connected(address: str, deadline: Deadline) -> httpcore.ConnectionPool:
+    """Connections to one address, whatever a host is called; every wait ends with the deadline."""
+    return httpcore.ConnectionPool(
+        ssl_context=ssl.create_default_context(), network_backend=_Pinned(address, deadline)
+    )
+
+
+def check_status(answer: httpcore.Response, *good: int) -> None:
+    """Check the status of an answer.
+
+    Raises:
+        BadRecordError: there is nothing of use.
+        TransientError: the host says that it cannot just now.
+    """
+    if answer.status == 429 or answer.status >= 500:
+        raise TransientError(f"the host answers with status {answer.status}")
+    if 300 <= answer.status < 400:
+        raise BadRecordError("uri-refused", f"status {answer.status}: redirects are not followed")
+    if answer.status not in good:
+        raise BadRecordError("uri-status", f"status {answer.status}")
+
+
+@contextmanager
+def passing(url: SplitResult) -> Iterator[None]:
+    """Around what a later try may do.
+
+    Raises:
+        TransientError: The network failed, or time was up.
+    """
+    try:
+        yield
+    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+        raise TransientError(f"{url.hostname}: {type(error).__name__}: {error}") from error
 
 
 def is_address(host: str) -> bool:
@@ -222,7 +270,7 @@ def _left(deadline: float) -> float:
 class _Pinned(httpcore.SyncBackend):
     """Connects to one address, whatever the host is called; every wait ends with the fetch."""
 
-    def __init__(self, address: str, deadline: float) -> None:
+    def __init__(self, address: str, deadline: Deadline) -> None:
         self._address, self._deadline = address, deadline
 
     def connect_tcp(
@@ -235,20 +283,20 @@ class _Pinned(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         """A connection to the address."""
         stream = super().connect_tcp(
-            self._address, port, _left(self._deadline), local_address, socket_options
+            self._address, port, self._deadline.left(), local_address, socket_options
         )
         return _Timed(stream, self._deadline)
 
 
 class _Timed(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._stream, self._deadline = stream, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(self._deadline))
+        return self._stream.read(max_bytes, self._deadline.left())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(self._deadline))
+        self._stream.write(buffer, self._deadline.left())
 
     def close(self) -> None:
         self._stream.close()
@@ -256,7 +304,7 @@ class _Timed(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        wrapped = self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline))
+        wrapped = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left())
         return _Timed(wrapped, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from lookout.files.parallel import DecodeWork, FileFrame
+from lookout.files.ranged import RangedSource
 from lookout.files.recording import (
     UNDECODABLE,
     Gap,
@@ -44,23 +44,25 @@ class SandboxedReader(RecordingReader):
     """`VideoReader` over decoder processes.
 
     Args:
-        path: A file.
+        source: A file, or a recording that this process reads for its decoders.
         workers: Decoder processes.
 
     Raises:
         CodecError: The file cannot be read, or this system cannot confine a process (UNAVAILABLE).
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, workers: int | None = None) -> None:
-        self.path = Path(path)
+    def __init__(self, source: str | os.PathLike[str] | RangedSource, *, workers: int | None = None) -> None:
+        self._source = source if isinstance(source, RangedSource) else None
+        name = os.fspath(source) if not isinstance(source, RangedSource) else source.name
+        self._name = name if self._source is not None else os.path.abspath(name)
         self.workers = workers or os.cpu_count() or 1
-        if not self.path.is_file():
-            raise CodecError(Reason.UNREADABLE, f"{self.path} cannot be read (no such file)")
+        if self._source is None and not os.path.isfile(name):
+            raise CodecError(Reason.UNREADABLE, f"{name} cannot be read (no such file)")
         self._pool = SandboxPool(self.workers, SandboxSettings(start_s=300.0, wall_s=600.0, cpu_s=600.0))
         try:
-            reply = self._pool.recording_table(str(self.path))
+            reply = self._pool.recording_table(self._name, self._source)
             table = _table(reply)
-            super().__init__(facts_of(os.path.abspath(self.path), _stream(reply), table), table)
+            super().__init__(facts_of(self._name, _stream(reply), table), table)
         except BaseException:
             self._pool.close()
             raise
@@ -86,7 +88,8 @@ class SandboxedReader(RecordingReader):
     ) -> Sampling:
         count = intervals or intervals_of(self.table, self.workers)
         jobs = self._jobs(list(picks), min(JOB_FRAMES, max(1, JOB_BYTES // (3 * size[0] * size[1]))), count)
-        return SandboxedSampling(self._pool, str(self.path), jobs, size, fit, self.workers, self.facts)
+        requests = [SampleRequest(self._name, tuple(job), size, fit) for job in jobs]
+        return SandboxedSampling(self._pool, self._source, requests, self.workers, self.facts)
 
     def _jobs(self, picks: list[Pick], limit: int, intervals: int) -> list[list[Pick]]:
         """The samples of every job, in order."""
@@ -104,19 +107,17 @@ class SandboxedReader(RecordingReader):
 class SandboxedSampling(Sampling):
     """Sampled frames from decoder processes."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         pool: SandboxPool,
-        path: str,
-        jobs: Sequence[Sequence[Pick]],
-        size: tuple[int, int],
-        fit: Fit,
+        source: RangedSource | None,
+        requests: Sequence[SampleRequest],
         workers: int,
         facts: RecordingFacts,
     ) -> None:
-        self._pool, self._path, self._jobs, self._size, self._fit = pool, path, jobs, size, fit
+        self._pool, self._source, self._requests = pool, source, requests
         self._workers, self._facts = workers, facts
-        self._picks = [pick for job in jobs for pick in job]
+        self._picks = [pick for request in requests for pick in request.picks]
         self._lost: dict[int, str] = {}
         self._work = DecodeWork(packets=facts.frames)
         self._busy = 0.0
@@ -128,17 +129,17 @@ class SandboxedSampling(Sampling):
     def __iter__(self) -> Iterator[FileFrame]:
         positions = {pick.index: i for i, pick in enumerate(self._picks)}
         with ThreadPoolExecutor(self._workers, thread_name_prefix="sandboxed") as threads:
-            waiting: deque[tuple[Sequence[Pick], Future[SamplesReply]]] = deque()
-            coming = iter(self._jobs)
+            waiting: deque[tuple[SampleRequest, Future[SamplesReply]]] = deque()
+            coming = iter(self._requests)
             try:
-                for job in coming:
-                    waiting.append((job, threads.submit(self._run, job)))
+                for request in coming:
+                    waiting.append((request, threads.submit(self._run, request)))
                     # One job more than processes: the next one waits where a process becomes free.
                     if len(waiting) > self._workers:
                         break
                 while waiting and not self._closed:
-                    job, result = waiting.popleft()
-                    frames = self._frames(job, result)
+                    request, result = waiting.popleft()
+                    frames = self._frames(request.picks, result)
                     following = next(coming, None)
                     if following is not None:
                         waiting.append((following, threads.submit(self._run, following)))
@@ -167,10 +168,10 @@ class SandboxedSampling(Sampling):
     def close(self) -> None:
         self._closed = True
 
-    def _run(self, job: Sequence[Pick]) -> SamplesReply:
+    def _run(self, request: SampleRequest) -> SamplesReply:
         begun = time.perf_counter()
         try:
-            return self._pool.recording_sample(SampleRequest(self._path, tuple(job), self._size, self._fit))
+            return self._pool.recording_sample(request, self._source)
         finally:
             self._busy += time.perf_counter() - begun
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from lookout.disk import write_all
+from lookout.files.ranged import RangedSource
 from lookout.files.reader import VideoReader
 from lookout.files.recording import RecordingReader
 from lookout.files.source import FileSource, Given, UrlSource, source_of
@@ -31,7 +32,7 @@ def open_recording(
         source: A path, an http(s) URL, or, without a sandbox, bytes or a `Source`. An open recording is taken
             as it is and stays open.
         sandbox: Demux and decode in confined processes. A URL is downloaded into a temporary file first:
-            those processes have no sockets.
+            those processes have no sockets. A `RangedSource` is read for them.
         workers: Decoder processes (default: the machine's cores).
         progress: Called with bytes done and in all while a URL is downloaded.
 
@@ -48,9 +49,10 @@ def open_recording(
             return
         if isinstance(origin, UrlSource):
             origin = opened.enter_context(downloaded(origin, progress))
-        if not isinstance(origin, FileSource):
+        if not isinstance(origin, FileSource | RangedSource):
             raise CodecError(Reason.REQUEST, "only files and URLs are decoded in a sandbox")
-        reader = opened.enter_context(SandboxedReader(origin.path, workers=workers))
+        given = origin.path if isinstance(origin, FileSource) else origin
+        reader = opened.enter_context(SandboxedReader(given, workers=workers))
         reader.facts = dataclasses.replace(reader.facts, name=origin.name)
         yield reader
 

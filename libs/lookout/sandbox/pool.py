@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -37,6 +38,7 @@ from lookout.sandbox.reply_reader import (
     raise_failure,
     read_result,
 )
+from lookout.sandbox.serving import ServedSource, served
 from lookout.segments.types import CodecError, CutRequest, DecodedSegment, DecodeRequest, Reason, Segment
 
 if TYPE_CHECKING:
@@ -89,11 +91,11 @@ class _WorkerLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """data: a segment's bytes; file: descriptor of what it reads."""
+    """data: a segment's bytes; opened: gives a descriptor of what it reads, once for every try."""
 
     request: Request
     data: bytes = b""
-    file: int | None = None
+    opened: Callable[[], AbstractContextManager[int]] | None = None
 
 
 class _Worker:
@@ -150,7 +152,7 @@ class _Worker:
         return used is not None and used - self._begun_cpu_s > (CPU_JOBS - 1) * self._settings.cpu_s
 
     def run(self, job: _Job, wall_s: float | None) -> Result:
-        """One job, in at most `wall_s` seconds.
+        """One job, in at most `wall_s` seconds, with its file.
 
         Raises:
             _WorkerLostError: The worker died or did not answer in time.
@@ -167,14 +169,18 @@ class _Worker:
             if "no Landlock" in self.means:
                 _log.warning("decoders are confined by %s", self.means)
             self._ready = True
+        with nullcontext() if job.opened is None else job.opened() as file:
+            return self._run(job, file, wall_s)
+
+    def _run(self, job: _Job, file: int | None, wall_s: float | None) -> Result:
         number = self.done + 1
-        message = job_message(number, job.request, size=len(job.data), with_file=job.file is not None)
+        message = job_message(number, job.request, size=len(job.data), with_file=file is not None)
         used = cpu_seconds(self.pid)
         self._job_cpu_s = (used or 0.0) + self._settings.cpu_s
         try:
             write_all(self._in, job.data)
-            if job.file is not None:
-                socket.send_fds(self._files, [b"f"], [job.file])
+            if file is not None:
+                socket.send_fds(self._files, [b"f"], [file])
             send_message(self._jobs, message, self._settings.wall_s)
         except TimeoutError:
             raise _WorkerLostError("accepts no job") from None
@@ -276,7 +282,7 @@ class SandboxPool:
         """
         with _opened(path) as file:
             request = InspectRequest(path, os.fstat(file).st_size)
-            return cast("Inspection", self._run(_Job(request, file=file)))
+        return cast("Inspection", self._run(_Job(request, opened=partial(_opened, path))))
 
     def cut(
         self, path: str | os.PathLike[str], *, target_s: float = 2.0, max_bytes: int = 15 * 1024 * 1024
@@ -288,8 +294,7 @@ class SandboxPool:
         """
         request = CutRequest(os.path.abspath(path), target_s, max_bytes)
         while True:
-            with _opened(path) as file:
-                pieces = cast(tuple[Segment, ...], self._run(_Job(request, file=file)))
+            pieces = cast(tuple[Segment, ...], self._run(_Job(request, opened=partial(_opened, path))))
             if not pieces:
                 return
             yield from pieces
@@ -309,16 +314,17 @@ class SandboxPool:
             CodecError: as `lookout.segments.cut`, or with POISON.
         """
         request = CutRequest(f"pipe {next(_pipes)}", target_s, max_bytes, limit=1)
-        file: int | None = pipe.fileno()
+        piped = nullcontext(pipe.fileno())
+        job = _Job(request, opened=lambda: piped)
         worker = self._take()
         try:
             while True:
-                job = _Job(request, file=file)
                 pieces = cast(tuple[Segment, ...], worker.run(job, wall_s=None))
                 if not pieces:
                     return
                 yield from pieces
-                request, file = replace(request, first=request.first + len(pieces)), None
+                request = replace(request, first=request.first + len(pieces))
+                job = _Job(request)
         except _WorkerLostError as lost:
             if self._closed:
                 raise CodecError(Reason.CLOSED, "the decoder pool was closed while it decoded") from None
@@ -326,25 +332,39 @@ class SandboxPool:
         finally:
             self._drop(worker, restart=False)  # it holds the pipe
 
-    def recording_table(self, path: str) -> TableReply:
+    def recording_table(self, path: str, source: ServedSource | None = None) -> TableReply:
         """The packets of a whole file.
+
+        Args:
+            path: The file.
+            source: What is read in its place; `path` names it.
 
         Raises:
             CodecError: It cannot be decoded; `reason` says why.
         """
-        with _opened(path) as file:
-            request = TableRequest(os.path.abspath(path), os.fstat(file).st_size)
-            return cast(TableReply, self._run(_Job(request, file=file)))
+        opened, size = partial(_opened, path), 0
+        if source is not None:
+            opened, size = partial(served, source), source.size
+        else:
+            path = os.path.abspath(path)
+            with _opened(path) as file:
+                size = os.fstat(file).st_size
+        return cast(TableReply, self._run(_Job(TableRequest(path, size), opened=opened)))
 
-    def recording_sample(self, request: SampleRequest) -> SamplesReply:
+    def recording_sample(self, request: SampleRequest, source: ServedSource | None = None) -> SamplesReply:
         """Some frames of a file.
+
+        Args:
+            request: Which.
+            source: As of `recording_table`.
 
         Raises:
             CodecError: With the reason POISON where they kill the decoder twice.
         """
+        if source is not None:
+            return cast(SamplesReply, self._run(_Job(request, opened=partial(served, source))))
         absolute = replace(request, path=os.path.abspath(request.path))
-        with _opened(absolute.path) as file:
-            return cast(SamplesReply, self._run(_Job(absolute, file=file)))
+        return cast(SamplesReply, self._run(_Job(absolute, opened=partial(_opened, absolute.path))))
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""

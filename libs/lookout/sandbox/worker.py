@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
+from io import BufferedReader
 from queue import SimpleQueue
 from typing import BinaryIO
 
@@ -28,6 +29,7 @@ from lookout.sandbox.exchange import read_all, receive_message, send_message
 from lookout.sandbox.jobs import cut_request, decode_request, sample_request
 from lookout.sandbox.recording_jobs import RecordingJobs
 from lookout.sandbox.reply_writer import ReplyWriter, Result
+from lookout.sandbox.serving import ServedFile
 from lookout.segments import container, decoded_frame, timeline  # noqa: F401 (imported while that is allowed)
 from lookout.segments.decoder import decode_segment
 from lookout.segments.inspection import inspect_file
@@ -71,7 +73,10 @@ def _file(channels: _Channels) -> BinaryIO:
     """The file that the parent sent along with a job."""
     _, descriptors, _, _ = socket.recv_fds(channels.files, 1, 1)
     # A pipe gives what there is; through a buffer it would be read only when that is full.
-    regular = stat.S_ISREG(os.fstat(descriptors[0]).st_mode)
+    mode = os.fstat(descriptors[0]).st_mode
+    if stat.S_ISSOCK(mode):
+        return BufferedReader(ServedFile(descriptors[0]), 16 * 1024)
+    regular = stat.S_ISREG(mode)
     return os.fdopen(descriptors[0], "rb", buffering=-1 if regular else 0)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookout.files import VideoReader
+from lookout.files.ranged import RangedSource
 from lookout.sandbox import SandboxedReader, open_recording
 from lookout.sandbox.jobs import SampleRequest
 from lookout.sandbox.reply_reader import SamplesReply
@@ -43,7 +44,7 @@ def test_a_piece_that_kills_its_decoder_is_a_gap(file: Path, monkeypatch: pytest
     with SandboxedReader(file, workers=2) as reader:
         real = reader._pool.recording_sample
 
-        def deadly(request: SampleRequest) -> SamplesReply:
+        def deadly(request: SampleRequest, source: RangedSource | None = None) -> SamplesReply:
             if any(pick.time_us == 4_000_000 for pick in request.picks):
                 raise CodecError(Reason.POISON, "the decoder failed twice on it")
             return real(request)

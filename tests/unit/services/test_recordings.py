@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 
 from lookout.analysis import Analysis, Analyzer, analyze
@@ -24,6 +26,7 @@ from lookout.v1.recordings_pb2 import (
 )
 from lookout.wire import ANSWERS, RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, from_bytes, to_json
 from tests.eventually import eventually
+from tests.range_server import RangeServer
 from tests.tiny_models import checkpoint
 from tests.unit.segments.clips import encode
 from tests.unit.services.recordings_case import PARTITIONS, Services
@@ -57,8 +60,8 @@ def job(*uris: str | Path, identity: str = "job-1", **fields: object) -> Recordi
     return RecordingJob(id=identity, uris=names, **{"questions": QUESTIONS, "settings": SETTINGS, **fields})  # type: ignore[arg-type]
 
 
-def expected(analyzer: Analyzer, path: Path) -> Analysis:
-    return analyze(str(path), QUESTIONS, analyzer=analyzer, settings=settings_of(SETTINGS, 1), sandbox=True)
+def expected(analyzer: Analyzer, path: Path, how: RecordingSettings = SETTINGS) -> Analysis:
+    return analyze(str(path), QUESTIONS, analyzer=analyzer, settings=settings_of(how, 1), sandbox=True)
 
 
 def compared(analysis: Analysis) -> dict[str, object]:
@@ -67,6 +70,19 @@ def compared(analysis: Analysis) -> dict[str, object]:
     for name in ("source", "timings", "work", "wall_s", "run_s"):
         del facts[name]
     return facts
+
+
+def write_noise(path: Path) -> None:
+    """Half a minute of large pictures that share nothing; FFmpeg reads five seconds when it opens a file."""
+    draw = np.random.default_rng(1)
+    with av.open(path, "w") as out:
+        stream = out.add_stream("libx264", rate=2, options={"preset": "ultrafast", "bf": "0"})
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.gop_size = 160, 120, 10
+        for _ in range(60):
+            pixels = draw.integers(0, 256, (120, 160, 3), np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(stream.encode())
 
 
 def outcomes(services: Services) -> list[RecordingOutcome]:
@@ -102,6 +118,27 @@ def test_a_recording_behind_a_url_is_answered_like_the_file(
         thread.join()
     (recording,) = services.answers("job-1").recordings
     assert compared(analysis_of(recording)) == compared(expected(analyzer, clip))
+
+
+def test_a_part_behind_a_url_costs_the_bytes_that_it_needs(
+    services: Services, analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if every part were another worker's: its index and its own bytes, not the whole file."""
+    monkeypatch.setattr("lookout.files.ranged.RUN", 2)
+    large = tmp_path / "large.mp4"
+    write_noise(large)
+    size, settings = large.stat().st_size, RecordingSettings(fps=2, part_frames=15, group_frames=8)
+    with RangeServer(tmp_path) as server:
+        services.ask(job(f"{server.address}/large.mp4", settings=settings))
+        assert 0 < server.sent < 0.5 * size
+        for part in services.topics.records[RECORDING_PARTS.name]:
+            server.sent = 0
+            services.parts.handle(part)
+            services.parts_handler.close()
+            assert 0 < server.sent < 0.7 * size
+        services.reduce.catch_up(RECORDING_RESULTS.name)
+    (recording,) = services.answers("job-1").recordings
+    assert compared(analysis_of(recording)) == compared(expected(analyzer, large, settings))
 
 
 def test_the_second_outcome_of_a_part_counts_nothing(services: Services, clip: Path) -> None:

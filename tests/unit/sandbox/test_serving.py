@@ -1,0 +1,75 @@
+"""Confined decoders read a recording that this process reads for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookout.files import VideoReader
+from lookout.files.ranged import RangedSource
+from lookout.sandbox import SandboxedReader, open_recording
+from lookout.sandbox.pool import SandboxPool, SandboxSettings
+from lookout.segments import CodecError
+from tests.unit.files.test_ranged import Elsewhere
+from tests.unit.files.test_reader import SIZE, clip
+from tests.unit.segments.clips import encode
+
+
+class GoneError(Exception):
+    """Fake: the place where the recording lies is away."""
+
+
+@pytest.mark.parametrize("container", ["mp4", "ts"])
+def test_the_frames_are_those_of_the_file(container: str) -> None:
+    data = encode(container, frames=90, speed=1)
+    elsewhere = Elsewhere(data)
+    with VideoReader(data) as plain, SandboxedReader(elsewhere.source(), workers=2) as reader:
+        assert reader.times_us.tolist() == plain.times_us.tolist()
+        assert (reader.facts.name, reader.size) == ("elsewhere", plain.size)
+        for fps in (5.0, 1.0):
+            assert (reader.read(fps, size=SIZE).pixels == plain.read(fps, size=SIZE).pixels).all()
+    assert sum(stop - start for start, stop in elsewhere.ranges) <= len(elsewhere.data)
+
+
+def test_what_reading_raises_ends_the_reading() -> None:
+    elsewhere = Elsewhere(clip("open"))
+    failures: list[Exception] = []
+
+    def read(start: int, stop: int) -> bytes:
+        if failures:
+            raise failures[0]
+        return elsewhere.read(start, stop)
+
+    source = RangedSource("elsewhere", len(elsewhere.data), read)
+    with open_recording(source, sandbox=True, workers=1) as reader:
+        failures.append(GoneError("away"))
+        source._pieces.clear()
+        with pytest.raises(GoneError, match="away"):
+            reader.read(5, size=SIZE)
+        failures.clear()
+        assert len(reader.read(5, size=SIZE)) > 10
+    failures.append(GoneError("away"))
+    source._pieces.clear()
+    with pytest.raises(GoneError), SandboxedReader(source, workers=1):
+        pass
+
+
+def test_no_recording_is_named_as_such() -> None:
+    source = Elsewhere(b"no video" * 10_000).source()
+    with pytest.raises(CodecError, match="this is not a video"), SandboxedReader(source, workers=1):
+        pass
+
+
+def test_a_process_that_is_killed_while_it_reads_is_replaced() -> None:
+    elsewhere = Elsewhere(clip("open"))
+    with SandboxPool(1, SandboxSettings()) as pool:
+        pids: list[int] = []
+
+        def read(start: int, stop: int) -> bytes:
+            if not pids:
+                pids.extend(pool.pids())
+                next(iter(pool._alive)).kill()
+            return elsewhere.read(start, stop)
+
+        table = pool.recording_table("x", RangedSource("x", len(elsewhere.data), read))
+        assert len(table.pts) == 90
+        assert pool.restarts == 1

@@ -19,6 +19,7 @@ DOCS = ROOT / "docs" / "results"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
+    "codecsight": "CodecSight's figures with a small model",
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",
     "memory_cost": "What a camera's memory costs",
@@ -146,6 +147,27 @@ def losses(record: Record) -> str:
     return "\n".join(lines) + "\n\n"
 
 
+def policy_losses(record: Record) -> str:
+    """Policies that see more than the default does, or are nearer to whole windows at no more FLOPs."""
+    rows = dict(record.figures["tables"]["policies"])
+    ours = rows.pop("default")
+    lines = ["Where the default loses:", ""]
+    for score in ("video F1", "event F1", "window F1", "product", "contextual"):
+        better = [f"{name} ({row[score]})" for name, row in rows.items() if (row[score] or 0) > ours[score]]
+        lines.append(f"- {score} ({ours[score]}): {', '.join(better) or 'to none'}")
+    cheaper = [
+        f"{name} ({row['dp']})"
+        for name, row in rows.items()
+        if 0 < row["dp"] < ours["dp"] and row["FLOPs of full"] <= ours["FLOPs of full"]
+    ]
+    lines.append(f"- difference of p(yes) ({ours['dp']}) at no more FLOPs: {', '.join(cheaper) or 'to none'}")
+    return "\n".join(lines) + "\n\n"
+
+
+LOSSES = {"peers_engine": losses, "codecsight": policy_losses}
+"""What the top of a page says before anything else."""
+
+
 def page(name: str, record: Record) -> str:
     """The page of one result."""
     below = record.figures.get("tables", {})
@@ -154,7 +176,7 @@ def page(name: str, record: Record) -> str:
     pictures = "".join(f"![{picture}]({picture})\n\n" for picture in plots(name, record))
     parts = [f"{pictures}| figure | value |\n| --- | --- |\n{rows}", *tables(below)]
     text = "\n\n".join(parts)
-    lost = losses(record) if name == "peers_engine" else ""
+    lost = LOSSES[name](record) if name in LOSSES else ""
     return f"# {title(name)}\n\n{origin(record)}.\n\n{lost}{text}\n"
 
 
@@ -184,7 +206,8 @@ def index(records: dict[str, Record]) -> str:
         "# Results",
         "",
         "Every figure here was printed by a command and committed with its device, commit and date: "
-        "`python -m bench.record NAME`. These pages are made from those files (`make results`).",
+        "`python -m bench.record NAME`. These pages are made from those files (`make results`). "
+        "[Which figures of the papers have a counterpart](../papers.md).",
         "",
         "| result | command | device | commit | date |",
         "| --- | --- | --- | --- | --- |",

@@ -233,8 +233,10 @@ def full_size(
     windows: int,
     *,
     shape: DecoderShape = QWEN_7B,
+    questions: Sequence[int] = (12,),
 ) -> tuple[float, float]:
-    """Mean FLOPs of the same steady windows at full size, language model and vision tower."""
+    """Mean FLOPs of the same steady windows at full size: language model, with questions of so many tokens,
+    and vision tower."""
     planner = Planner(replace(labelled(layout, 6), layers=shape.layers), replace(settings, policy=policy))
     blocks = [block(index, keep, 1, WHOLE) for index in range(BLOCKS + windows)]
     plan = planner.plan(blocks[:BLOCKS], key=True)
@@ -245,7 +247,7 @@ def full_size(
         seen = window if policy in WHOLE_WINDOWS else window[-1:]
         patches = [VIT_PATCHES * frame.tokens.shape[0] + 1 for one in seen for frame in one.frames]
         vision.append(sum(VIT_300M.flops(rows, rows * rows) for rows in patches))
-        language.append(window_cost(plan, [12], shape, kv_bytes=0).total_flops)
+        language.append(window_cost(plan, questions, shape, kv_bytes=0).total_flops)
     return statistics.fmean(language), statistics.fmean(vision)
 
 

@@ -44,7 +44,7 @@ from lookout.engines import Cost, Engine, Question, load_engine
 from lookout.families import load_tower
 from lookout.models import find_model
 from lookout.models.digest import folder_digest
-from lookout.pruning import Accumulation, Change, PrunePolicy
+from lookout.pruning import Accumulation, Change, MaskPolicy, PrunePolicy
 from lookout.segments import CodecError
 from lookout.streams import ClipWindow, StreamBlock, answered_windows, read_clip, stream_blocks
 from lookout.vision import Tower
@@ -82,16 +82,18 @@ P = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a stream is cut: samples of a stride, windows of a chain, strides of the shortest real clip."""
+    """How a stream is cut: samples of a stride, windows of a chain, strides of the shortest real clip,
+    strides of a window."""
 
     frames: int = 4
     chain: int = 15
     shortest: int = 10
+    blocks: int = BLOCKS
 
     @property
     def strides(self) -> int:
         """Strides of a chain."""
-        return BLOCKS - 1 + self.chain
+        return self.blocks - 1 + self.chain
 
     @property
     def seconds(self) -> float:
@@ -182,17 +184,17 @@ def rendered(count: int, folder: Path, cut: Cut) -> list[Path]:
     return out
 
 
-def chains(path: Path, tower: Tower, kind: str, cut: Cut) -> list[list[StrideBlock]]:
-    """A camera's blocks under one kind of mask, in chains of at most one key period."""
-    clip = read_clip(path, tower.grid, vectors=POLICIES[kind].gathers)
+def chains(path: Path, tower: Tower, masks: MaskPolicy, cut: Cut) -> list[list[StrideBlock]]:
+    """A camera's blocks under a rule of masks, in chains of at most one key period."""
+    clip = read_clip(path, tower.grid, vectors=masks.gathers)
     encoded = stream_blocks(
         f"{path.stem}/0",
         clip.frames,
         tower,
-        POLICIES[kind],
+        masks,
         samples=cut.frames,
         step_us=clip.step_us,
-        window_blocks=BLOCKS,
+        window_blocks=cut.blocks,
     )
     blocks = [member.block for member in encoded]
     if clip.frames and clip.frames[-1].slot < len(blocks) * cut.frames - 1:
@@ -201,12 +203,18 @@ def chains(path: Path, tower: Tower, kind: str, cut: Cut) -> list[list[StrideBlo
     return [part for part in parts if len(part) >= cut.shortest]
 
 
-def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Setting, cut: Cut) -> Answered:
+def answered(
+    engine: Engine,
+    made: Sequence[Sequence[StrideBlock]],
+    setting: Setting,
+    cut: Cut,
+    questions: Sequence[Question] = QUESTIONS,
+) -> Answered:
     """All chains of a camera with one setting."""
     planner = _Whole(
         engine.layout,
         WindowSettings(
-            BLOCKS, setting.policy, cut.chain, refresh_frames=setting.budget, labels=setting.labels,
+            cut.blocks, setting.policy, cut.chain, refresh_frames=setting.budget, labels=setting.labels,
             refresh_surplus=setting.surplus,
             samples=cut.frames, stride_s=cut.frames * 0.5,
         ),
@@ -216,9 +224,9 @@ def answered(engine: Engine, made: Sequence[Sequence[StrideBlock]], setting: Set
     for blocks in made:
         # The key window is the first whole one: the chain starts with its oldest block.
         streams = {blocks[0].stream: [StreamBlock.of(block, cut.frames) for block in blocks]}
-        (windows,) = answered_windows(engine, planner, streams, QUESTIONS, key=False).values()
-        out += windows[BLOCKS - 1 :]
-        since += range(len(windows) - BLOCKS + 1)
+        (windows,) = answered_windows(engine, planner, streams, questions, key=False).values()
+        out += windows[cut.blocks - 1 :]
+        since += range(len(windows) - cut.blocks + 1)
     p = [[one.p_yes for one in window.answer.answers] for window in out]
     return Answered(
         np.array(p), np.array([prefill(w.answer.cost) for w in out], dtype=float), np.array(since)
@@ -235,7 +243,8 @@ class _Whole(Planner):
 
     def plan(self, blocks: Sequence[StrideBlock], previous: object = None, **extra: object) -> object:  # type: ignore[override]
         """As `Planner.plan`."""
-        begins = previous is None or len(blocks) < BLOCKS or len(previous.blocks) < BLOCKS  # type: ignore[attr-defined]
+        size = self.settings.blocks
+        begins = previous is None or len(blocks) < size or len(previous.blocks) < size  # type: ignore[attr-defined]
         return super().plan(blocks, None if begins else previous, key=begins)  # type: ignore[arg-type]
 
 
@@ -287,7 +296,7 @@ def camera_answers(path: Path, kind: str, tower: Tower, engine: Engine, results:
     missing = [one for one in settings(kind, results.cut) if found is None or one.name not in found.answers]
     if not missing and found is not None:
         return found
-    made = chains(path, tower, kind, results.cut)
+    made = chains(path, tower, POLICIES[kind], results.cut)
     if found is None:
         kept = sum(block.tokens for part in made for block in part)
         whole = sum(len(block.frames) * tower.grid.tokens for part in made for block in part)
@@ -522,7 +531,7 @@ def main() -> None:
     line: dict[str, object] = {
         "bench": "windows_fidelity",
         "questions": len(QUESTIONS),
-        "window": BLOCKS * cut.frames,
+        "window": cut.blocks * cut.frames,
     }
     for kind in options.masks or [LUMA, VECTORS]:
         bar = tqdm(groups["all"], desc=f"answer ({kind})", unit="camera")

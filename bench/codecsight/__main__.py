@@ -1,0 +1,132 @@
+"""CodecSight's accuracy, ablation and sensitivity, with a small model: `make bench-codecsight`.
+
+The trained tiny model answers all of its questions on rendered cameras that it never saw, in windows of 80
+frames that slide by 16 (40 s and 8 s, as in the paper), by every policy of `bench.codecsight.policies`. F1
+counts by the paper's rule (a video is positive where two consecutive windows are), by event, and by window.
+
+- `front N`, `cacheblend`, `vlcache`, `random-k`: budgets of token-layers; the last three that of `front 2`.
+- `evs` keeps as many tokens as the default, those least like the frame before; windows are whole.
+- `deja-vu` reuses the tower's outputs of static patches; the language model reads every frame whole.
+- `wrong mask`: the default's masks turned by half a turn behind anchors. A family of questions whose F1 falls
+  by less than .005 under it is named saturated. `refresh, corner mask`: codecsight with the attention mask of
+  a kernel that aligns "causal" to the corner.
+- `dp`: mean |difference of p(yes)| from whole windows under the same masks.
+- `flops_saved`: at full size, with 1, 5 and 17 questions, audits and key windows counted in.
+
+Then figures 5, 14, 16, 17, 18 and 19. Everything is kept under --keep, and the command continues where it was
+stopped: with --minutes it begins nothing new after so long, and reports the cameras that are complete.
+`--quick`: two short cameras, and the ends of the sweeps alone. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from bench.codecsight import sweeps
+from bench.codecsight.paper import beside_paper
+from bench.codecsight.streams import Workplace, answered_cameras, judged, truth_of
+from bench.codecsight.table import accuracy, families, fidelity, flops_saved, thirds
+from bench.motion import footage
+from bench.results import Results
+from bench.windows_fidelity import Cut
+from lookout.engines import load_engine
+from lookout.families import load_tower
+from lookout.models import find_model
+from lookout.models.digest import folder_digest
+
+SECONDS, QUICK_SECONDS = 80.5, 56.5  # of a film: six and three whole windows
+
+
+def policies(count: int, place: Workplace) -> dict[str, Any]:
+    """Every policy on the cameras that are complete."""
+    cameras, judgements = [], []
+    bar = tqdm(answered_cameras(range(count), place), total=count, desc="cameras", disable=None)
+    for shown, found in bar:
+        truth = truth_of(shown, place)
+        cameras.append(found)
+        judgements.append({name: judged(one.answered.p, truth) for name, one in found.items()})
+    if not cameras:
+        return {"cameras": 0}
+    by_policy = {name: [camera[name] for camera in judgements] for name in judgements[0]}
+    by_policy.pop("codecsight, whole")
+    f1, cost = accuracy(by_policy), fidelity(cameras)
+    return {
+        "cameras": len(cameras),
+        "policies": {name: f1[name] | cost[name] for name in f1},
+        "families": families(by_policy),
+        "figure 14": thirds(cameras, by_policy),
+    }
+
+
+def report(found: dict[str, Any]) -> None:
+    """Print the tables."""
+    for title, rows in found.items():
+        if not isinstance(rows, dict):
+            continue
+        print(f"\n{title}")
+        for name, row in rows.items():
+            cells = row.items() if isinstance(row, dict) else [("", row)]
+            print(f"  {name:22}" + "  ".join(f"{key} {value}" for key, value in cells), flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cameras", type=int, default=16, help="rendered cameras")
+    parser.add_argument("--sweep-cameras", type=int, default=6, help="of them, for figures 16 to 18")
+    parser.add_argument("--clips", type=int, default=8, help="real clips for figure 5")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after so long")
+    parser.add_argument("--quick", action="store_true", help="two short cameras, few settings: does it run?")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier answers")
+    parser.add_argument("--model", type=Path, default=None, help="another checkpoint folder")
+    parser.add_argument("--keep", type=Path, default=Path("out/codecsight"), help="films and answers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cameras, swept, clips, seconds = options.cameras, options.sweep_cameras, options.clips, SECONDS
+    if options.quick:
+        cameras, swept, clips, seconds = 2, 1, 2, QUICK_SECONDS
+    model = options.model or find_model()
+    results = Results(options.keep / f"answers-{folder_digest(model)[:12]}.jsonl", fresh=options.fresh)
+    place = Workplace(
+        load_tower(model),
+        load_engine(model),
+        results,
+        options.keep / "films",
+        Cut(16, 100, 1),
+        seconds,
+        time.monotonic() + 60 * options.minutes,
+    )
+    found = policies(cameras, place)
+    where = footage()
+    found |= {
+        "figure 5": {} if where is None else sweeps.similar(where, place.tower, clips, place.until),
+        "figure 16": sweeps.strides(swept, place, options.quick),
+        "figure 17": sweeps.thresholds(swept, place, options.quick),
+        "figure 18": sweeps.groups_of_pictures(swept, place, options.quick),
+        "figure 19": sweeps.overhead(place),
+        "flops_saved": flops_saved(),
+    }
+    place.engine.close()
+    report(found)
+    told = found.get("policies", {})
+    line = {
+        "f1": {name: row["video F1"] for name, row in told.items()},
+        "dp80": told["default"]["dp"] if told else None,
+        "flops_saved": found.pop("flops_saved"),
+        "overhead": found["figure 19"]["together"],
+        "cameras": found.pop("cameras"),
+    }
+    print(json.dumps(line | {"tables": {"beside the paper": beside_paper(found, line)} | found}))
+
+
+if __name__ == "__main__":
+    main()

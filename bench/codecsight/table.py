@@ -1,0 +1,160 @@
+"""The policies beside each other: F1 by three rules, |dp|, FLOPs, families and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from bench import windows as shapes
+from bench.codecsight.policies import DENSE, MEASURES, WAYS
+from bench.codecsight.scores import RULES, Answers, Counts, expired, interval_of, mean, rounded
+from bench.codecsight.streams import Outcome
+from bench.windows_fidelity import Answered, apart_of, interval, shares
+from lookout.families import load_layout
+from lookout.windows import DEFAULT_PRESET, PRESETS, Policy, WindowSettings
+from tests.tiny_models import checkpoint
+from watchbench.questions import PRODUCT, QUESTIONS
+
+#: families of questions that need more than the newest frames; the others are controls
+CONTEXTUAL: Final = ("order", "count", "novel", "return", "dwell", "static-only", "left-behind")
+UNLEARNT: Final = ("slow", "return")  # families without a case, or that no weights know
+SATURATED: Final = 0.005  # F1 by which a wrong mask must lose
+LEARNT: Final = [n for n, question in enumerate(QUESTIONS) if question.family not in UNLEARNT]
+PRODUCT_ROWS: Final = [n for n, question in enumerate(QUESTIONS) if question.name in PRODUCT]
+CONTEXT_ROWS: Final = [
+    n for n, q in enumerate(QUESTIONS) if q.family in CONTEXTUAL and q.family not in UNLEARNT
+]
+
+Judged = Mapping[str, Sequence[Sequence[Answers]]]
+"""By policy, of every camera, its answers by question."""
+
+
+def mean_f1(rows: Sequence[int], counts: Sequence[Counts]) -> float | None:
+    """Mean F1 of some questions, of counts by question."""
+    return mean([counts[row].f1 for row in rows])
+
+
+def counted(cameras: Sequence[Sequence[Answers]], rule: str) -> list[list[Counts]]:
+    """Of every camera, the counts by question under a rule of `RULES`."""
+    return [[RULES[rule](answers) for answers in camera] for camera in cameras]
+
+
+def summed(cameras: Sequence[Sequence[Counts]]) -> list[Counts]:
+    """Counts by question over cameras."""
+    return [sum(parts, Counts()) for parts in zip(*cameras, strict=True)]
+
+
+def accuracy(judged: Judged) -> dict[str, dict[str, Any]]:
+    """By policy: F1, precision and recall of all cases by each rule, and mean F1 of the product's and of the
+    contextual questions by windows, with intervals over cameras."""
+    out: dict[str, dict[str, Any]] = {}
+    for name, cameras in judged.items():
+        row: dict[str, Any] = {}
+        for rule in RULES:
+            total = sum((summed(counted(cameras, rule))[n] for n in LEARNT), Counts())
+            row[f"{rule} F1"] = rounded(total.f1)
+            row[f"{rule} precision"], row[f"{rule} recall"] = rounded(total.precision), rounded(total.recall)
+        windows = counted(cameras, "window")
+        for told, some in (("product", PRODUCT_ROWS), ("contextual", CONTEXT_ROWS)):
+            row[told] = rounded(mean_f1(some, summed(windows)))
+            row[f"{told} 95 %"] = interval_of(windows, lambda c, some=some: mean_f1(some, c))  # type: ignore[misc]
+        left = sum((expired(answers) for camera in cameras for answers in camera), Counts())
+        row["expired let be"] = rounded(left.quiet / max(1, left.quiet + left.false))
+        out[name] = row
+    return out
+
+
+def families(judged: Judged) -> dict[str, dict[str, Any]]:
+    """F1 by family and policy, by windows; a family in which a wrong mask does not lose is saturated."""
+    names = list(dict.fromkeys(question.family for question in QUESTIONS))
+    out: dict[str, dict[str, Any]] = {}
+    for family in names:
+        rows = [n for n, question in enumerate(QUESTIONS) if question.family == family]
+        f1 = {name: mean_f1(rows, summed(counted(cameras, "window"))) for name, cameras in judged.items()}
+        right, wrong = f1["prune only"], f1["wrong mask"]
+        if right is None or family in UNLEARNT:
+            gate = "no case"
+        else:
+            gate = "open" if right - (wrong or 0.0) >= SATURATED else "saturated"
+        out[family] = {"gate": gate} | {name: rounded(value, 3) for name, value in f1.items()}
+    return out
+
+
+def fidelity(cameras: Sequence[Mapping[str, Outcome]]) -> dict[str, dict[str, Any]]:
+    """By policy: |dp| against whole windows under the same masks and against dense ones, FLOPs and tokens as
+    shares of dense windows (questions apart, one key window in a period)."""
+
+    def of(name: str) -> list[Answered]:
+        return [camera[name].answered for camera in cameras]
+
+    dense = of(MEASURES[DENSE])
+    out: dict[str, dict[str, Any]] = {}
+    for name, (kind, _) in WAYS.items():
+        against = of(MEASURES.get(kind, name))
+        dp, lost = apart_of(of(name), against), apart_of(of(name), dense)
+        out[name] = {
+            "dp": round(float(dp.mean()), 5),
+            "dp 95 %": interval(dp),
+            "dp against dense": round(float(lost.mean()), 5),
+            "FLOPs of full": round(float(shares(of(name), dense).mean()), 4),
+            "tokens kept": round(float(np.mean([camera[name].kept for camera in cameras])), 4),
+        }
+    return out
+
+
+def thirds(cameras: Sequence[Mapping[str, Outcome]], judged: Judged) -> dict[str, dict[str, Any]]:
+    """Cameras in three groups by what moves in them (tokens that the paper's masks keep): tokens dropped,
+    FLOPs of full windows, and F1 by the paper's rule."""
+    order = np.argsort([camera["default"].kept for camera in cameras], kind="stable")
+    out: dict[str, dict[str, Any]] = {}
+    for level, members in zip(("low", "middle", "high"), np.array_split(order, 3), strict=True):
+        if not len(members):
+            continue
+        row: dict[str, Any] = {"cameras": len(members)}
+        for name in ("codecsight", "default"):
+            some = [cameras[i] for i in members]
+            dense = [camera["full"].answered for camera in some]
+            own = [camera[name].answered for camera in some]
+            row[f"{name}: dropped"] = round(1 - float(np.mean([camera[name].kept for camera in some])), 4)
+            row[f"{name}: FLOPs of full"] = round(float(shares(own, dense).mean()), 4)
+        for name in ("full", "codecsight", "default"):
+            part = summed(counted([judged[name][i] for i in members], "video"))
+            row[f"{name}: F1"] = rounded(sum((part[n] for n in LEARNT), Counts()).f1)
+        out[level] = row
+    return out
+
+
+def flops_saved(asked: Sequence[int] = (1, 5, 17)) -> dict[str, dict[str, float]]:
+    """FLOPs that the default and the paper's rule save at full size (98 tokens a frame, a 7B and its tower).
+
+    By motion level and number of questions; key windows and an audit at each of them are counted in, and so
+    is what questions cost. No key interval is halved or doubled.
+    """
+    layout = load_layout(checkpoint("internvl"))
+    motion = Path(shapes.__file__).with_name("motion.json")
+    out: dict[str, dict[str, float]] = {}
+    for count in asked:
+        questions = [12] * count
+
+        def size(keep: list[float], policy: Policy, base: WindowSettings) -> tuple[float, float]:
+            told = replace(
+                base, blocks=shapes.BLOCKS, key_every=shapes.PERIOD, samples=shapes.FRAMES, stride_s=8.0
+            )
+            return shapes.full_size(layout, keep, policy, told, 5, questions=questions)  # noqa: B023
+
+        full = sum(size([1.0], Policy.FULL, WindowSettings()))
+        row = {}
+        for name, masks in ((DEFAULT_PRESET, "default"), ("codecsight", "keep")):
+            settings = PRESETS[name]
+            for level, keep in shapes.levels(motion, masks).items():
+                language, vision = size(keep, settings.policy, settings)
+                whole, _ = size(keep, Policy.PRUNE_ONLY, settings)
+                # Of every period one window is a key window, and an audit answers it incrementally as well.
+                spent = (shapes.PERIOD * language + whole) / shapes.PERIOD + vision
+                row[f"{name}, {level}"] = round(1 - spent / full, 4)
+        out[f"{count} questions"] = row
+    return out

@@ -1,0 +1,167 @@
+"""How CodecSight's bench counts, what its masks do, and its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bench.codecsight.paper import beside_paper
+from bench.codecsight.policies import TurnedMasks, corner_mask, kept_behind_anchors, reused
+from bench.codecsight.scores import Answers, Counts, by_event, by_video, by_window, expired, interval_of, mean
+from bench.codecsight.sweeps import timers
+from bench.codecsight.table import SATURATED, families
+from bench.pages import page
+from bench.record import Record
+from lookout.engines.transformers import forward
+from lookout.pruning import PatchGrid, PrunePolicy, Sample, prune_block
+from tests.unit.engines.scenes import block
+from watchbench.questions import QUESTIONS
+
+
+def answers(said: str, true: str) -> Answers:
+    """Windows as letters: y(es), n(o); ? where the truth is not known."""
+    told = [np.array([letter == "y" for letter in text]) for text in (said, true)]
+    return Answers(told[0], told[1], np.array([letter != "?" for letter in true]))
+
+
+def test_a_video_is_positive_where_two_consecutive_windows_are() -> None:
+    assert by_video(answers("ynyn", "yyyy")) == Counts(miss=1)
+    assert by_video(answers("nyyn", "yyyy")) == Counts(hit=1)
+    assert by_video(answers("nyyn", "nnnn")) == Counts(false=1)
+    assert by_video(answers("ynyn", "nnnn")) == Counts(quiet=1)
+    assert by_video(answers("yy", "??")) == Counts()
+
+
+def test_an_event_is_found_by_one_window_and_false_only_where_it_is_known() -> None:
+    assert by_event(answers("nynnnn", "yynnyy")) == Counts(hit=1, miss=1)
+    assert by_event(answers("ynnynn", "nnn?nn")) == Counts(false=1)
+    assert by_event(answers("yyyn", "nyyn")) == Counts(hit=1)  # a run that reaches beyond the event
+
+
+def test_windows_without_a_known_truth_count_nowhere() -> None:
+    counts = by_window(answers("yynn", "yn?y"))
+    assert counts == Counts(hit=1, miss=1, false=1)
+    assert counts.f1 == pytest.approx(0.5)
+    assert (Counts().f1, Counts().precision, Counts().recall) == (None, None, None)
+
+
+def test_an_event_that_has_just_left_must_be_denied() -> None:
+    assert expired(answers("yyyn", "ynny")) == Counts(false=1)
+    assert expired(answers("yn", "y?")) == Counts()
+
+
+def test_an_interval_holds_the_figure() -> None:
+    cameras = [[Counts(hit=hit, miss=2)] for hit in range(8)]
+    low, high = interval_of(cameras, lambda counts: mean([counts[0].f1])) or (0.0, 0.0)
+    assert low < Counts(hit=28, miss=16).f1 < high  # type: ignore[operator]
+
+
+def test_turned_masks_keep_as_many_groups_elsewhere() -> None:
+    grid = PatchGrid.merged(8, 8, 14, 2)
+    still = np.full((112, 112, 3), 100, np.uint8)
+    moved = still.copy()
+    moved[:28, :28] = 250
+    samples = [Sample(still), Sample(moved)]
+    right, wrong = (prune_block(samples, grid, rule)[0] for rule in (PrunePolicy(), TurnedMasks()))
+    assert [mask.kept for mask in wrong] == [mask.kept for mask in right]
+    assert wrong[0].keep.all()
+    assert 0 < right[1].kept < 16
+    assert np.array_equal(wrong[1].keep, right[1].keep[::-1, ::-1])
+    assert not np.array_equal(wrong[1].keep, right[1].keep)
+
+
+def test_reused_tokens_are_those_last_encoded_at_their_place() -> None:
+    pruned = [block("internvl", "cam/0", index, frames=3, keep=0.4) for index in range(2)]
+    first = pruned[0].frames[0]
+    whole = replace(
+        first, keep=np.ones_like(first.keep), tokens=torch.rand(first.keep.size, first.tokens.shape[1])
+    )
+    pruned[0] = replace(pruned[0], frames=(whole, *pruned[0].frames[1:]))
+    filled = reused(pruned)
+    last = whole.tokens.clone()
+    for before, after in zip(pruned, filled, strict=True):
+        for one, other in zip(before.frames, after.frames, strict=True):
+            last[one.kept] = one.tokens
+            assert other.keep.all()
+            assert torch.equal(other.tokens, last)
+    assert 0 < kept_behind_anchors(pruned) < 1
+    with pytest.raises(ValueError, match="begins with a frame that is not whole"):
+        reused([replace(pruned[0], frames=pruned[0].frames[1:])])
+
+
+def test_the_corner_mask_is_wrong_for_scattered_rows_alone_and_is_taken_back() -> None:
+    usual = forward.chunks_of
+    rows = torch.tensor([1, 4])
+    with corner_mask():
+        (chunk,) = forward.chunks_of(rows, rows.tolist(), 5, torch.float32)
+        last = torch.tensor([3, 4])
+        (contiguous,) = forward.chunks_of(last, last.tolist(), 5, torch.float32)
+    assert forward.chunks_of is usual
+    assert (chunk.mask == 0).tolist() == [[True, True, True, True, False], [True] * 5]
+    exact = usual(last, last.tolist(), 5, torch.float32, unbroken=False)
+    assert torch.equal(contiguous.mask, exact[0].mask)  # type: ignore[arg-type]
+
+
+def test_functions_are_timed_and_put_back() -> None:
+    class Work:
+        @staticmethod
+        def square(x: int) -> int:
+            return x * x
+
+        def add(self, x: int) -> int:
+            return sum(range(x))
+
+    usual = vars(Work)["square"]
+    with timers({"square": (Work, "square"), "add": (Work, "add")}) as spent:
+        assert (Work().square(3), Work().add(3)) == (9, 3)
+    assert vars(Work)["square"] is usual
+    assert all(seconds >= 0 for seconds in spent.values())
+
+
+def test_a_family_that_a_wrong_mask_does_not_hurt_is_saturated() -> None:
+    yes, wrong = answers("yy", "yy"), answers("yn", "yy")
+    names = [question.family for question in QUESTIONS]
+    right = [[yes for _ in QUESTIONS]]
+    hurt = [[wrong if name == "order" else yes for name in names]]
+    told = families({"prune only": right, "wrong mask": hurt})
+    assert (told["order"]["gate"], told["dwell"]["gate"], told["slow"]["gate"]) == (
+        "open",
+        "saturated",
+        "no case",
+    )
+    assert told["order"]["prune only"] - told["order"]["wrong mask"] >= SATURATED
+
+
+def test_the_page_says_first_what_is_better_than_the_default() -> None:
+    f1 = {"full": 0.9, "prune only": 0.8, "refresh only": 0.7, "codecsight": 0.6, "default": 0.75}
+    f1["refresh, corner mask"] = 0.2
+    shares = {
+        f"{name}, {level}": 0.8 for name in ("default", "codecsight") for level in ("low", "middle", "high")
+    }
+    scores = ("video F1", "event F1", "window F1", "product", "contextual")
+    rows = {
+        name: dict.fromkeys(scores, value) | {"dp": 0.01 * value, "FLOPs of full": 0.2}
+        for name, value in f1.items()
+    }
+    third = {"default: dropped": 0.5, "full: F1": 0.9, "default: F1": 0.8}
+    found = {
+        "policies": rows,
+        "figure 14": {"low": third, "high": third},
+        "figure 18": {
+            "refresh, GOP 4": {"F1": 0.7, "FLOPs": 2.0},
+            "refresh, GOP 16": {"F1": 0.8, "FLOPs": 1.0},
+        },
+        "figure 19": {"pruning": 0.02, "together": 0.03},
+    }
+    line = {"f1": f1, "flops_saved": {"1 questions": shares}, "overhead": 0.03}
+    told = beside_paper(found, line)
+    assert "GOP 4: F1 0.7, FLOPs 2.0" in told["18, GOP"]["ours"]
+    figures = line | {"tables": {"beside the paper": told} | found}
+    text = page("codecsight", Record("command", "device", "commit", "2026-01-01", 0.0, figures))
+    top, _, rest = text.partition("| figure | value |")
+    assert "- video F1 (0.75): full (0.9), prune only (0.8)" in top
+    assert "codecsight (0.006)" in top
+    assert "## beside the paper" in rest

@@ -185,7 +185,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
         "type": "string",
         "pattern": r"^$|^[A-Za-z0-9.\-\[\]:]+:[0-9]+(,[A-Za-z0-9.\-\[\]:]+:[0-9]+)*$",
     },
-    "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
+    "sasl.mechanism": {"enum": ["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]},
+    "sasl.tokenUrl": {"type": "string", "pattern": "^$|^https?://[^@ ]+$"},
     "kafka.prefix": {"type": "string", "pattern": r"^$|^[a-z0-9][a-z0-9.-]{0,38}[.-]$"},
     "kafka.options": {
         "type": "object",

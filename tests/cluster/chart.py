@@ -109,6 +109,10 @@ REFUSED = {
     f"{_OWN} kafka.sasl.secrets.decode=user": "set kafka.sasl.mechanism",
     f"{_OWN} kafka.tls.clientSecrets.decode=user": "set kafka.tls.enabled=true",
     f"{_OWN} kafka.sasl.secrets.pruneEncode=user": "additional properties 'pruneEncode' not allowed",
+    f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=user": "kafka.sasl.tokenUrl: it goes",
+    f"{_OWN} kafka.sasl.tokenUrl=https://idp/token": "kafka.sasl.tokenUrl: it goes",
+    f"{_OWN} kafka.sasl.tokenScope=kafka": "set kafka.sasl.tokenUrl",
+    "kafka.sasl.tokenUrl=idp": "'/kafka/sasl/tokenUrl'",
     "model.digest=xyz": "'/model/digest'",
     "prefill.memory.keep=2hours": "'/prefill/memory/keep'",
     "model.source=cloud": "value must be one of",
@@ -168,6 +172,9 @@ REFUSED_EXTENDED = {
 OPENED = {
     "tryout.enabled=false kafka.bootstrap=a:9096\\,b:9097 redis.url=rediss://redis:7000": {9096, 9097, 7000},
     f"{_OWN} settings.otlp_endpoint=http://collector:4318": {4318},
+    f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=u kafka.sasl.tokenUrl=https://idp:8443/t": {
+        8443
+    },
     f"{_OWN} prefill.settings.otlp_endpoint=https://collector": {4317},
     "decode.settings.uri_hosts=media.example": {443},
     "prefill.memory.keep=2h prefill.memory.url=s3://chapters": {443},

@@ -178,6 +178,12 @@ annotations: {{- toYaml . | nindent 2 }}
 - name: LOOKOUT_KAFKA_USERNAME
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}}
 - {name: LOOKOUT_KAFKA_PASSWORD_FILE, value: /etc/lookout/kafka-user/password}
+{{- with $kafka.sasl.tokenUrl }}
+- {name: LOOKOUT_KAFKA_TOKEN_URL, value: {{ . | quote }}}
+{{- end }}
+{{- with $kafka.sasl.tokenScope }}
+- {name: LOOKOUT_KAFKA_TOKEN_SCOPE, value: {{ . | quote }}}
+{{- end }}
 {{- end }}
 {{- if and $kafka.tls.enabled $kafka.tls.caSecret }}
 - {name: LOOKOUT_KAFKA_CA_FILE, value: /etc/lookout/kafka-ca/ca.crt}
@@ -342,7 +348,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Ports of kafka.bootstrap and redis.url, as JSON. */}}
+{{/* Ports of kafka.bootstrap, redis.url and the token endpoint, as JSON. */}}
 {{- define "lookout.serverPorts" -}}
 {{- $ports := list }}
 {{- range splitList "," .Values.kafka.bootstrap }}
@@ -350,6 +356,10 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.redis.url }}
 {{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "6379" }}
+{{- $ports = append $ports (int $port) }}
+{{- end }}
+{{- with .Values.kafka.sasl.tokenUrl }}
+{{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http://" .)) }}
 {{- $ports = append $ports (int $port) }}
 {{- end }}
 {{- toJson $ports }}

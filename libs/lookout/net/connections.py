@@ -52,10 +52,20 @@ class KafkaSecurity(BaseSettings):
         "plaintext",
         description="security protocol of Kafka; ssl is TLS, sasl_ is with user name and password",
     )
-    kafka_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    kafka_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="SASL mechanism for Kafka"
     )
-    kafka_username: str | None = Field(None, description="user name for Kafka (SASL)")
+    kafka_username: str | None = Field(
+        None,
+        description="user name for Kafka (SASL); with OAUTHBEARER the id of the client",
+    )
+    kafka_token_url: str | None = Field(
+        None, description="where OAUTHBEARER gets tokens for Kafka (OpenID Connect, client credentials)"
+    )
+    kafka_token_scope: str | None = Field(None, description="scope of these tokens")
+    kafka_token_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) for LOOKOUT_KAFKA_TOKEN_URL; unset: the system's"
+    )
     kafka_password: SecretStr | None = Field(
         None, description="password for Kafka (SASL); better: LOOKOUT_KAFKA_PASSWORD_FILE"
     )
@@ -81,6 +91,8 @@ class KafkaSecurity(BaseSettings):
                 f"LOOKOUT_KAFKA_PROTOCOL={self.kafka_protocol} needs LOOKOUT_KAFKA_USERNAME and "
                 "LOOKOUT_KAFKA_PASSWORD_FILE"
             )
+        if sasl:
+            self._token_fits()
         if self.kafka_username and not sasl:
             raise ValueError(
                 "LOOKOUT_KAFKA_USERNAME is set: set LOOKOUT_KAFKA_PROTOCOL to sasl_ssl or sasl_plaintext"
@@ -88,6 +100,13 @@ class KafkaSecurity(BaseSettings):
         if (self.kafka_ca_file or self.kafka_cert_file) and not tls:
             raise ValueError("certificates for Kafka are set: set LOOKOUT_KAFKA_PROTOCOL to ssl or sasl_ssl")
         return self
+
+    def _token_fits(self) -> None:
+        bearer, url = self.kafka_mechanism == "OAUTHBEARER", self.kafka_token_url
+        if bearer != (url is not None):
+            raise ValueError("LOOKOUT_KAFKA_MECHANISM=OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go together")
+        if url is not None and not url.startswith(("https://", "http://")):
+            raise ValueError("LOOKOUT_KAFKA_TOKEN_URL is not https://host/path")
 
     def kafka_security(self) -> dict[str, str]:
         """librdkafka options of the security settings; secrets from files are read now.
@@ -98,8 +117,7 @@ class KafkaSecurity(BaseSettings):
         options: dict[str, str | None] = {"security.protocol": self.kafka_protocol}
         if self.kafka_protocol.startswith("sasl"):
             options["sasl.mechanism"] = self.kafka_mechanism
-            options["sasl.username"] = self.kafka_username
-            options["sasl.password"] = _secret(self, "kafka_password")
+            options |= self._credentials()
         if self.kafka_protocol.endswith("ssl"):
             options["ssl.ca.location"] = _readable(self, "kafka_ca_file")
             options["ssl.certificate.location"] = _readable(self, "kafka_cert_file")
@@ -108,6 +126,19 @@ class KafkaSecurity(BaseSettings):
         if self.kafka_protocol == "plaintext":
             return {}  # librdkafka's default, which LOOKOUT_KAFKA_OPTIONS may change
         return {name: value for name, value in options.items() if value is not None}
+
+    def _credentials(self) -> dict[str, str | None]:
+        password = _secret(self, "kafka_password")
+        if self.kafka_mechanism != "OAUTHBEARER":
+            return {"sasl.username": self.kafka_username, "sasl.password": password}
+        return {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": self.kafka_username,
+            "sasl.oauthbearer.client.secret": password,
+            "sasl.oauthbearer.token.endpoint.url": self.kafka_token_url,
+            "sasl.oauthbearer.scope": self.kafka_token_scope,
+            "https.ca.location": _readable(self, "kafka_token_ca_file"),
+        }
 
 
 class RedisSecurity(BaseSettings):

@@ -27,6 +27,9 @@ SASL = {
 }
 
 
+BEARER = {"kafka_protocol": "sasl_ssl", "kafka_username": "lookout", "kafka_password": SECRET}
+
+
 def load(**values: object) -> ServiceSettings:
     return load_settings(
         ServiceSettings, {**LOCAL, **{f"LOOKOUT_{k.upper()}": str(v) for k, v in values.items()}}
@@ -64,6 +67,15 @@ def test_the_command_line_reads_the_same_settings() -> None:
         ({"kafka_username": "lookout"}, "set LOOKOUT_KAFKA_PROTOCOL to sasl_ssl"),
         ({"kafka_ca_file": "/etc/ca"}, "set LOOKOUT_KAFKA_PROTOCOL to ssl"),
         ({"kafka_protocol": "ssl", "kafka_cert_file": "/a"}, "LOOKOUT_KAFKA_KEY_FILE must be set too"),
+        (
+            {**BEARER, "kafka_mechanism": "OAUTHBEARER"},
+            "OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go together",
+        ),
+        ({**BEARER, "kafka_token_url": "https://idp/token"}, "OAUTHBEARER and LOOKOUT_KAFKA_TOKEN_URL go"),
+        (
+            {**BEARER, "kafka_mechanism": "OAUTHBEARER", "kafka_token_url": "idp/token"},
+            "LOOKOUT_KAFKA_TOKEN_URL is not https://",
+        ),
         ({"redis_username": "lookout"}, "LOOKOUT_REDIS_USERNAME needs LOOKOUT_REDIS_PASSWORD_FILE"),
         ({"redis_password": SECRET, "redis_password_file": "/a"}, "are both set"),
         ({"kafka_options": '{"sasl.password": "' + SECRET + '"}'}, "use LOOKOUT_KAFKA_PASSWORD_FILE"),

@@ -113,6 +113,9 @@ REFUSED = {
     f"{_OWN} kafka.sasl.tokenUrl=https://idp/token": "kafka.sasl.tokenUrl: it goes",
     f"{_OWN} kafka.sasl.tokenScope=kafka": "set kafka.sasl.tokenUrl",
     "kafka.sasl.tokenUrl=idp": "'/kafka/sasl/tokenUrl'",
+    f"{_OWN} redis.cluster=true redis.sentinel=directory": "give one of both",
+    f"{_OWN} redis.sentinelAuth=true": "redis.sentinelAuth: it would not be used",
+    "redis.sentinel=directory": "tryout.enabled brings a Kafka and a Redis of its own",
     "model.digest=xyz": "'/model/digest'",
     "prefill.memory.keep=2hours": "'/prefill/memory/keep'",
     "model.source=cloud": "value must be one of",
@@ -172,6 +175,7 @@ REFUSED_EXTENDED = {
 OPENED = {
     "tryout.enabled=false kafka.bootstrap=a:9096\\,b:9097 redis.url=rediss://redis:7000": {9096, 9097, 7000},
     f"{_OWN} settings.otlp_endpoint=http://collector:4318": {4318},
+    "tryout.enabled=false kafka.bootstrap=a:9092 redis.url=redis://s:26380/0 redis.sentinel=d": {26380, 6379},
     f"{_OWN} kafka.sasl.mechanism=OAUTHBEARER kafka.sasl.secret=u kafka.sasl.tokenUrl=https://idp:8443/t": {
         8443
     },

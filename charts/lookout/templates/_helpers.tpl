@@ -215,6 +215,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if $redis.cluster }}
 - {name: LOOKOUT_REDIS_CLUSTER, value: "true"}
 {{- end }}
+{{- if $redis.sentinel }}
+- {name: LOOKOUT_REDIS_SENTINEL, value: {{ $redis.sentinel | quote }}}
+{{- if $redis.sentinelAuth }}
+- {name: LOOKOUT_REDIS_SENTINEL_AUTH, value: "true"}
+{{- end }}
+{{- end }}
 {{- if $redis.username }}
 - {name: LOOKOUT_REDIS_USERNAME, value: {{ $redis.username | quote }}}
 {{- end }}
@@ -357,6 +363,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- with .Values.redis.url }}
 {{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "6379" }}
 {{- $ports = append $ports (int $port) }}
+{{- if $.Values.redis.sentinel }}{{ $ports = append $ports 6379 }}{{ end }}
 {{- end }}
 {{- with .Values.kafka.sasl.tokenUrl }}
 {{- $port := regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http://" .)) }}

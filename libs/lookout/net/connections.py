@@ -150,6 +150,15 @@ class RedisSecurity(BaseSettings):
         False,
         description="LOOKOUT_REDIS_URL names a node of a Redis Cluster; it tells the others",
     )
+    redis_sentinel: str | None = Field(
+        None,
+        min_length=1,
+        description="name of the primary at the Sentinels that LOOKOUT_REDIS_URL names "
+        "(redis://host:26379,host:26379/db)",
+    )
+    redis_sentinel_auth: bool = Field(
+        False, description="the Sentinels ask for the same user and password as the primary"
+    )
     redis_username: str | None = Field(None, description="user name for Redis (ACL); unset: default user")
     redis_password: SecretStr | None = Field(
         None, description="password for Redis; better: LOOKOUT_REDIS_PASSWORD_FILE"
@@ -169,6 +178,14 @@ class RedisSecurity(BaseSettings):
         _together(self, "redis_cert_file", "redis_key_file")
         if self.redis_username and not (self.redis_password or self.redis_password_file):
             raise ValueError("LOOKOUT_REDIS_USERNAME needs LOOKOUT_REDIS_PASSWORD_FILE")
+        if self.redis_cluster and self.redis_sentinel:
+            raise ValueError("LOOKOUT_REDIS_CLUSTER and LOOKOUT_REDIS_SENTINEL are both set: give one")
+        if self.redis_sentinel_auth and not (
+            self.redis_sentinel and (self.redis_password or self.redis_password_file)
+        ):
+            raise ValueError(
+                "LOOKOUT_REDIS_SENTINEL_AUTH needs LOOKOUT_REDIS_SENTINEL and LOOKOUT_REDIS_PASSWORD_FILE"
+            )
         return self
 
     def redis_client(self, url: str, **more: Any) -> redis.Redis:
@@ -199,6 +216,10 @@ class RedisSecurity(BaseSettings):
         elif self.redis_ca_file or self.redis_cert_file:
             raise StartupError("certificates for Redis are set: LOOKOUT_REDIS_URL must begin with rediss://")
         try:
+            if self.redis_sentinel is not None:
+                from lookout.net.redis_sentinel import primary_client
+
+                return primary_client(url, self.redis_sentinel, options, auth=self.redis_sentinel_auth)
             if self.redis_cluster:
                 # What is used of it is what both have.
                 return cast("redis.Redis", redis.RedisCluster.from_url(url, **options))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lookout.analysis import AnalysisSettings
 from lookout.analysis.cutting import trained_frames
+from lookout.backtest.answers import Hidden, hidden_by
+from lookout.erasures import read_fence
 from lookout.jobs import Sources
 from lookout.net.fetch import UriFetcher
 from lookout.outside_text import visible
@@ -18,9 +20,13 @@ from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import PARTS, PLAN, RECORDINGS, REDUCE, Flow, WireError, from_json
 from lookout.worker import Context, Handler, checked_model, loading, main
 from lookout.worker.service import MISCONFIGURED, MakeHandler
+from lookout.worker.topic_reader import tried_again
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from lookout.analysis import Analyzer
+    from lookout.chains import ChainRange
 
 
 def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
@@ -38,11 +44,21 @@ def plan(context: Context[RecordingsSettings]) -> Handler[Any]:
             else _analyzer(folder, settings.device, settings.dtype).part_frames(how)
         )
 
-    return PlanHandler(folder, part_frames, _sources(context), context.partitions)
+    def ranges(since_ms: int, until_ms: int) -> Mapping[int, ChainRange]:
+        from lookout.chains import token_ranges
+
+        with tried_again():
+            return token_ranges(settings, since_ms, until_ms)
+
+    reach_s = (2 * settings.key_every + settings.window_blocks) * settings.stride_s
+    return PlanHandler(
+        folder, part_frames, _sources(context), context.partitions, ranges=ranges, reach_s=reach_s
+    )
 
 
 def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     """Parts become outcomes."""
+    from lookout.services.recordings.past import PastParts, kafka_log, token_node
     from lookout.services.recordings.running import PartsHandler
 
     settings = context.settings
@@ -52,12 +68,18 @@ def parts(context: Context[RecordingsSettings]) -> Handler[Any]:
     with loading(folder):
         analyzer.load()
     jobs = context.table(RECORDINGS.name)
+    node = token_node(settings)
+    context.on_close(node.close)
+    past = PastParts(
+        settings, analyzer, digest, node.client, log=kafka_log(settings), hidden=erased_now(settings)
+    )
     handler = PartsHandler(
         analyzer,
         _sources(context),
         partitions=context.partitions,
         model_digest=digest,
         cancelled=lambda job: is_cancelled(jobs.newest(job)),
+        past=past,
         decoders=settings.decoders,
     )
     context.on_close(handler.close)
@@ -68,7 +90,7 @@ def reduce(context: Context[RecordingsSettings]) -> Handler[Any]:
     """Outcomes become answers."""
     from lookout.services.recordings.reducing import ReduceHandler
 
-    return ReduceHandler(context.rereader)
+    return ReduceHandler(context.rereader, erased_now(context.settings))
 
 
 ROLES: Final[dict[str, tuple[Flow, MakeHandler[RecordingsSettings]]]] = {
@@ -86,6 +108,16 @@ def is_cancelled(row: bytes | None) -> bool:
         return from_json(row, RecordingJob).cancelled
     except WireError:
         return False
+
+
+def erased_now(settings: RecordingsSettings) -> Callable[[], Hidden]:
+    """What is erased, as Kafka says it whenever it is asked."""
+
+    def erased() -> Hidden:
+        with tried_again():
+            return hidden_by(read_fence(settings))
+
+    return erased
 
 
 @cache

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lookout import models
 from lookout.analysis import AnalysisError
 from lookout.errors import BadRecordError
-from lookout.jobs import JobError, Planned, Sources, job_digest, plan_job, refused
+from lookout.jobs import JobError, Planned, Sources, check_job, job_digest, plan_job, refused
 from lookout.jobs.plans import PartFrames
 from lookout.models import QuestionError
 from lookout.recordings import RecordingError
@@ -28,6 +29,12 @@ from lookout.worker import (
 )
 from lookout.worker.settings import digest
 
+if TYPE_CHECKING:
+    from lookout.chains import ChainRange
+
+Ranges = Callable[[int, int], "Mapping[int, ChainRange]"]
+#: how far clocks of cameras may be from Kafka's
+_SLACK_S = 600.0
 EVENTS = {
     "planned": "jobs cut into parts",
     "refused": "jobs that are not followed",
@@ -66,6 +73,8 @@ class PlanHandler(Handler[JobState]):
         part_frames: How many samples of a part the model reads at once.
         sources: Where recordings are read.
         partitions: Of the topics of parts and outcomes.
+        ranges: What tokens.v1 has of a time of Kafka (Unix milliseconds), by partition.
+        reach_s: How far before a time a chain of windows may have begun, seconds.
         clock: Unix seconds.
     """
 
@@ -78,9 +87,13 @@ class PlanHandler(Handler[JobState]):
         part_frames: PartFrames,
         sources: Sources,
         partitions: int,
+        *,
+        ranges: Ranges,
+        reach_s: float = 0.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder, self._part_frames, self._sources = folder, part_frames, sources
+        self._ranges, self._reach_ms = ranges, round(1000 * (reach_s + _SLACK_S))
         self._partitions, self._clock = partitions, clock
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> JobState:
@@ -123,17 +136,32 @@ class PlanHandler(Handler[JobState]):
         if job.cancelled:
             return refused(job, "cancelled before it was planned")
         try:
+            if job.HasField("backtest"):
+                return self._backtest(job, record)
             for question in job.questions:
                 models.check_question(self._folder, question, text=job.settings.describe > 0)
             return plan_job(
                 job,
                 self._sources,
                 self._part_frames,
-                now_ms=record.timestamp_ms or round(self._clock() * 1000),
+                now_ms=self._now_ms(record),
                 home=record.partition,
             )
         except (JobError, QuestionError, RecordingError, AnalysisError) as error:
             return refused(job, str(error))
+
+    def _backtest(self, job: RecordingJob, record: Record) -> Planned:
+        from lookout.backtest.jobs import plan_backtest, scope_of
+
+        check_job(job)
+        models.check_question(self._folder, job.backtest.watch.question)
+        scope = scope_of(job.backtest)
+        since_ms = max(0, scope.since_ms - self._reach_ms)
+        ranges = self._ranges(since_ms, scope.until_ms + self._reach_ms)
+        return plan_backtest(job, ranges, now_ms=self._now_ms(record), home=record.partition)
+
+    def _now_ms(self, record: Record) -> int:
+        return record.timestamp_ms or round(self._clock() * 1000)
 
     def _result(
         self, state: JobState, asked: str, planned: Planned, record: Record, cancelled: bool

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lookout.backtest.answers import Hidden, answer_of, nothing_hidden
 from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.jobs import answers_of
-from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingOutcome, RecordingPlan, ReduceState
+from lookout.v1.recordings_pb2 import (
+    PartOutcome,
+    RecordingAnswers,
+    RecordingOutcome,
+    RecordingPlan,
+    ReduceState,
+)
 from lookout.v1.state_pb2 import Checkpoint
 from lookout.wire import ANSWERS, RECORDING_RESULTS, WireError, from_bytes, to_json
 from lookout.worker import (
@@ -63,6 +70,7 @@ class ReduceHandler(Handler[Reduction]):
 
     Args:
         records: Reads outcomes again.
+        hidden: What is erased now.
         tick_every: Seconds between looks for jobs whose time is over.
         clock: Unix seconds.
     """
@@ -73,10 +81,11 @@ class ReduceHandler(Handler[Reduction]):
     def __init__(
         self,
         records: RecordSource,
+        hidden: Callable[[], Hidden] = lambda: nothing_hidden,
         tick_every: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._records, self._clock = records, clock
+        self._records, self._clock, self._hidden = records, clock, hidden
         self.tick_every = tick_every
 
     def load(self, camera: str, stored: StoredCheckpoint | None) -> Reduction:
@@ -162,19 +171,38 @@ class ReduceHandler(Handler[Reduction]):
     def _end(self, state: Reduction, how: RecordingAnswers.State) -> Result:
         """Write a job's answers, from its plan and the outcomes that came."""
         assert state.plan_offset is not None
-        offsets = [state.plan_offset, *state.offsets.values()]
         try:
-            records = self._records.read(RECORDING_RESULTS.name, state.partition, offsets)
+            answers = self._answers(state, how)
         except RecordsGoneError as error:
             answers = RecordingAnswers(id=state.job, state=how, parts=state.parts, reason=str(error))
-        else:
-            outcomes = [from_bytes(record.value, RecordingOutcome) for record in records]
-            plan = next(outcome.plan for outcome in outcomes if outcome.HasField("plan"))
-            by_part = {outcome.part.number: outcome.part for outcome in outcomes if outcome.HasField("part")}
-            answers = answers_of(plan, by_part, how)
         state.ended = True
         state.offsets = {}
         return self._result(state, answers, {"ended": 1})
+
+    def _answers(self, state: Reduction, how: RecordingAnswers.State) -> RecordingAnswers:
+        assert state.plan_offset is not None
+        (first,) = self._read(state, [state.plan_offset])
+        plan = first.plan
+        if not plan.job.HasField("backtest") or plan.reason:
+            outcomes = [outcome.part for outcome in self._read(state, state.offsets.values())]
+            return answers_of(plan, {outcome.number: outcome for outcome in outcomes}, how)
+
+        def parts(numbers: Sequence[int]) -> Iterator[PartOutcome]:
+            offsets = [state.offsets[number] for number in numbers if number in state.offsets]
+            for outcome in self._read(state, offsets):
+                yield outcome.part
+
+        return RecordingAnswers(
+            id=state.job,
+            state=how,
+            parts=state.parts,
+            done=len(state.offsets),
+            backtest=answer_of(plan, parts, hidden=self._hidden()),
+        )
+
+    def _read(self, state: Reduction, offsets: Iterable[int]) -> list[RecordingOutcome]:
+        records = self._records.read(RECORDING_RESULTS.name, state.partition, list(offsets))
+        return [from_bytes(record.value, RecordingOutcome) for record in records]
 
     def _result(self, state: Reduction, answers: RecordingAnswers, counts: Mapping[str, int]) -> Result:
         answers.updated.FromMilliseconds(round(self._clock() * 1000))

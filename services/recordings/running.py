@@ -9,14 +9,24 @@ from contextlib import ExitStack
 
 import structlog
 
-from lookout.analysis import AnalysisError, Analyzer, Progress
+from lookout.analysis import AnalysisError, Analyzer
 from lookout.engines import Question
 from lookout.errors import BadRecordError
 from lookout.files import RecordingReader
-from lookout.jobs import OpenSource, SourceError, Sources, outcome_of, part_of, settings_of, unanswered
+from lookout.jobs import (
+    JobError,
+    OpenSource,
+    SourceError,
+    Sources,
+    outcome_of,
+    part_of,
+    settings_of,
+    unanswered,
+)
 from lookout.recordings import RecordingError
 from lookout.sandbox import open_recording
 from lookout.segments import CodecError
+from lookout.services.recordings.past import PastParts
 from lookout.v1.recordings_pb2 import PartOutcome, RecordingOutcome, RecordingPart
 from lookout.wire import RECORDING_RESULTS, WireError, from_bytes
 from lookout.worker import DeadLetter, Handler, Output, Record, Result, StoredCheckpoint
@@ -27,6 +37,9 @@ EVENTS = {
     "unanswered": "parts that could not be read, are cancelled or came too late",
 }
 _log = structlog.get_logger(__name__)
+
+Check = Callable[[], None]
+"""Raises where nobody waits for the part any more."""
 
 
 class _StoppedError(Exception):
@@ -42,6 +55,7 @@ class PartsHandler(Handler[None]):
         partitions: Of the topic of outcomes.
         model_digest: Of the model.
         cancelled: Whether a job is cancelled.
+        past: Runs parts of back-tests; None: there are none.
         decoders: Decoding processes; None: the machine's cores.
         idle_s: Seconds without a part after which the recording of the last one is closed.
         clock: Unix seconds.
@@ -57,13 +71,14 @@ class PartsHandler(Handler[None]):
         partitions: int,
         model_digest: str,
         cancelled: Callable[[str], bool],
+        past: PastParts | None = None,
         decoders: int | None = None,
         idle_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._analyzer, self._sources, self._decoders = analyzer, sources, decoders
         self._model_digest, self._cancelled, self._clock = model_digest, cancelled, clock
-        self._partitions = partitions
+        self._partitions, self._past = partitions, past
         self._turn = threading.Lock()
         self._gone: set[int] = set()  # partitions that were given back since the part began
         self._idle_s, self._idle = idle_s, threading.Timer(idle_s, self._rest)
@@ -120,7 +135,7 @@ class PartsHandler(Handler[None]):
         return part
 
     def _outcome(self, part: RecordingPart, partition: int) -> PartOutcome:
-        def check(_: Progress | None = None) -> None:
+        def check() -> None:
             if self._cancelled(part.job):
                 raise _StoppedError("cancelled")
             if part.HasField("expires") and self._clock() * 1000 > part.expires.ToMilliseconds():
@@ -133,7 +148,7 @@ class PartsHandler(Handler[None]):
             return self._answered(part, check)
         except _StoppedError as stopped:
             return unanswered(part, str(stopped))
-        except (CodecError, SourceError, AnalysisError, RecordingError) as error:
+        except (CodecError, SourceError, AnalysisError, RecordingError, JobError) as error:
             self.close()
             _log.warning("a part cannot be read", job=part.job, part=part.number, reason=str(error))
             return unanswered(part, str(error))
@@ -141,8 +156,10 @@ class PartsHandler(Handler[None]):
             self.close()
             raise
 
-    def _answered(self, part: RecordingPart, check: Callable[[Progress], None]) -> PartOutcome:
+    def _answered(self, part: RecordingPart, check: Check) -> PartOutcome:
         _log.info("a part begins", job=part.job, part=part.number)
+        if part.HasField("backtest"):
+            return self._backtested(part, check)
         settings = settings_of(part.settings, self._decoders)
         questions = [
             Question(str(place), text, settings.describe) for place, text in enumerate(part.questions)
@@ -151,10 +168,16 @@ class PartsHandler(Handler[None]):
         if part_of(part.span) not in self._analyzer.parts(reader, settings)[1]:
             raise AnalysisError("the recording has no such part: was it planned with another model?")
         results, _, _ = self._analyzer.run(
-            reader, questions, settings, parts=[part_of(part.span)], progress=check
+            reader, questions, settings, parts=[part_of(part.span)], progress=lambda _: check()
         )
         source.check()
         return outcome_of(part, results[0], self._model_digest)
+
+    def _backtested(self, part: RecordingPart, check: Check) -> PartOutcome:
+        if self._past is None:
+            raise JobError("this service runs no back-tests")
+        past = self._past.run(part.backtest, check)
+        return PartOutcome(number=part.number, span=part.span, model_digest=self._model_digest, backtest=past)
 
     def _open(self, part: RecordingPart) -> tuple[OpenSource, RecordingReader]:
         """A part's recording; that of the part before stays open, for its neighbours."""

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from lookout.worker import FetchSettings, Listed, ModelSettings
+from lookout.store import StoreSettings
+from lookout.worker import FetchSettings, Listed, WindowPlanSettings
 
 
-class RecordingsSettings(FetchSettings, ModelSettings):
+class RecordingsSettings(FetchSettings, WindowPlanSettings):
     """What recordings adds to every service's settings; each field is `LOOKOUT_<FIELD>`."""
 
     model_dir: Path | None = Field(None, description="folder of the checkpoint that answers")
@@ -42,4 +43,7 @@ class RecordingsSettings(FetchSettings, ModelSettings):
         gt=1,
         description="seconds that a part may take; then it has no answer, and a process that cannot stop the "
         "work ends (exit code 1)",
+    )
+    store: StoreSettings = Field(
+        default_factory=StoreSettings, description="how back-tests fetch the tokens of windows"
     )

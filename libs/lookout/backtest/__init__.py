@@ -1,5 +1,22 @@
-"""A question on the past before it is enabled: the incidents there would have been, and what they cost."""
+"""A question on the past before it is enabled: the incidents there would have been, and what they cost.
 
-from lookout.backtest.clips import clip_backtest as clip_backtest
-from lookout.backtest.results import Backtest as Backtest, PastIncident as PastIncident
-from lookout.backtest.windows import PastWindows as PastWindows
+The model's libraries are loaded when windows are first asked: collecting the parts of a job needs none.
+"""
+
+from typing import TYPE_CHECKING
+
+from lookout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lookout.backtest.clips import clip_backtest as clip_backtest
+    from lookout.backtest.results import Backtest as Backtest, PastIncident as PastIncident
+    from lookout.backtest.windows import PastWindows as PastWindows
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "clips": ["clip_backtest"],
+        "results": ["Backtest", "PastIncident"],
+        "windows": ["PastWindows"],
+    },
+)

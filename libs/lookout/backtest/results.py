@@ -60,7 +60,6 @@ class Backtest:
         window_flops: What the answered windows cost a fleet that watches them, questions apart.
         question_flops: What this question adds to them.
         dense_flops: What asking every answered window whole would cost.
-        verdicts: The answers, in the order of windows, camera by camera.
     """
 
     rule: Rule
@@ -72,7 +71,6 @@ class Backtest:
     window_flops: int = 0
     question_flops: int = 0
     dense_flops: int = 0
-    verdicts: list[WatchVerdict] = field(default_factory=list)
     _states: dict[str, rules.WatchState] = field(default_factory=dict)
     _open: dict[str, PastIncident] = field(default_factory=dict)
 
@@ -100,7 +98,6 @@ class Backtest:
         if verdict.outcome in (Outcome.ANSWERED, Outcome.IDLE):
             begun_ms = before.newest_ms if before is not None and before.epoch == verdict.epoch else 0
             self.watched_ms += verdict.end_ms - max(verdict.start_ms, begun_ms)
-            self.verdicts.append(verdict)
         self._states[camera], events = rules.step(
             before, verdict, f"{camera}/{verdict.epoch}/{verdict.window}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from lookout.chains import (
@@ -10,7 +10,7 @@ from lookout.chains import (
     LoadTokens,
     PastScope,
     chain_windows,
-    computed_verdict,
+    is_repeated,
     replay_epoch,
 )
 from lookout.chains.verdicts import WindowTime, answered, repeated_verdict, unanswered
@@ -55,7 +55,13 @@ class PastWindows:
     load: LoadTokens
     model_digest: str
 
-    def verdicts(self, epoch: EpochRecords, watch: Watch, scope: PastScope) -> Iterator[PastVerdict]:
+    def verdicts(
+        self,
+        epoch: EpochRecords,
+        watch: Watch,
+        scope: PastScope,
+        chosen: Container[int] | None = None,
+    ) -> Iterator[PastVerdict]:
         """The outcomes of a watch's windows in scope, in their order.
 
         A window is computed by the chain by which the fleet computed it, where verdicts of other watches say
@@ -66,10 +72,15 @@ class PastWindows:
             epoch: Its records.
             watch: The question.
             scope: Which windows.
+            chosen: Which of them; None: all.
         """
         windows = {window.index: window for window in chain_windows(epoch)}
-        inside = [index for index in windows if scope.includes(epoch.camera, self._end_ms(epoch, index))]
-        repeated = {index for index in inside[1:] if _is_repeated(epoch, index)}
+        inside = [
+            index
+            for index in windows
+            if (chosen is None or index in chosen) and scope.includes(epoch.camera, epoch.end_ms(index))
+        ]
+        repeated = {index for index in inside[1:] if is_repeated(epoch, index)}
         asked = [
             replace(windows[index], questions=[Question(watch.id, watch.question)])
             for index in inside
@@ -132,11 +143,6 @@ class PastWindows:
         verdict.rule.CopyFrom(watch.rule)
         return PastVerdict(verdict)
 
-    def _end_ms(self, epoch: EpochRecords, index: int) -> int:
-        if index in epoch.blocks:
-            return epoch.end_ms(index)
-        return epoch.verdicts[index][0].end.ToMilliseconds()
-
     def _span(self, epoch: EpochRecords, index: int, blocks: int = 0) -> WindowTime:
         """The time of a window of some blocks; 0: as long as windows are."""
         record = epoch.blocks[index]
@@ -146,9 +152,3 @@ class PastWindows:
         return WindowTime(
             epoch.camera, epoch.epoch, record.wall_offset_us, index, first * length_us, block.end_us
         )
-
-
-def _is_repeated(epoch: EpochRecords, index: int) -> bool:
-    """Whether the fleet repeated the answers of a window."""
-    verdicts = epoch.verdicts.get(index, ())
-    return computed_verdict(verdicts) is None and any(verdict.basis == "idle" for verdict in verdicts)

@@ -16,11 +16,22 @@ from lookout.chains.epochs import (
     PastScope as PastScope,
     read_epochs as read_epochs,
 )
+from lookout.chains.keys import chain_keys as chain_keys
+from lookout.chains.partition import (
+    ChainRange as ChainRange,
+    KafkaPartition as KafkaPartition,
+    PartitionLog as PartitionLog,
+    PlacedBlock as PlacedBlock,
+    RangeRecords as RangeRecords,
+    read_range as read_range,
+    token_ranges as token_ranges,
+)
 from lookout.chains.plans import plan_digest as plan_digest
 from lookout.chains.replay import (
     LoadTokens as LoadTokens,
     chain_windows as chain_windows,
     computed_verdict as computed_verdict,
+    is_repeated as is_repeated,
     replay_epoch as replay_epoch,
 )
 from lookout.chains.settings import windows_of as windows_of

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Message
 
 from lookout.chains.blocks import check_block
-from lookout.erasures import Fence, read_log
+from lookout.erasures import Fence, read_fence
 from lookout.errors import BadRecordError
 from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
-from lookout.wire import ERASURES, TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json
+from lookout.wire import TOKENS, VERDICTS, WireError, check_epoch, from_bytes, from_json
 from lookout.worker import ServiceSettings
-from lookout.worker.topic_reader import BEGINNING, End, TopicReader
+from lookout.worker.topic_reader import read_topic
 
-_READ_S: Final = 60.0
 #: how far clocks of cameras may be ahead of Kafka's before the topics are read whole
 _SLACK_S: Final = 600.0
 _ENDLESS_MS: Final = 1 << 62
@@ -27,15 +26,23 @@ _ENDLESS_MS: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PastScope:
-    """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds)."""
+    """Cameras that match a glob, and windows that end in [since_ms, until_ms) (Unix milliseconds).
+
+    `cameras`: several globs instead of one.
+    """
 
     camera: str = "*"
     since_ms: int = 0
     until_ms: int = _ENDLESS_MS
+    cameras: Sequence[str] = ()
+
+    def covers(self, camera: str) -> bool:
+        """Whether `camera` is one of them."""
+        return any(fnmatchcase(camera, pattern) for pattern in self.cameras or (self.camera,))
 
     def includes(self, camera: str, end_ms: int) -> bool:
         """Whether a window of `camera` that ends at `end_ms` is one of them."""
-        return fnmatchcase(camera, self.camera) and self.since_ms <= end_ms < self.until_ms
+        return self.covers(camera) and self.since_ms <= end_ms < self.until_ms
 
     def has(self, verdict: Verdict) -> bool:
         """Whether the verdict is about one of them."""
@@ -62,8 +69,10 @@ class EpochRecords:
         return f"{self.camera}/{self.epoch}"
 
     def end_ms(self, window: int) -> int:
-        """Unix milliseconds at which a window ends whose newest block is at hand."""
-        record = self.blocks[window]
+        """Unix milliseconds at which a window ends whose newest block or verdict is at hand."""
+        record = self.blocks.get(window)
+        if record is None:
+            return self.verdicts[window][0].end.ToMilliseconds()
         return (record.wall_offset_us + record.block.end_us) // 1000
 
 
@@ -108,45 +117,29 @@ def _read(settings: ServiceSettings, scope: PastScope, start_ms: int) -> list[Ep
         key = (message.camera, message.epoch)
         return epochs.setdefault(key, EpochRecords(*key))
 
-    for message in _messages(settings, VERDICTS.name, start_ms):
+    for message in read_topic(settings, "replay", VERDICTS.name, start_ms):
         try:
             verdict = from_json(message.value() or b"", Verdict)
         except WireError:
             continue  # not written by prefill
         span = verdict.start.ToMicroseconds(), verdict.end.ToMicroseconds()
-        if fnmatchcase(verdict.camera, scope.camera) and fence.hides(verdict.camera, *span) is None:
+        if scope.covers(verdict.camera) and fence.hides(verdict.camera, *span) is None:
             epoch_of(verdict).verdicts[verdict.window].append(verdict)
-    for message in _messages(settings, TOKENS.name, start_ms):
-        record = _block_record(message)
-        if record is not None and fnmatchcase(record.camera, scope.camera) and not _is_erased(record, fence):
+    for message in read_topic(settings, "replay", TOKENS.name, start_ms):
+        record = block_record(message)
+        if record is not None and scope.covers(record.camera) and not is_erased(record, fence):
             # Of two records for one block the first was decided; prefill leaves the other out as stale.
             epoch_of(record).blocks.setdefault(record.block.index, record)
     return [epochs[key] for key in sorted(epochs)]
 
 
-def read_fence(settings: ServiceSettings) -> Fence:
-    """What was erased, as Kafka says it now: nothing where a fleet of an earlier release has no such topic.
-
-    Raises:
-        TimeoutError: The topic cannot be read to its end.
-        KafkaException: Kafka refuses.
-    """
-    messages = _messages(settings, ERASURES.name, 0)
-    try:
-        log = read_log((message.key() or b"", message.value()) for message in messages)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise
-        return Fence()
-    return Fence(log.erasures.values())
-
-
-def _is_erased(record: TokensRecord, fence: Fence) -> bool:
+def is_erased(record: TokensRecord, fence: Fence) -> bool:
+    """Whether a block touches an erased time."""
     offset, block = record.wall_offset_us, record.block
     return fence.hides(record.camera, offset + block.start_us, offset + block.end_us) is not None
 
 
-def _block_record(message: Message) -> TokensRecord | None:
+def block_record(message: Message) -> TokensRecord | None:
     """The record of a block; None for events, and for what prefill puts into its dead letters."""
     try:
         record = from_bytes(message.value() or b"", TokensRecord)
@@ -157,23 +150,3 @@ def _block_record(message: Message) -> TokensRecord | None:
     except (WireError, BadRecordError):
         return None
     return record
-
-
-def _messages(settings: ServiceSettings, topic: str, start_ms: int) -> Iterator[Message]:
-    """The committed records of a topic from a time (Unix milliseconds; 0: all) up to its end now."""
-    reader = TopicReader(settings, "replay", options={"auto.offset.reset": "earliest"})
-    try:
-        partitions = reader.partitions(topic, _READ_S)
-        starts = reader.at(topic, partitions, start_ms, _READ_S) if start_ms else {}
-        reader.read_from(topic, {number: starts.get(number, BEGINNING) for number in partitions})
-        unread = set(partitions)
-        while unread:
-            message = reader.next(_READ_S)
-            if message is None:
-                raise TimeoutError(f"{topic} cannot be read to its end: {_READ_S:g} s without a record")
-            if isinstance(message, End):
-                unread.discard(message.partition)
-            else:
-                yield message
-    finally:
-        reader.close()

@@ -71,6 +71,12 @@ def computed_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
     )
 
 
+def is_repeated(epoch: EpochRecords, index: int) -> bool:
+    """Whether the fleet repeated the answers of a window, because nothing had changed."""
+    verdicts = epoch.verdicts.get(index, ())
+    return computed_verdict(verdicts) is None and any(verdict.basis == "idle" for verdict in verdicts)
+
+
 def chain_windows(epoch: EpochRecords) -> list[ChainWindow]:
     """The windows of an epoch, without questions, computed as they were where verdicts say how.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress
 
 from lookout import models
-from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings
+from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings, read_erasures
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption, asked
 from lookout.cli.output import TerminalConsole, echo
@@ -25,6 +27,13 @@ from lookout.cli.watches import (
     watch_rule,
 )
 from lookout.outside_text import clean
+from lookout.v1.recordings_pb2 import (
+    BacktestAnswer,
+    BacktestJob,
+    PastIncident,
+    RecordingAnswers,
+    RecordingJob,
+)
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS
 
@@ -48,54 +57,181 @@ def backtest(
     preset: PresetOption = "default",
     setting: SettingOption = None,
     bootstrap: BootstrapOption = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Ask as a job of the fleet, on all its pods of recordings.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="With --fleet: wait until the job has ended.")] = False,
+    identity: Annotated[
+        str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
+    ] = None,
 ) -> None:
     """Ask a question of what the cameras saw already: the incidents there would have been, and the cost.
 
     Windows are computed again out of Kafka, by the same chains as in the fleet. Give the settings of the
-    fleet with --preset and --set.
+    fleet with --preset and --set; with --fleet its own are in force.
     """
     if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
     rule = watch_rule(threshold=threshold, of=of, schedule=schedule, zone=zone)
     watch = Watch(id="backtest", version=1, question=asked(question), cameras=camera or [], rule=rule)
     begin_ms, end_ms = parse_span(since, until)
+    if fleet:
+        if model is not None or setting or preset != "default":
+            raise CliError("--model, --preset and --set are those of the fleet with --fleet: leave them out")
+        _send(watch, begin_ms, end_ms, identity, bootstrap, wait=wait, as_json=as_json)
+        return
+    if wait or identity is not None:
+        raise CliError("--wait and --id need --fleet: without it the question is asked here, at once")
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
-    common, own = parse_settings(setting or [], preset)
-    common = {**kafka_settings(address), **common}
-    # After all that is refused at once: these import the models.
-    from lookout.chains import PastScope
-    from lookout.verification import fleet_backtest
-
-    scope = PastScope(camera[0] if camera and len(camera) == 1 else "*", begin_ms or 0, end_ms or _LATEST_MS)
-    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task("asking the past", total=None)
-        past = fleet_backtest(
-            folder,
-            address,
-            watch,
-            scope,
-            common=common,
-            own=own,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    scope = begin_ms or 0, end_ms or _LATEST_MS
+    past = _ask_here(folder, address, watch, scope, *parse_settings(setting or [], preset))
     if as_json:
         echo(json.dumps(past.as_json()))
         return
     _show(past)
 
 
+def _ask_here(
+    folder: Path,
+    address: str,
+    watch: Watch,
+    times_ms: tuple[int, int],
+    common: dict[str, str],
+    own: dict[str, dict[str, str]],
+) -> Backtest:
+    """The back-test in this process."""
+    # After all that is refused at once: these import the models.
+    from lookout.chains import PastScope
+    from lookout.verification import fleet_backtest
+
+    scope = PastScope("*", *times_ms, watch.cameras)
+    with Progress(console=TerminalConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task("asking the past", total=None)
+        return fleet_backtest(
+            folder,
+            address,
+            watch,
+            scope,
+            common={**kafka_settings(address), **common},
+            own=own,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _send(
+    watch: Watch,
+    begin_ms: int | None,
+    end_ms: int | None,
+    identity: str | None,
+    bootstrap: str | None,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    from lookout.cli.recordings import new_id, send_job
+
+    job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch))
+    if begin_ms is not None:
+        job.backtest.since.FromMilliseconds(begin_ms)
+    if end_ms is not None:
+        job.backtest.until.FromMilliseconds(end_ms)
+    send_job(job, identity is not None, bootstrap, wait=wait, as_json=as_json)
+
+
+def show_answer(bootstrap: str, answers: RecordingAnswers, *, as_json: bool) -> None:
+    """Print the answer of a back-test as a job, without what was erased since.
+
+    Args:
+        bootstrap: Kafka.
+        answers: Of the job.
+        as_json: Print JSON.
+    """
+    from lookout.erasures import Fence
+
+    answer = answers.backtest
+    fence = Fence(read_erasures(bootstrap).erasures.values())
+    incidents = [
+        past
+        for past in answer.incidents
+        if fence.hides(past.camera, past.opened.ToMicroseconds(), past.end.ToMicroseconds()) is None
+    ]
+    if as_json:
+        echo(json.dumps(_answer_json(answers.id, answer, incidents)))
+        return
+    for past in incidents:
+        _show_incident(
+            past.camera, past.opened.ToMilliseconds(), past.end.ToMilliseconds(), past.peak, past.reason
+        )
+    more = answer.incidents_total - len(answer.incidents)
+    if more:
+        echo(f"and {_count(more, 'incident')} more")
+    counts = ", ".join(f"{count.windows} {count.outcome}" for count in answer.windows)
+    hours = answer.watched_s / 3600
+    often = 24 * answer.incidents_total / hours if hours else 0.0
+    echo(
+        f"{_count(answer.incidents_total, 'incident')} on {_count(answer.cameras, 'camera')} "
+        f"in {hours:.2f} hours ({often:.1f} a day and camera); windows: {counts or 'none'}"
+    )
+    cost = answer.cost
+    if cost.flops_dense:
+        live = max(1, cost.flops_windows)
+        echo(
+            f"enabled, the question adds {cost.flops_question / live:.1%} to the cost of cameras that are "
+            f"watched; this back-test computed {cost.flops / live:.1%} of that cost, "
+            f"{cost.flops / cost.flops_dense:.1%} of what asking every window whole costs"
+        )
+        device = f", {cost.device_s:.1f} s of a GPU" if cost.device_s else ""
+        echo(f"it took {cost.cpu_s:.1f} s of processor time{device}")
+    if answer.replanned:
+        echo(f"{_count(answer.replanned, 'window')} planned with other settings: answers may differ")
+    for gap in answer.unanswered:
+        echo(f"part {gap.samples} has no answer: {clean(gap.reason)}")
+
+
+def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:
+    """As `Backtest.as_json`, with what a job knows beside it."""
+    cost, watched = answer.cost, answer.watched_s
+    return {
+        "job": identity,
+        "incidents": [
+            {
+                "camera": past.camera,
+                "opened_ms": past.opened.ToMilliseconds(),
+                "end_ms": past.end.ToMilliseconds(),
+                "peak": round(past.peak, 4),
+                "windows": past.windows,
+                "reason": past.reason,
+            }
+            for past in incidents
+        ],
+        "incidents_total": answer.incidents_total,
+        "incidents_a_camera_day": round(86_400 * answer.incidents_total / watched, 3) if watched else 0.0,
+        "cameras": answer.cameras,
+        "watched_s": round(watched, 3),
+        "windows": {count.outcome: count.windows for count in answer.windows},
+        "question_share": round(cost.flops_question / max(1, cost.flops_windows), 4),
+        "share_of_dense": round(cost.flops / max(1, cost.flops_dense), 4),
+        "cpu_s": round(cost.cpu_s, 3),
+        "device_s": round(cost.device_s, 3),
+        "replanned": answer.replanned,
+        "unanswered": [{"part": gap.samples, "reason": gap.reason} for gap in answer.unanswered],
+    }
+
+
+def _show_incident(camera: str, opened_ms: int, end_ms: int, peak: float, reason: str) -> None:
+    opened = datetime.fromtimestamp(opened_ms / 1000, UTC).astimezone()
+    echo(
+        f"{opened:%Y-%m-%d %H:%M:%S}  {clean(camera):<16}  {(end_ms - opened_ms) / 1000:6.0f} s  "
+        f"peak {peak:.2f}  [{reason or 'open at the end'}]"
+    )
+
+
 def _show(past: Backtest) -> None:
     for incident in past.incidents:
-        opened = datetime.fromtimestamp(incident.opened_ms / 1000, UTC).astimezone()
-        seconds = (incident.end_ms - incident.opened_ms) / 1000
-        end = incident.reason or "open at the end"
-        echo(
-            f"{opened:%Y-%m-%d %H:%M:%S}  {clean(incident.camera):<16}  {seconds:6.0f} s  "
-            f"peak {incident.peak:.2f}  [{end}]"
-        )
+        _show_incident(incident.camera, incident.opened_ms, incident.end_ms, incident.peak, incident.reason)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(past.outcomes.items()))
     hours = past.watched_ms / 3_600_000
     echo(

@@ -69,6 +69,9 @@ COMMANDS = {
         "backtest",
         "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
     ),
+    "backtests": CommandPlace(
+        "recordings", "backtests", "Back-tests that a fleet runs: list, show, cancel.", group=True, logs=False
+    ),
     "erase": CommandPlace(
         "erase",
         "erase",

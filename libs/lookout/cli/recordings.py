@@ -27,6 +27,7 @@ from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to
 app = typer.Typer(
     help="Jobs about recordings that a fleet answers: list, show, cancel.", no_args_is_help=True
 )
+backtests = typer.Typer(help="Back-tests that a fleet runs: list, show, cancel.", no_args_is_help=True)
 out = TerminalConsole()
 news = TerminalConsole(stderr=True)
 
@@ -57,6 +58,12 @@ class Job:
         return "cancelled" if self.request is not None and self.request.cancelled else "waiting"
 
     @property
+    def group(self) -> str:
+        """The group of commands that it belongs to."""
+        past = self.answers is not None and self.answers.HasField("backtest")
+        return "backtests" if past or (self.request and self.request.HasField("backtest")) else "recordings"
+
+    @property
     def refusal(self) -> RecordingAnswers | None:
         """Its answers, where it was refused: a corrected request may take its id."""
         refused = self.answers is not None and self.answers.state == RecordingAnswers.STATE_REFUSED
@@ -81,23 +88,50 @@ def ask_fleet_about(
     """
     from lookout.analysis import AnalysisSettings
     from lookout.analysis.settings import with_options
-    from lookout.jobs import JobError, check_job, job_digest, settings_message
+    from lookout.jobs import settings_message
 
     if page is not None and not wait:
         raise CliError("--page needs --wait: the page is written from the answers")
     job = RecordingJob(
-        id=identity or f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}",
+        id=identity or new_id(),
         uris=[uri_of(source)],
         questions=questions,
         settings=settings_message(with_options(AnalysisSettings(), options)),
     )
+    send_job(job, identity is not None, bootstrap, wait=wait, page=page, as_json=as_json)
+
+
+def send_job(
+    job: RecordingJob,
+    named: bool,
+    bootstrap: str | None,
+    *,
+    wait: bool,
+    page: Path | None = None,
+    as_json: bool = False,
+) -> None:
+    """Send a request, and wait for its answers if that is wanted.
+
+    Args:
+        job: The request; its time is set here.
+        named: Whether its id was given, so that a job of this name may stand already.
+        bootstrap: Kafka.
+        wait: Wait until it has ended.
+        page: Where the page is written.
+        as_json: Print JSON.
+
+    Raises:
+        CliError: The job cannot be followed, or Kafka does not take it.
+    """
+    from lookout.jobs import JobError, check_job, job_digest
+
     job.requested.GetCurrentTime()
     try:
         check_job(job)
     except JobError as error:
         raise CliError(str(error)) from None
     where = find_bootstrap(bootstrap)
-    standing = read_jobs(where).get(job.id) if identity is not None else None
+    standing = read_jobs(where).get(job.id) if named else None
     refusal = standing.refusal if standing is not None else None
     if standing is not None and refusal is None:
         if standing.request is None or job_digest(standing.request) != job_digest(job):
@@ -107,9 +141,14 @@ def ask_fleet_about(
         send_and_confirm(where, RECORDINGS.name, {job.id: to_json(job)})
     if not wait:
         echo(json.dumps({"job": job.id}) if as_json else job.id)
-        say(news, "lookout recordings show {} --wait", job.id)
+        say(news, "lookout {} show {} --wait", Job(job).group, job.id)
         return
-    tell(awaited(where, job.id, after=refusal), page=page, as_json=as_json)
+    tell(where, awaited(where, job.id, after=refusal), page=page, as_json=as_json)
+
+
+def new_id() -> str:
+    """The id of a job that was given none."""
+    return f"{time.strftime('%Y-%m-%d')}-{secrets.token_hex(4)}"
 
 
 def uri_of(source: str) -> str:
@@ -183,7 +222,9 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
             bar.update(task, description="parts", completed=answers.done, total=answers.parts)
 
 
-def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool = False) -> None:
+def tell(
+    bootstrap: str, answers: RecordingAnswers, *, page: Path | None = None, as_json: bool = False
+) -> None:
     """Print a job's answers.
 
     Raises:
@@ -192,6 +233,10 @@ def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool =
     from lookout.cli.analyze import show
     from lookout.jobs import analysis_of
 
+    if answers.HasField("backtest"):
+        from lookout.cli.backtest import show_answer
+
+        show_answer(bootstrap, answers, as_json=as_json)
     refused = [
         (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
     ]
@@ -222,33 +267,48 @@ def tell(answers: RecordingAnswers, *, page: Path | None = None, as_json: bool =
 
 
 @app.command("list")
-def list_jobs(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
-    """List jobs, the newest last."""
-    jobs = read_jobs(find_bootstrap(bootstrap))
-    ordered = sorted(jobs.items(), key=lambda row: _requested(row[1]))
+def list_recordings(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
+    """List jobs about recordings, the newest last."""
+    _list(find_bootstrap(bootstrap), "recordings", as_json)
+
+
+@backtests.command("list")
+def list_backtests(bootstrap: BootstrapOption = None, as_json: JsonOption = False) -> None:
+    """List back-tests, the newest last."""
+    _list(find_bootstrap(bootstrap), "backtests", as_json)
+
+
+def _list(bootstrap: str, group: str, as_json: bool) -> None:
+    jobs = read_jobs(bootstrap)
+    ordered = sorted(
+        (row for row in jobs.items() if row[1].group == group), key=lambda row: _requested(row[1])
+    )
     if as_json:
         for identity, job in ordered:
             echo(json.dumps({"job": identity, "state": job.state, **_counts(job)}))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("job", "state", "parts", "recordings", "questions"):
+    about = "recordings" if group == "recordings" else "cameras"
+    for name in ("job", "state", "parts", about, "questions"):
         table.add_column(name, overflow="fold")
     for identity, job in ordered:
         counts = _counts(job)
         parts = f"{counts['done']} of {counts['parts']}" if job.answers is not None else ""
         request = job.request or RecordingJob()
-        uris = ", ".join(public_url(uri) for uri in request.uris)
+        watch = request.backtest.watch
+        uris = ", ".join([public_url(uri) for uri in request.uris] or watch.cameras or ["all"])
         table.add_row(
             escaped(identity, 100),
             job.state,
             parts,
             escaped(uris, 200),
-            escaped(" ".join(request.questions), 200),
+            escaped(" ".join(request.questions) or watch.question, 200),
         )
     out.print(table if ordered else "no job is known")
 
 
 @app.command("show")
+@backtests.command("show")
 def show_job(
     identity: JobArgument,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
@@ -260,10 +320,10 @@ def show_job(
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
     if wait and (job.answers is None or job.answers.state not in _OVER):
-        tell(awaited(where, identity), page=page, as_json=as_json)
+        tell(where, awaited(where, identity), page=page, as_json=as_json)
         return
     if job.answers is not None and job.answers.state in _OVER:
-        tell(job.answers, page=page, as_json=as_json)
+        tell(where, job.answers, page=page, as_json=as_json)
         return
     counts = _counts(job)
     if as_json:
@@ -273,6 +333,7 @@ def show_job(
 
 
 @app.command("cancel")
+@backtests.command("cancel")
 def cancel_job(identity: JobArgument, bootstrap: BootstrapOption = None) -> None:
     """End a job; what is answered stays."""
     where = find_bootstrap(bootstrap)
@@ -294,7 +355,8 @@ def _known(bootstrap: str, identity: str) -> Job:
     """
     if (job := read_jobs(bootstrap).get(identity)) is None:
         raise CliError(
-            f"there is no job {clean(identity, 100)}: `lookout recordings list` shows those that are known"
+            f"there is no job {clean(identity, 100)}: `lookout recordings list` and `lookout backtests list` "
+            "show those that are known"
         )
     return job
 

@@ -21,4 +21,4 @@ from lookout.erasures.records import (
     new_erasure as new_erasure,
     read_log as read_log,
 )
-from lookout.erasures.service import join as join, live_fence as live_fence
+from lookout.erasures.service import join as join, live_fence as live_fence, read_fence as read_fence

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from prometheus_client import Gauge
 
 from lookout.erasures.eraser import Eraser, Step
-from lookout.erasures.fence import LiveFence
+from lookout.erasures.fence import Fence, LiveFence
 from lookout.erasures.records import ErasureLog, erasure_fault, read_log
 from lookout.erasures.signing import ConfirmationSigner
 from lookout.errors import TransientError
@@ -18,6 +18,7 @@ from lookout.v1.erasures_pb2 import Erasure
 from lookout.wire import ERASURES
 from lookout.worker import Context, ServiceSettings
 from lookout.worker.tables import Table
+from lookout.worker.topic_reader import read_topic
 
 _SEND_S = 30.0
 
@@ -83,3 +84,20 @@ def join(
     context.on_close(eraser.stop)
     eraser.start(context.supervisor)
     return eraser
+
+
+def read_fence(settings: ServiceSettings) -> Fence:
+    """What was erased, as Kafka says it now: nothing where a fleet of an earlier release has no such topic.
+
+    Raises:
+        TimeoutError: The topic cannot be read to its end.
+        KafkaException: Kafka refuses.
+    """
+    messages = read_topic(settings, "fence", ERASURES.name)
+    try:
+        log = read_log((message.key() or b"", message.value()) for message in messages)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return Fence()
+    return Fence(log.erasures.values())

@@ -4,6 +4,7 @@ from lookout.jobs.answers import analysis_of as analysis_of, answers_of as answe
 from lookout.jobs.outcomes import outcome_of as outcome_of, part_of as part_of, unanswered as unanswered
 from lookout.jobs.plans import (
     Planned as Planned,
+    expiry_of as expiry_of,
     job_digest as job_digest,
     plan_job as plan_job,
     refused as refused,

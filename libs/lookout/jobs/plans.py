@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from lookout.analysis import AnalysisError, AnalysisSettings, Part
 from lookout.analysis.cutting import cut_parts
 from lookout.files.recording import broken_off
@@ -93,6 +95,19 @@ def refused(job: RecordingJob, reason: str) -> Planned:
     return Planned(RecordingPlan(job=job, reason=reason_text(reason)))
 
 
+def expiry_of(job: RecordingJob, now_ms: int) -> Timestamp:
+    """When a job ends at the latest.
+
+    Args:
+        job: The request.
+        now_ms: Its time in Kafka, Unix milliseconds.
+    """
+    asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
+    expiry = Timestamp()
+    expiry.FromMilliseconds(asked_ms + round(1000 * (job.expires_s or JOB_S)))
+    return expiry
+
+
 def plan_job(
     job: RecordingJob, sources: Sources, part_frames: PartFrames, *, now_ms: int, home: int
 ) -> Planned:
@@ -111,9 +126,7 @@ def plan_job(
     """
     check_job(job)
     settings = settings_of(job.settings, threads=1)
-    plan = RecordingPlan(job=job)
-    asked_ms = min(job.requested.ToMilliseconds(), now_ms) if job.HasField("requested") else now_ms
-    plan.expires.FromMilliseconds(asked_ms + round(1000 * (job.expires_s or JOB_S)))
+    plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
     uris = _listed(job, sources)
     parts: list[RecordingPart] = []
     for number, uri in enumerate(uris):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from lookout.errors import LookoutError
 from lookout.outside_text import clean
+from lookout.rules import RuleError, check_watch
 from lookout.v1.recordings_pb2 import RecordingJob
 from lookout.wire import is_camera_id
 from lookout.wire.limits import JOB_BYTES
@@ -28,6 +31,9 @@ def check_job(job: RecordingJob) -> None:
         raise JobError(
             f"id {clean(job.id, 60)!r}: a job's id is printable text of 1 to {JOB_BYTES} bytes without '/'"
         )
+    if job.HasField("backtest"):
+        _check_backtest(job)
+        return
     if not job.uris or not all(uri.strip() for uri in job.uris):
         raise JobError("uris: name at least one recording, and none that is empty")
     if not job.questions or not all(text.strip() for text in job.questions):
@@ -35,3 +41,19 @@ def check_job(job: RecordingJob) -> None:
     settings = job.settings
     if settings.HasField("end_s") and settings.end_s <= settings.start_s:
         raise JobError(f"settings: the range from {settings.start_s:g} s to {settings.end_s:g} s is empty")
+
+
+def _check_backtest(job: RecordingJob) -> None:
+    if job.uris or job.questions or job.HasField("settings"):
+        raise JobError("backtest: a back-test has a watch; uris, questions and settings are of recordings")
+    past = job.backtest
+    try:
+        check_watch(past.watch)
+    except RuleError as error:
+        raise JobError(f"backtest: watch: {error}") from None
+    if past.HasField("since") and past.HasField("until") and _ms(past.since) >= _ms(past.until):
+        raise JobError("backtest: the time from `since` to `until` is empty")
+
+
+def _ms(moment: Timestamp) -> int:
+    return moment.ToMilliseconds()

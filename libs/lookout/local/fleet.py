@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from lookout.disk import private_folder
 from lookout.errors import StartupError
 from lookout.local.addresses import (
+    PLAN_SETTINGS,
     RECALL,
     RECORDINGS_ROLES,
     FleetAddress,
@@ -57,6 +58,7 @@ _READS_FROM: dict[str, tuple[str, Stage]] = {
     Stage.PRUNE_ENCODE: ("LOOKOUT_FRAME_REPLICAS", Stage.DECODE),
     Stage.PREFILL: ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
     RECALL: ("LOOKOUT_HOLDERS", Stage.PREFILL),
+    "recordings": ("LOOKOUT_TOKEN_REPLICAS", Stage.PRUNE_ENCODE),
 }
 
 
@@ -234,8 +236,10 @@ class Fleet(Startable):
         self._modules = dict(modules or {})
         if recordings:
             roots = ",".join(str(folder.resolve()) for folder in recordings)
+            planned = self._own.get(Stage.PREFILL, {})
+            shared = {name: planned[name] for name in PLAN_SETTINGS if name in planned}
             for stage, role in RECORDINGS_ROLES.items():
-                self._own.setdefault(stage, {}).setdefault("recording_roots", roots)
+                self._own[stage] = {"recording_roots": roots, **shared, **self._own.get(stage, {})}
                 self._modules.setdefault(stage, (service_module("recordings"), role))
             self._stages = (*self._stages, *RECORDINGS_ROLES)
         self._python_path = python_path

@@ -1,6 +1,8 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from lookout.v1 import verdicts_pb2 as _verdicts_pb2
+from lookout.v1 import watches_pb2 as _watches_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -11,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RecordingJob(_message.Message):
-    __slots__ = ("id", "uris", "questions", "settings", "requested", "expires_s", "cancelled")
+    __slots__ = ("id", "uris", "questions", "settings", "requested", "expires_s", "cancelled", "backtest")
     ID_FIELD_NUMBER: _ClassVar[int]
     URIS_FIELD_NUMBER: _ClassVar[int]
     QUESTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +21,7 @@ class RecordingJob(_message.Message):
     REQUESTED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    BACKTEST_FIELD_NUMBER: _ClassVar[int]
     id: str
     uris: _containers.RepeatedScalarFieldContainer[str]
     questions: _containers.RepeatedScalarFieldContainer[str]
@@ -26,7 +29,18 @@ class RecordingJob(_message.Message):
     requested: _timestamp_pb2.Timestamp
     expires_s: float
     cancelled: bool
-    def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+    backtest: BacktestJob
+    def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ..., backtest: _Optional[_Union[BacktestJob, _Mapping]] = ...) -> None: ...
+
+class BacktestJob(_message.Message):
+    __slots__ = ("watch", "since", "until")
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    watch: _watches_pb2.Watch
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RecordingSettings(_message.Message):
     __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe")
@@ -49,7 +63,7 @@ class RecordingSettings(_message.Message):
     def __init__(self, fps: _Optional[float] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., group_frames: _Optional[int] = ..., rho: _Optional[float] = ..., part_frames: _Optional[int] = ..., prune: _Optional[bool] = ..., describe: _Optional[int] = ...) -> None: ...
 
 class RecordingPart(_message.Message):
-    __slots__ = ("job", "number", "recording", "uri", "mark", "span", "questions", "settings", "expires", "home")
+    __slots__ = ("job", "number", "recording", "uri", "mark", "span", "questions", "settings", "expires", "home", "backtest")
     JOB_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RECORDING_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +74,7 @@ class RecordingPart(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     HOME_FIELD_NUMBER: _ClassVar[int]
+    BACKTEST_FIELD_NUMBER: _ClassVar[int]
     job: str
     number: int
     recording: int
@@ -70,7 +85,22 @@ class RecordingPart(_message.Message):
     settings: RecordingSettings
     expires: _timestamp_pb2.Timestamp
     home: int
-    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., recording: _Optional[int] = ..., uri: _Optional[str] = ..., mark: _Optional[str] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., home: _Optional[int] = ...) -> None: ...
+    backtest: BacktestPart
+    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., recording: _Optional[int] = ..., uri: _Optional[str] = ..., mark: _Optional[str] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., home: _Optional[int] = ..., backtest: _Optional[_Union[BacktestPart, _Mapping]] = ...) -> None: ...
+
+class BacktestPart(_message.Message):
+    __slots__ = ("job", "partition", "first", "stop", "read_from")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    READ_FROM_FIELD_NUMBER: _ClassVar[int]
+    job: BacktestJob
+    partition: int
+    first: int
+    stop: int
+    read_from: int
+    def __init__(self, job: _Optional[_Union[BacktestJob, _Mapping]] = ..., partition: _Optional[int] = ..., first: _Optional[int] = ..., stop: _Optional[int] = ..., read_from: _Optional[int] = ...) -> None: ...
 
 class PartSpan(_message.Message):
     __slots__ = ("number", "first", "stop", "start_s", "end_s")
@@ -99,18 +129,20 @@ class RecordingOutcome(_message.Message):
     def __init__(self, job: _Optional[str] = ..., plan: _Optional[_Union[RecordingPlan, _Mapping]] = ..., part: _Optional[_Union[PartOutcome, _Mapping]] = ..., cancelled: _Optional[bool] = ...) -> None: ...
 
 class RecordingPlan(_message.Message):
-    __slots__ = ("job", "recordings", "parts", "reason", "expires")
+    __slots__ = ("job", "recordings", "parts", "reason", "expires", "partition_parts")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RECORDINGS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_PARTS_FIELD_NUMBER: _ClassVar[int]
     job: RecordingJob
     recordings: _containers.RepeatedCompositeFieldContainer[PlannedRecording]
     parts: int
     reason: str
     expires: _timestamp_pb2.Timestamp
-    def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    partition_parts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[_Union[RecordingJob, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[PlannedRecording, _Mapping]]] = ..., parts: _Optional[int] = ..., reason: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., partition_parts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlannedRecording(_message.Message):
     __slots__ = ("uri", "reason", "seconds", "frames", "parts", "gaps")
@@ -141,7 +173,7 @@ class RecordingGap(_message.Message):
     def __init__(self, start_us: _Optional[int] = ..., end_us: _Optional[int] = ..., samples: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PartOutcome(_message.Message):
-    __slots__ = ("number", "recording", "span", "reason", "answers", "frames", "damaged", "rows", "kept", "kv_bytes", "tokens", "tokens_total", "flops_vision", "flops_prefill", "flops_questions", "gaps", "model_digest")
+    __slots__ = ("number", "recording", "span", "reason", "answers", "frames", "damaged", "rows", "kept", "kv_bytes", "tokens", "tokens_total", "flops_vision", "flops_prefill", "flops_questions", "gaps", "model_digest", "backtest")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RECORDING_FIELD_NUMBER: _ClassVar[int]
     SPAN_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +191,7 @@ class PartOutcome(_message.Message):
     FLOPS_QUESTIONS_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BACKTEST_FIELD_NUMBER: _ClassVar[int]
     number: int
     recording: int
     span: PartSpan
@@ -176,7 +209,44 @@ class PartOutcome(_message.Message):
     flops_questions: int
     gaps: _containers.RepeatedCompositeFieldContainer[RecordingGap]
     model_digest: str
-    def __init__(self, number: _Optional[int] = ..., recording: _Optional[int] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., reason: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[RecordingPartAnswer, _Mapping]]] = ..., frames: _Optional[int] = ..., damaged: _Optional[int] = ..., rows: _Optional[int] = ..., kept: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., tokens: _Optional[int] = ..., tokens_total: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_questions: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., model_digest: _Optional[str] = ...) -> None: ...
+    backtest: BacktestOutcome
+    def __init__(self, number: _Optional[int] = ..., recording: _Optional[int] = ..., span: _Optional[_Union[PartSpan, _Mapping]] = ..., reason: _Optional[str] = ..., answers: _Optional[_Iterable[_Union[RecordingPartAnswer, _Mapping]]] = ..., frames: _Optional[int] = ..., damaged: _Optional[int] = ..., rows: _Optional[int] = ..., kept: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., tokens: _Optional[int] = ..., tokens_total: _Optional[int] = ..., flops_vision: _Optional[int] = ..., flops_prefill: _Optional[int] = ..., flops_questions: _Optional[int] = ..., gaps: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., model_digest: _Optional[str] = ..., backtest: _Optional[_Union[BacktestOutcome, _Mapping]] = ...) -> None: ...
+
+class BacktestOutcome(_message.Message):
+    __slots__ = ("streams", "replanned", "cost")
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    REPLANNED_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    streams: _containers.RepeatedCompositeFieldContainer[PastStream]
+    replanned: int
+    cost: BacktestCost
+    def __init__(self, streams: _Optional[_Iterable[_Union[PastStream, _Mapping]]] = ..., replanned: _Optional[int] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ...) -> None: ...
+
+class PastStream(_message.Message):
+    __slots__ = ("camera", "epoch", "verdicts")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    epoch: int
+    verdicts: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Verdict]
+    def __init__(self, camera: _Optional[str] = ..., epoch: _Optional[int] = ..., verdicts: _Optional[_Iterable[_Union[_verdicts_pb2.Verdict, _Mapping]]] = ...) -> None: ...
+
+class BacktestCost(_message.Message):
+    __slots__ = ("flops", "flops_windows", "flops_question", "flops_dense", "cpu_s", "device_s")
+    FLOPS_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_QUESTION_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_DENSE_FIELD_NUMBER: _ClassVar[int]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_S_FIELD_NUMBER: _ClassVar[int]
+    flops: int
+    flops_windows: int
+    flops_question: int
+    flops_dense: int
+    cpu_s: float
+    device_s: float
+    def __init__(self, flops: _Optional[int] = ..., flops_windows: _Optional[int] = ..., flops_question: _Optional[int] = ..., flops_dense: _Optional[int] = ..., cpu_s: _Optional[float] = ..., device_s: _Optional[float] = ...) -> None: ...
 
 class RecordingPartAnswer(_message.Message):
     __slots__ = ("p_yes", "text", "moments")
@@ -197,7 +267,7 @@ class RecordingMoment(_message.Message):
     def __init__(self, time_s: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
 
 class RecordingAnswers(_message.Message):
-    __slots__ = ("id", "state", "parts", "done", "reason", "updated", "recordings")
+    __slots__ = ("id", "state", "parts", "done", "reason", "updated", "recordings", "backtest")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[RecordingAnswers.State]
@@ -219,6 +289,7 @@ class RecordingAnswers(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    BACKTEST_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: RecordingAnswers.State
     parts: int
@@ -226,7 +297,54 @@ class RecordingAnswers(_message.Message):
     reason: str
     updated: _timestamp_pb2.Timestamp
     recordings: _containers.RepeatedCompositeFieldContainer[RecordingAnswer]
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[RecordingAnswers.State, str]] = ..., parts: _Optional[int] = ..., done: _Optional[int] = ..., reason: _Optional[str] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[RecordingAnswer, _Mapping]]] = ...) -> None: ...
+    backtest: BacktestAnswer
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[RecordingAnswers.State, str]] = ..., parts: _Optional[int] = ..., done: _Optional[int] = ..., reason: _Optional[str] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[RecordingAnswer, _Mapping]]] = ..., backtest: _Optional[_Union[BacktestAnswer, _Mapping]] = ...) -> None: ...
+
+class BacktestAnswer(_message.Message):
+    __slots__ = ("incidents", "incidents_total", "cameras", "watched_s", "windows", "cost", "unanswered", "replanned")
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    CAMERAS_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    REPLANNED_FIELD_NUMBER: _ClassVar[int]
+    incidents: _containers.RepeatedCompositeFieldContainer[PastIncident]
+    incidents_total: int
+    cameras: int
+    watched_s: float
+    windows: _containers.RepeatedCompositeFieldContainer[OutcomeCount]
+    cost: BacktestCost
+    unanswered: _containers.RepeatedCompositeFieldContainer[RecordingGap]
+    replanned: int
+    def __init__(self, incidents: _Optional[_Iterable[_Union[PastIncident, _Mapping]]] = ..., incidents_total: _Optional[int] = ..., cameras: _Optional[int] = ..., watched_s: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., unanswered: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., replanned: _Optional[int] = ...) -> None: ...
+
+class PastIncident(_message.Message):
+    __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    opened: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    peak: float
+    windows: int
+    reason: str
+    evidence: _containers.RepeatedCompositeFieldContainer[_verdicts_pb2.Evidence]
+    def __init__(self, camera: _Optional[str] = ..., opened: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., peak: _Optional[float] = ..., windows: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Iterable[_Union[_verdicts_pb2.Evidence, _Mapping]]] = ...) -> None: ...
+
+class OutcomeCount(_message.Message):
+    __slots__ = ("outcome", "windows")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    windows: int
+    def __init__(self, outcome: _Optional[str] = ..., windows: _Optional[int] = ...) -> None: ...
 
 class RecordingAnswer(_message.Message):
     __slots__ = ("uri", "reason", "seconds", "frames", "answers", "parts", "gaps")

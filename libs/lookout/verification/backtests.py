@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ def fleet_backtest(
     Args:
         model: Folder of the fleet's model.
         bootstrap: Kafka.
-        watch: The question, its rule and its cameras.
-        scope: Which windows.
+        watch: The question and its rule.
+        scope: Which cameras and windows.
         common: Settings of the fleet that are not the defaults.
         own: Settings of one service, by its name.
         progress: Called with the windows done and their number.
@@ -43,7 +42,7 @@ def fleet_backtest(
     with fleet_replay(model, bootstrap, common, own) as fleet:
         settings = fleet.settings
         reach_s = (settings.windows.longest_chain + settings.window_blocks) * settings.stride_s
-        epochs = [epoch for epoch in read_epochs(settings, scope, reach_s) if _watched(epoch.camera, watch)]
+        epochs = read_epochs(settings, scope, reach_s)
         windows = PastWindows(settings, fleet.engine, fleet.planner, fleet.load, fleet.model_digest)
         total, replayed = sum(len(_inside(epoch, scope)) for epoch in epochs), 0
         for epoch in epochs:
@@ -61,10 +60,6 @@ def fleet_backtest(
                 replayed += 1
                 progress(min(replayed, total), total)
     return backtest
-
-
-def _watched(camera: str, watch: Watch) -> bool:
-    return not watch.cameras or any(fnmatchcase(camera, pattern) for pattern in watch.cameras)
 
 
 def _inside(epoch: EpochRecords, scope: PastScope) -> list[int]:

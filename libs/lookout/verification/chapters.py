@@ -18,10 +18,10 @@ from lookout.chains import (
     read_epochs,
     replay_epoch,
 )
-from lookout.chains.epochs import read_fence
 from lookout.chapters.durable import DurableTier
 from lookout.engines import EngineError, Question
 from lookout.engines.born import KeepsRows, born_block, prefix_of
+from lookout.erasures import read_fence
 from lookout.memory import Chapter, Keep, MemorySettings
 from lookout.memory.chapters import REBUILT, Born, ChapterFolder, ChapterRules
 from lookout.v1.verdicts_pb2 import Verdict

@@ -59,6 +59,8 @@ PART_SAMPLES: Final = 65_536
 JOB_RECORDINGS: Final = 1000
 #: gaps of a recording or part that are named
 RECORDING_GAPS: Final = 256
+#: incidents of a back-test that its answers name
+JOB_INCIDENTS: Final = 5000
 #: longest a job may run: what Kafka keeps of its parts and outcomes
 JOB_S: Final = 7 * 86_400
 #: tokens of a description

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -17,12 +18,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from lookout.errors import RecordsGoneError
+from lookout.errors import RecordsGoneError, TransientError
 from lookout.observe import logs
 from lookout.wire import prefixed
 from lookout.worker.settings import ServiceSettings
 
 BEGINNING = OFFSET_BEGINNING
+_READ_S: Final = 60.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -114,11 +116,24 @@ class TopicReader:
         Raises:
             KafkaException: Kafka does not answer, or refuses.
         """
+        return self._edges(topic, partitions, OffsetSpec.latest(), timeout_s)
+
+    def begins(self, topic: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        """Offsets below which retention has removed everything.
+
+        Raises:
+            KafkaException: Kafka does not answer, or refuses.
+        """
+        return self._edges(topic, partitions, OffsetSpec.earliest(), timeout_s)
+
+    def _edges(
+        self, topic: str, partitions: Collection[int], edge: OffsetSpec, timeout_s: float
+    ) -> dict[int, int]:
         if self._admin is None:
             self._admin = AdminClient(
                 self._settings.kafka(), logger=logs.client_logger(f"{self._name}-admin")
             )
-        where = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+        where = {TopicPartition(topic, partition): edge for partition in partitions}
         futures = self._admin.list_offsets(
             where, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
         )
@@ -187,3 +202,47 @@ class TopicReader:
             }
             self._consumer = Consumer(self._settings.kafka(**options), logger=logs.client_logger(self._name))
         return self._consumer
+
+
+def read_topic(settings: ServiceSettings, name: str, topic: str, start_ms: int = 0) -> Iterator[Message]:
+    """The committed records of a topic up to its end now.
+
+    Args:
+        settings: How Kafka is reached.
+        name: Of the client, in logs.
+        topic: Its name.
+        start_ms: From which time on, Unix milliseconds; 0: all.
+
+    Raises:
+        TimeoutError: The topic cannot be read to its end.
+        KafkaException: Kafka does not answer, or refuses.
+    """
+    reader = TopicReader(settings, name, options={"auto.offset.reset": "earliest"})
+    try:
+        partitions = reader.partitions(topic, _READ_S)
+        starts = reader.at(topic, partitions, start_ms, _READ_S) if start_ms else {}
+        reader.read_from(topic, {number: starts.get(number, BEGINNING) for number in partitions})
+        unread = set(partitions)
+        while unread:
+            message = reader.next(_READ_S)
+            if message is None:
+                raise TimeoutError(f"{topic} cannot be read to its end: {_READ_S:g} s without a record")
+            if isinstance(message, End):
+                unread.discard(message.partition)
+            else:
+                yield message
+    finally:
+        reader.close()
+
+
+@contextmanager
+def tried_again() -> Iterator[None]:
+    """What Kafka does not answer within this block is tried again with the record in work.
+
+    Raises:
+        TransientError: Instead of Kafka's errors.
+    """
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        raise TransientError(str(error)) from error

@@ -69,10 +69,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "verification": {
         "v1", "wire", "sandbox", "models", "vision", "windows", "engines", "worker", "store", "services",
-        "streams", "families", "chains", "rules", "memory", "chapters", "backtest",
+        "streams", "families", "chains", "rules", "memory", "chapters", "backtest", "erasures",
     },
     "backtest": {
         "v1", "wire", "windows", "engines", "worker", "streams", "models", "chains", "rules", "pipeline",
+        "jobs",
     },
     "evaluation": {
         "pruning", "vision", "windows", "families", "presets", "streams", "engines", "models",
@@ -90,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
         "verification", "watchbench", "chains", "backtest", "erasures", "chapters", "jobs",
     },
     "watchbench": {"segments", "pruning", "vision", "windows", "engines", "models"},
-    "jobs": {"v1", "wire", "analysis", "files", "sandbox", "segments", "recordings", "net"},
+    "jobs": {"v1", "wire", "analysis", "files", "sandbox", "segments", "recordings", "net", "rules"},
     "services": {
         "v1", "wire", "motion", "segments", "files", "sandbox", "pruning", "vision", "windows",
         "jobs", "analysis", "recordings", "memory", "families", "presets", "engines", "streams",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lookout.analysis import Analyzer
+from lookout.backtest.answers import hidden_by
+from lookout.chains import ChainRange
+from lookout.erasures import Fence
 from lookout.jobs import Sources
 from lookout.net.fetch import UriFetcher
+from lookout.services.recordings.past import PastParts
 from lookout.services.recordings.planning import PlanHandler
 from lookout.services.recordings.reducing import ReduceHandler
 from lookout.services.recordings.running import PartsHandler
@@ -104,9 +108,17 @@ class Services:
     Args:
         analyzer: The model.
         root: Folder that may be read.
+        past: Runs parts of back-tests.
+        ranges: What tokens.v1 has, by partition.
     """
 
-    def __init__(self, analyzer: Analyzer, root: Path) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        root: Path,
+        past: PastParts | None = None,
+        ranges: Mapping[int, ChainRange] | None = None,
+    ) -> None:
         self.topics = FakeTopics()
         self.cancelled: set[str] = set()
         self.now = NOW_MS / 1000
@@ -120,13 +132,22 @@ class Services:
             partitions=PARTITIONS,
             model_digest="digest",
             cancelled=lambda job: job in self.cancelled,
+            past=past,
             decoders=1,
             clock=lambda: self.now,
         )
-        plan = PlanHandler(analyzer.folder, analyzer.part_frames, sources, PARTITIONS)
+        plan = PlanHandler(
+            analyzer.folder,
+            analyzer.part_frames,
+            sources,
+            PARTITIONS,
+            ranges=lambda since_ms, until_ms: ranges or {},
+        )
         self.plan = Running(plan, self.topics)
         self.parts = Running(self.parts_handler, self.topics)
-        self.reduce = Running(ReduceHandler(self.topics, clock=lambda: self.now), self.topics)
+        self.fence = Fence()
+        reduce = ReduceHandler(self.topics, lambda: hidden_by(self.fence), clock=lambda: self.now)
+        self.reduce = Running(reduce, self.topics)
 
     def ask(self, job: RecordingJob) -> None:
         """Send a request and plan it."""

@@ -56,4 +56,18 @@ def test_the_example_on_the_page_is_whole_and_valid(name: str, made: dict[str, d
         "activity_cols",
         "cause",
         "reason",
+        "backtest",  # a job is about recordings, or a back-test
     }
+
+
+@pytest.mark.parametrize(
+    ("example", "name"), [("backtest-job", "recording-job"), ("backtest-answers", "recording-answers")]
+)
+def test_the_examples_of_a_back_test_are_valid(
+    example: str, name: str, made: dict[str, dict[str, object]]
+) -> None:
+    strict = {**made[name], "additionalProperties": False}
+    message = from_json(EXAMPLES[example].encode(), MESSAGES[name])
+    Draft202012Validator(strict).validate(json.loads(EXAMPLES[example]))
+    assert message.HasField("backtest")
+    assert message == from_json(to_json(message), MESSAGES[name])

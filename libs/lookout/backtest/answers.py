@@ -1,0 +1,134 @@
+"""The parts of a back-test as one answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from lookout.backtest.results import Backtest, PastIncident
+from lookout.rules import messages
+from lookout.v1 import recordings_pb2
+from lookout.v1.recordings_pb2 import (
+    BacktestAnswer,
+    BacktestCost,
+    BacktestOutcome,
+    OutcomeCount,
+    PartOutcome,
+    RecordingGap,
+    RecordingPlan,
+)
+from lookout.v1.verdicts_pb2 import Evidence, Verdict
+from lookout.wire.limits import JOB_INCIDENTS
+
+#: references to frames that an answer carries of an incident
+_PICTURES: Final = 3
+_COSTS: Final = tuple(field.name for field in BacktestCost.DESCRIPTOR.fields)
+
+Hidden = Callable[[str, int, int], bool]
+"""Whether a span of a camera's time (Unix milliseconds) was erased."""
+
+
+class Erased(Protocol):
+    """What hides erased times (`lookout.erasures.Fence`)."""
+
+    def hides(self, camera: str, begin_us: int, end_us: int) -> object | None:
+        """An erasure that a span touches; None: none does."""
+        ...
+
+
+def hidden_by(fence: Erased) -> Hidden:
+    """Whether a fence hides a span."""
+    return lambda camera, begin_ms, end_ms: fence.hides(camera, 1000 * begin_ms, 1000 * end_ms) is not None
+
+
+def nothing_hidden(camera: str, begin_ms: int, end_ms: int) -> bool:
+    """Nothing was erased."""
+    return False
+
+
+def remove_hidden(outcome: BacktestOutcome, hidden: Hidden) -> None:
+    """Leave out what was erased."""
+    for stream in outcome.streams:
+        kept = [verdict for verdict in stream.verdicts if not _is_hidden(stream.camera, verdict, hidden)]
+        if len(kept) < len(stream.verdicts):
+            del stream.verdicts[:]
+            stream.verdicts.extend(kept)
+
+
+def _is_hidden(camera: str, verdict: Verdict, hidden: Hidden) -> bool:
+    return hidden(camera, verdict.start.ToMilliseconds(), verdict.end.ToMilliseconds())
+
+
+def answer_of(
+    plan: RecordingPlan,
+    outcomes: Callable[[Sequence[int]], Iterable[PartOutcome]],
+    *,
+    hidden: Hidden = nothing_hidden,
+) -> BacktestAnswer:
+    """The incidents that there would have been.
+
+    Args:
+        plan: The job's plan.
+        outcomes: Those that there are of some parts, by their numbers; asked for by partition.
+        hidden: What was erased.
+    """
+    answer = BacktestAnswer()
+    backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule))
+    first = 0
+    for parts in plan.partition_parts:
+        numbers = range(first, first + parts)
+        first += parts
+        verdicts: dict[str, dict[tuple[int, int], Verdict]] = defaultdict(dict)
+        for outcome in outcomes(numbers):
+            _take(answer, outcome, verdicts, hidden)
+        for camera in sorted(verdicts):
+            for _, verdict in sorted(verdicts[camera].items()):
+                if verdict.outcome:
+                    backtest.add(messages.verdict_of(verdict, backtest.rule))
+                else:
+                    backtest.outcomes["expired"] += 1
+    answer.cameras, answer.watched_s = len(backtest.cameras), backtest.watched_ms / 1000
+    answer.incidents_total = len(backtest.incidents)
+    answer.incidents.extend(incident_message(past) for past in backtest.incidents[:JOB_INCIDENTS])
+    for name, count in sorted(backtest.outcomes.items()):
+        answer.windows.append(OutcomeCount(outcome=name, windows=count))
+    return answer
+
+
+def _take(
+    answer: BacktestAnswer,
+    outcome: PartOutcome,
+    verdicts: dict[str, dict[tuple[int, int], Verdict]],
+    hidden: Hidden,
+) -> None:
+    """Add a part to the answer."""
+    if outcome.reason:
+        answer.unanswered.append(RecordingGap(samples=outcome.number, reason=outcome.reason))
+        return
+    past = outcome.backtest
+    remove_hidden(past, hidden)
+    answer.replanned += past.replanned
+    for name in _COSTS:
+        setattr(answer.cost, name, getattr(answer.cost, name) + getattr(past.cost, name))
+    for stream in past.streams:
+        for verdict in stream.verdicts:
+            verdict.camera, verdict.epoch = stream.camera, stream.epoch
+            # Retention may have moved the begin of a chain from one part into the next.
+            key = stream.epoch, verdict.window
+            if not (known := verdicts[stream.camera].get(key)) or not known.outcome:
+                verdicts[stream.camera][key] = verdict
+
+
+def incident_message(past: PastIncident) -> recordings_pb2.PastIncident:
+    """An incident as a message."""
+    message = recordings_pb2.PastIncident(
+        camera=past.camera,
+        peak=past.peak,
+        windows=past.windows,
+        reason=past.reason,
+        evidence=[Evidence.FromString(frame) for frame in past.evidence[:_PICTURES]],
+    )
+    message.opened.FromMilliseconds(past.opened_ms)
+    message.end.FromMilliseconds(past.end_ms)
+    return message

@@ -1,0 +1,96 @@
+"""A part of a back-test becomes its outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from lookout.analysis import Analyzer
+from lookout.backtest import PastWindows
+from lookout.backtest.answers import Hidden
+from lookout.backtest.jobs import run_part
+from lookout.chains import KafkaPartition, PartitionLog, load_block, plan_digest, windows_of
+from lookout.errors import TransientError
+from lookout.services.recordings.settings import RecordingsSettings
+from lookout.store import LineageBrokenError, Node, StoreError, TensorClient
+from lookout.v1.lineage_pb2 import STAGE_TOKENS
+from lookout.v1.recordings_pb2 import BacktestOutcome, BacktestPart
+from lookout.v1.tokens_pb2 import TokensRecord
+from lookout.windows import Planner, StrideBlock
+from lookout.worker.topic_reader import tried_again
+
+Log = Callable[[int], AbstractContextManager[PartitionLog]]
+
+
+class PastParts:
+    """Asks windows of the past, with tokens from their holders, or made again by prune-encode.
+
+    Args:
+        settings: How windows are planned.
+        analyzer: The model.
+        model_digest: Its digest.
+        client: Where tokens are fetched.
+        log: A partition of tokens.v1 and verdicts.v1.
+        hidden: What is erased now.
+    """
+
+    def __init__(
+        self,
+        settings: RecordingsSettings,
+        analyzer: Analyzer,
+        model_digest: str,
+        client: TensorClient,
+        *,
+        log: Log,
+        hidden: Callable[[], Hidden],
+    ) -> None:
+        self._settings, self._analyzer, self._digest = settings, analyzer, model_digest
+        self._client, self._log, self._hidden = client, log, hidden
+
+    def run(self, part: BacktestPart, check: Callable[[], object]) -> BacktestOutcome:
+        """Ask the windows of a part.
+
+        Args:
+            part: The part.
+            check: Called before every window; what it raises ends the part.
+
+        Raises:
+            JobError: A record does not hold its outcome.
+            TransientError: Tokens or records are not available now.
+        """
+        engine = self._analyzer.engine
+        planner = Planner(engine.layout, windows_of(self._settings))
+        windows = PastWindows(self._settings, engine, planner, self._load, self._digest)
+        began = time.perf_counter()
+        with tried_again(), self._log(part.partition) as log:
+            outcome = run_part(
+                part,
+                log,
+                windows,
+                plan_digest=plan_digest(planner, reuse=self._settings.reuse),
+                check=check,
+                hidden=self._hidden,
+            )
+        if self._settings.device != "cpu":
+            outcome.cost.device_s = time.perf_counter() - began
+        return outcome
+
+    def _load(self, record: TokensRecord) -> StrideBlock:
+        try:
+            return load_block(record, self._client, self._settings.step_us).block
+        except LineageBrokenError:
+            raise
+        except StoreError as error:
+            raise TransientError(str(error)) from error
+
+
+def kafka_log(settings: RecordingsSettings) -> Log:
+    """The partitions of a fleet."""
+    return lambda partition: KafkaPartition(settings, partition)
+
+
+def token_node(settings: RecordingsSettings) -> Node:
+    """The way to tokens: their holders, or prune-encode, which makes them again."""
+    replicas: dict[int, Sequence[str]] = {STAGE_TOKENS: settings.token_replicas}
+    return Node(settings.store, settings.redis_url, replicas=replicas, security=settings)

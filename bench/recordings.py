@@ -99,7 +99,7 @@ def main() -> int:
         for name, value in fake.items():
             print(f"  {name}: {value}")
         out["overlap"], out["end_to_end"] = fake.get("efficiency"), fake.get("end_to_end")
-    order = ("overlap", "end_to_end", "dp", "kv")
+    order = ("overlap", "end_to_end", "dp", "kv", "accuracy")
     print(json.dumps({**{name: out[name] for name in order if name in out}, **out}))
     return 0
 

@@ -19,6 +19,7 @@ DOCS = ROOT / "docs" / "results"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
 TITLES = {
+    "backtest": "What a back-test costs",
     "codecsight": "CodecSight's figures with a small model",
     "capacity": "What the fleet costs beside plain decoding",
     "damage": "Lost packets",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from lookout.chains import PlacedBlock
 from lookout.engines import load_engine
 from lookout.families import load_tower
 from lookout.models.digest import folder_digest
@@ -131,3 +132,25 @@ class OneProcessFleet:
                 record = self._append(TOKENS.name, tokens.value or b"")
                 for verdict in self.prefill.handle(self._prefilled, record).outputs:
                     self._append(VERDICTS.name, verdict.value or b"")
+
+
+class FleetLog:
+    """The camera's partition, as a back-test reads it. `lowest` moves as retention does."""
+
+    def __init__(self, fleet: OneProcessFleet) -> None:
+        self.fleet, self.lowest = fleet, 0
+
+    def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
+        """The blocks of a range."""
+        records = self.fleet.topics[TOKENS.name]
+        placed = [
+            PlacedBlock(record.offset, record.timestamp_ms, TokensRecord.FromString(record.value))
+            for record in records[max(first, self.lowest) : stop]
+        ]
+        return [block for block in placed if block.record.HasField("block")], stop > len(records)
+
+    def verdicts(self, since_ms: int, until_ms: int) -> Iterator[Verdict]:
+        """The verdicts of a time."""
+        for record in self.fleet.topics[VERDICTS.name]:
+            if since_ms <= record.timestamp_ms <= until_ms:
+                yield from_json(record.value, Verdict)

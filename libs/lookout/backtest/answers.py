@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from lookout.backtest.labels import label_key, score_of
 from lookout.backtest.results import Backtest, PastIncident
-from lookout.rules import messages
+from lookout.rules import Rule, messages
 from lookout.v1 import recordings_pb2
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
     BacktestCost,
     BacktestOutcome,
+    LabelScore,
     OutcomeCount,
     PartOutcome,
     RecordingGap,
@@ -75,6 +78,8 @@ def answer_of(
     """
     answer = BacktestAnswer()
     backtest = Backtest(messages.rule_of(plan.job.backtest.watch.rule))
+    answer.threshold = backtest.rule.threshold
+    scores: dict[str, LabelScore] = {}
     first = 0
     for parts in plan.partition_parts:
         numbers = range(first, first + parts)
@@ -83,17 +88,31 @@ def answer_of(
         for outcome in outcomes(numbers):
             _take(answer, outcome, verdicts, hidden)
         for camera in sorted(verdicts):
-            for _, verdict in sorted(verdicts[camera].items()):
+            rising = [verdict for _, verdict in sorted(verdicts[camera].items())]
+            _score(plan.job.backtest.labels, camera, rising, backtest.rule, scores)
+            for verdict in rising:
                 if verdict.outcome:
                     backtest.add(messages.verdict_of(verdict, backtest.rule))
                 else:
                     backtest.outcomes["expired"] += 1
+    for label in plan.job.backtest.labels:
+        if not hidden(label.camera, label.start.ToMilliseconds(), label.end.ToMilliseconds()):
+            answer.labels.append(scores.get(label_key(label)) or score_of(label, (), backtest.rule))
     answer.cameras, answer.watched_s = len(backtest.cameras), backtest.watched_ms / 1000
     answer.incidents_total = len(backtest.incidents)
     answer.incidents.extend(incident_message(past) for past in backtest.incidents[:JOB_INCIDENTS])
     for name, count in sorted(backtest.outcomes.items()):
         answer.windows.append(OutcomeCount(outcome=name, windows=count))
     return answer
+
+
+def _score(
+    labels: Iterable[Label], camera: str, rising: Sequence[Verdict], rule: Rule, scores: dict[str, LabelScore]
+) -> None:
+    """Score the labels of a camera with its windows."""
+    for label in labels:
+        if label.camera == camera:
+            scores[label_key(label)] = score_of(label, rising, rule)
 
 
 def _take(

@@ -66,13 +66,16 @@ def plan_backtest(
     records = sum(span.stop - span.read_from for span in ranges.values())
     size = max(LEAST_RECORDS, -(-records // most_parts))
     plan = RecordingPlan(job=job, expires=expiry_of(job, now_ms))
+    asked = BacktestJob()
+    asked.CopyFrom(job.backtest)
+    asked.ClearField("labels")  # they are compared with the windows of all parts
     parts: list[RecordingPart] = []
     for _, span in sorted(ranges.items()):
         pieces = list(_pieces(span, size))
         plan.partition_parts.append(len(pieces))
         for piece in pieces:
             own = BacktestPart(
-                job=job.backtest,
+                job=asked,
                 partition=piece.partition,
                 first=piece.first,
                 stop=piece.stop,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,13 @@ import typer
 from rich.progress import Progress
 
 from lookout import models
+from lookout.backtest.labels import LabelShare, Quality, quality, threshold_for
 from lookout.cli.connect import check_reachable, find_bootstrap, kafka_settings, read_erasures
+from lookout.cli.label import read_labels
 from lookout.cli.model import ModelOption, find_model
 from lookout.cli.options import BootstrapOption, CliError, PresetOption, SettingOption, asked
 from lookout.cli.output import TerminalConsole, echo
+from lookout.cli.recordings import PrecisionOption, new_id, send_job
 from lookout.cli.times import parse_span
 from lookout.cli.up import parse_settings
 from lookout.cli.watches import (
@@ -27,15 +31,18 @@ from lookout.cli.watches import (
     watch_rule,
 )
 from lookout.outside_text import clean
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
     BacktestJob,
+    LabelScore,
     PastIncident,
     RecordingAnswers,
     RecordingJob,
 )
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import TOKENS
+from lookout.wire.limits import JOB_LABELS
 
 if TYPE_CHECKING:
     from lookout.backtest import Backtest
@@ -64,11 +71,18 @@ def backtest(
     identity: Annotated[
         str | None, typer.Option("--id", help="With --fleet: the job's id; the default is new.")
     ] = None,
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels", help="With --fleet: precision and recall by what people said (`lookout label`)."
+        ),
+    ] = False,
+    precision: PrecisionOption = None,
 ) -> None:
     """Ask a question of what the cameras saw already: the incidents there would have been, and the cost.
 
-    Windows are computed again out of Kafka, by the same chains as in the fleet. Give the settings of the
-    fleet with --preset and --set; with --fleet its own are in force.
+    Windows are computed again out of Kafka, by the chains of the fleet: with --fleet by its settings, without
+    by those of --preset and --set.
     """
     if camera and not all(pattern.strip() for pattern in camera):
         raise CliError("--camera is empty: name a camera or a pattern, or leave it out for all cameras")
@@ -78,20 +92,22 @@ def backtest(
     if fleet:
         if model is not None or setting or preset != "default":
             raise CliError("--model, --preset and --set are those of the fleet with --fleet: leave them out")
-        _send(watch, begin_ms, end_ms, identity, bootstrap, wait=wait, as_json=as_json)
+        job = _job(watch, begin_ms, end_ms, identity)
+        if labels:
+            job.backtest.labels.extend(_labels_of(find_bootstrap(bootstrap), job.backtest))
+        if precision is not None and not (labels and wait):
+            raise CliError("--precision needs --labels and --wait, or later `lookout backtests show`")
+        send_job(job, identity is not None, bootstrap, wait=wait, as_json=as_json, precision=precision)
         return
-    if wait or identity is not None:
-        raise CliError("--wait and --id need --fleet: without it the question is asked here, at once")
+    if wait or labels or precision is not None or identity is not None:
+        raise CliError("--wait, --id, --labels and --precision need --fleet")
     folder = find_model(model)
     models.check_question(folder, watch.question)
     address = find_bootstrap(bootstrap)
     check_reachable(address, TOKENS.name)
     scope = begin_ms or 0, end_ms or _LATEST_MS
     past = _ask_here(folder, address, watch, scope, *parse_settings(setting or [], preset))
-    if as_json:
-        echo(json.dumps(past.as_json()))
-        return
-    _show(past)
+    echo(json.dumps(past.as_json())) if as_json else _show(past)
 
 
 def _ask_here(
@@ -121,35 +137,55 @@ def _ask_here(
         )
 
 
-def _send(
-    watch: Watch,
-    begin_ms: int | None,
-    end_ms: int | None,
-    identity: str | None,
-    bootstrap: str | None,
-    *,
-    wait: bool,
-    as_json: bool,
-) -> None:
-    from lookout.cli.recordings import new_id, send_job
-
+def _job(watch: Watch, begin_ms: int | None, end_ms: int | None, identity: str | None) -> RecordingJob:
     job = RecordingJob(id=identity or new_id(), backtest=BacktestJob(watch=watch))
     if begin_ms is not None:
         job.backtest.since.FromMilliseconds(begin_ms)
     if end_ms is not None:
         job.backtest.until.FromMilliseconds(end_ms)
-    send_job(job, identity is not None, bootstrap, wait=wait, as_json=as_json)
+    return job
 
 
-def show_answer(bootstrap: str, answers: RecordingAnswers, *, as_json: bool) -> None:
+def _labels_of(bootstrap: str, past: BacktestJob) -> list[Label]:
+    """What people said about incidents of a question, on its cameras and in its time, the newest.
+
+    Raises:
+        CliError: There is nothing.
+    """
+    standing = read_labels(bootstrap)
+    patterns = past.watch.cameras or ("*",)
+    since_ms = past.since.ToMilliseconds() if past.HasField("since") else 0
+    until_ms = past.until.ToMilliseconds() if past.HasField("until") else _LATEST_MS
+    labels = [
+        entry
+        for entry in standing
+        if entry.question == past.watch.question
+        and any(fnmatchcase(entry.camera, pattern) for pattern in patterns)
+        and since_ms <= entry.end.ToMilliseconds() < until_ms
+    ]
+    if not labels:
+        raise CliError(
+            f"--labels: labels.v1 has {_count(len(standing), 'label')}, and none of this question, these "
+            "cameras and this time: `lookout label INCIDENT right|wrong` writes one"
+        )
+    for entry in labels:
+        entry.ClearField("labelled_by")
+        entry.ClearField("question")
+    return sorted(labels, key=lambda entry: entry.end.ToMilliseconds())[-JOB_LABELS:]
+
+
+def show_answer(
+    bootstrap: str, answers: RecordingAnswers, *, as_json: bool, precision: float | None = None
+) -> None:
     """Print the answer of a back-test as a job, without what was erased since.
 
     Args:
         bootstrap: Kafka.
         answers: Of the job.
         as_json: Print JSON.
+        precision: A threshold with this precision is wanted.
     """
-    from lookout.erasures import Fence
+    from lookout.erasures.fence import Fence
 
     answer = answers.backtest
     fence = Fence(read_erasures(bootstrap).erasures.values())
@@ -158,8 +194,12 @@ def show_answer(bootstrap: str, answers: RecordingAnswers, *, as_json: bool) -> 
         for past in answer.incidents
         if fence.hides(past.camera, past.opened.ToMicroseconds(), past.end.ToMicroseconds()) is None
     ]
+    labels = [score for score in answer.labels if not any(own.whole for own in fence.of(score.camera))]
+    if precision is not None and not labels:
+        raise CliError("--precision: the back-test was asked without --labels")
     if as_json:
-        echo(json.dumps(_answer_json(answers.id, answer, incidents)))
+        facts = _answer_json(answers.id, answer, incidents)
+        echo(json.dumps({**facts, **labels_json(labels, answer.threshold, precision)}))
         return
     for past in incidents:
         _show_incident(
@@ -189,6 +229,54 @@ def show_answer(bootstrap: str, answers: RecordingAnswers, *, as_json: bool) -> 
         echo(f"{_count(answer.replanned, 'window')} planned with other settings: answers may differ")
     for gap in answer.unanswered:
         echo(f"part {gap.samples} has no answer: {clean(gap.reason)}")
+    if labels:
+        _show_labels(labels, answer.threshold, precision)
+
+
+def labels_json(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> dict[str, Any]:
+    """How good a question is by labels, for JSON; empty without labels.
+
+    Args:
+        scores: Of the labels.
+        threshold: Of the watch.
+        precision: A threshold with this precision is wanted.
+    """
+    if not scores:
+        return {}
+    facts: dict[str, Any] = {
+        "labels": len(scores),
+        "labels_without_windows": sum(not score.HasField("score") for score in scores),
+        "quality": quality(scores, threshold).as_json(),
+    }
+    if precision is not None:
+        best = threshold_for(scores, precision)
+        facts["for_precision"] = {"wanted": precision, "quality": None if best is None else best.as_json()}
+    return facts
+
+
+def _show_labels(scores: Sequence[LabelScore], threshold: float, precision: float | None) -> None:
+    known = [score for score in scores if score.HasField("score")]
+    wrong = sum(not score.right for score in known)
+    echo(f"labels: {len(known) - wrong} right, {wrong} wrong, {len(scores) - len(known)} without a window")
+    echo(_quality_text(quality(scores, threshold)))
+    if precision is None:
+        return
+    best = threshold_for(scores, precision)
+    if best is None:
+        echo(f"no threshold has a precision of {precision:g} on these labels")
+    else:
+        echo(f"for a precision of {precision:g}: {_quality_text(best)}")
+
+
+def _quality_text(own: Quality) -> str:
+    return f"threshold {own.threshold:.3f}: precision {_share(own.precision)}, recall {_share(own.recall)}"
+
+
+def _share(share: LabelShare) -> str:
+    if not share.total:
+        return "unknown (no labels)"
+    low, high = share.interval
+    return f"{share.value:.2f} [{low:.2f}, {high:.2f}] of {share.total}"
 
 
 def _answer_json(identity: str, answer: BacktestAnswer, incidents: Sequence[PastIncident]) -> dict[str, Any]:

@@ -69,6 +69,11 @@ COMMANDS = {
         "backtest",
         "Ask a question of what the cameras saw already: the incidents there would have been, and the cost.",
     ),
+    "label": CommandPlace(
+        "label",
+        "label",
+        "Say whether an incident was right; `lookout backtest --labels` says how good a question is by it.",
+    ),
     "backtests": CommandPlace(
         "recordings", "backtests", "Back-tests that a fleet runs: list, show, cancel.", group=True, logs=False
     ),

@@ -27,6 +27,7 @@ from lookout.cli.output import TerminalConsole, echo, say
 from lookout.cli.times import parse_span
 from lookout.erasures.records import member_key, new_erasure
 from lookout.outside_text import clean
+from lookout.v1.erasures_pb2 import Erasure
 from lookout.wire import ERASURES, PIPELINE, all_topics, is_camera_id, to_json
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _erase(
         typer.confirm(f"Erase {scope} of camera {clean(camera)} for ever?", abort=True, err=True)
     request = new_erasure(camera, begin, end, now_us, f"{getpass.getuser()}@{socket.gethostname()}"[:200])
     send_and_confirm(address, ERASURES.name, {request.id: to_json(request)})
+    _remove_labels(address, request)
     waiting = _wait(address, request.id, wait_s)
     echo(request.id)
     console = TerminalConsole(stderr=True)
@@ -135,6 +137,16 @@ def _erase(
         say(console, "not confirmed yet: {}; they go on; ask with --receipt", ", ".join(waiting))
         raise typer.Exit(1)
     say(console, "everybody has confirmed; `lookout erase --receipt {}` prints the receipt", request.id)
+
+
+def _remove_labels(address: str, request: Erasure) -> None:
+    """What people said about the erased time goes as well; the fence hides it until it is gone."""
+    from lookout.cli.label import remove_labels
+
+    try:
+        remove_labels(address, request.camera, request.begin_us, request.end_us)
+    except CliError as error:  # a fleet of an earlier release has no such topic
+        say(TerminalConsole(stderr=True), "labels were not removed: {}", str(error))
 
 
 def _wait(address: str, identity: str, wait_s: float) -> list[str]:

@@ -32,6 +32,15 @@ out = TerminalConsole()
 news = TerminalConsole(stderr=True)
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+PrecisionOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Of a back-test with --labels: find the threshold with this precision.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: seconds without an answer after which the reason is guessed
 _SILENT_S = 20.0
@@ -109,6 +118,7 @@ def send_job(
     wait: bool,
     page: Path | None = None,
     as_json: bool = False,
+    precision: float | None = None,
 ) -> None:
     """Send a request, and wait for its answers if that is wanted.
 
@@ -119,6 +129,7 @@ def send_job(
         wait: Wait until it has ended.
         page: Where the page is written.
         as_json: Print JSON.
+        precision: Of a back-test: a threshold with this precision is wanted.
 
     Raises:
         CliError: The job cannot be followed, or Kafka does not take it.
@@ -143,7 +154,7 @@ def send_job(
         echo(json.dumps({"job": job.id}) if as_json else job.id)
         say(news, "lookout {} show {} --wait", Job(job).group, job.id)
         return
-    tell(where, awaited(where, job.id, after=refusal), page=page, as_json=as_json)
+    tell(where, awaited(where, job.id, after=refusal), page=page, as_json=as_json, precision=precision)
 
 
 def new_id() -> str:
@@ -223,7 +234,12 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
 
 
 def tell(
-    bootstrap: str, answers: RecordingAnswers, *, page: Path | None = None, as_json: bool = False
+    bootstrap: str,
+    answers: RecordingAnswers,
+    *,
+    page: Path | None = None,
+    as_json: bool = False,
+    precision: float | None = None,
 ) -> None:
     """Print a job's answers.
 
@@ -236,7 +252,7 @@ def tell(
     if answers.HasField("backtest"):
         from lookout.cli.backtest import show_answer
 
-        show_answer(bootstrap, answers, as_json=as_json)
+        show_answer(bootstrap, answers, as_json=as_json, precision=precision)
     refused = [
         (public_url(recording.uri), recording.reason) for recording in answers.recordings if recording.reason
     ]
@@ -313,6 +329,7 @@ def show_job(
     identity: JobArgument,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
     page: PageOption = None,
+    precision: PrecisionOption = None,
     as_json: JsonOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
@@ -320,10 +337,10 @@ def show_job(
     where = find_bootstrap(bootstrap)
     job = _known(where, identity)
     if wait and (job.answers is None or job.answers.state not in _OVER):
-        tell(where, awaited(where, identity), page=page, as_json=as_json)
+        tell(where, awaited(where, identity), page=page, as_json=as_json, precision=precision)
         return
     if job.answers is not None and job.answers.state in _OVER:
-        tell(where, job.answers, page=page, as_json=as_json)
+        tell(where, job.answers, page=page, as_json=as_json, precision=precision)
         return
     counts = _counts(job)
     if as_json:

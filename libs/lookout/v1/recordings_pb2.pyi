@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from lookout.v1 import labels_pb2 as _labels_pb2
 from lookout.v1 import verdicts_pb2 as _verdicts_pb2
 from lookout.v1 import watches_pb2 as _watches_pb2
 from google.protobuf.internal import containers as _containers
@@ -33,14 +34,16 @@ class RecordingJob(_message.Message):
     def __init__(self, id: _Optional[str] = ..., uris: _Optional[_Iterable[str]] = ..., questions: _Optional[_Iterable[str]] = ..., settings: _Optional[_Union[RecordingSettings, _Mapping]] = ..., requested: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_s: _Optional[float] = ..., cancelled: _Optional[bool] = ..., backtest: _Optional[_Union[BacktestJob, _Mapping]] = ...) -> None: ...
 
 class BacktestJob(_message.Message):
-    __slots__ = ("watch", "since", "until")
+    __slots__ = ("watch", "since", "until", "labels")
     WATCH_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     watch: _watches_pb2.Watch
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
-    def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    labels: _containers.RepeatedCompositeFieldContainer[_labels_pb2.Label]
+    def __init__(self, watch: _Optional[_Union[_watches_pb2.Watch, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[_labels_pb2.Label, _Mapping]]] = ...) -> None: ...
 
 class RecordingSettings(_message.Message):
     __slots__ = ("fps", "start_s", "end_s", "group_frames", "rho", "part_frames", "prune", "describe")
@@ -301,7 +304,7 @@ class RecordingAnswers(_message.Message):
     def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[RecordingAnswers.State, str]] = ..., parts: _Optional[int] = ..., done: _Optional[int] = ..., reason: _Optional[str] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recordings: _Optional[_Iterable[_Union[RecordingAnswer, _Mapping]]] = ..., backtest: _Optional[_Union[BacktestAnswer, _Mapping]] = ...) -> None: ...
 
 class BacktestAnswer(_message.Message):
-    __slots__ = ("incidents", "incidents_total", "cameras", "watched_s", "windows", "cost", "unanswered", "replanned")
+    __slots__ = ("incidents", "incidents_total", "cameras", "watched_s", "windows", "cost", "unanswered", "replanned", "labels", "threshold")
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
     INCIDENTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     CAMERAS_FIELD_NUMBER: _ClassVar[int]
@@ -310,6 +313,8 @@ class BacktestAnswer(_message.Message):
     COST_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     REPLANNED_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     incidents: _containers.RepeatedCompositeFieldContainer[PastIncident]
     incidents_total: int
     cameras: int
@@ -318,7 +323,23 @@ class BacktestAnswer(_message.Message):
     cost: BacktestCost
     unanswered: _containers.RepeatedCompositeFieldContainer[RecordingGap]
     replanned: int
-    def __init__(self, incidents: _Optional[_Iterable[_Union[PastIncident, _Mapping]]] = ..., incidents_total: _Optional[int] = ..., cameras: _Optional[int] = ..., watched_s: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., unanswered: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., replanned: _Optional[int] = ...) -> None: ...
+    labels: _containers.RepeatedCompositeFieldContainer[LabelScore]
+    threshold: float
+    def __init__(self, incidents: _Optional[_Iterable[_Union[PastIncident, _Mapping]]] = ..., incidents_total: _Optional[int] = ..., cameras: _Optional[int] = ..., watched_s: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., cost: _Optional[_Union[BacktestCost, _Mapping]] = ..., unanswered: _Optional[_Iterable[_Union[RecordingGap, _Mapping]]] = ..., replanned: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[LabelScore, _Mapping]]] = ..., threshold: _Optional[float] = ...) -> None: ...
+
+class LabelScore(_message.Message):
+    __slots__ = ("camera", "watch", "incident", "right", "score")
+    CAMERA_FIELD_NUMBER: _ClassVar[int]
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    camera: str
+    watch: str
+    incident: str
+    right: bool
+    score: float
+    def __init__(self, camera: _Optional[str] = ..., watch: _Optional[str] = ..., incident: _Optional[str] = ..., right: _Optional[bool] = ..., score: _Optional[float] = ...) -> None: ...
 
 class PastIncident(_message.Message):
     __slots__ = ("camera", "opened", "end", "peak", "windows", "reason", "evidence")

@@ -36,6 +36,7 @@ from lookout.wire.topics import (
     CAMERAS as CAMERAS,
     ERASURES as ERASURES,
     FRAMES as FRAMES,
+    LABELS as LABELS,
     MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES,
     MAX_SEGMENT_BYTES as MAX_SEGMENT_BYTES,
     PARTS as PARTS,

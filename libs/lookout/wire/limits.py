@@ -61,6 +61,8 @@ JOB_RECORDINGS: Final = 1000
 RECORDING_GAPS: Final = 256
 #: incidents of a back-test that its answers name
 JOB_INCIDENTS: Final = 5000
+#: labels of a back-test; all of them are in its request
+JOB_LABELS: Final = 1000
 #: longest a job may run: what Kafka keeps of its parts and outcomes
 JOB_S: Final = 7 * 86_400
 #: tokens of a description

@@ -25,6 +25,7 @@ PUBLISHED: Final = {
     "watch": "lookout.v1.Watch",
     "verdict": "lookout.v1.Verdict",
     "alert": "lookout.v1.Alert",
+    "label": "lookout.v1.Label",
     "recording-job": "lookout.v1.RecordingJob",
     "recording-answers": "lookout.v1.RecordingAnswers",
 }

@@ -128,6 +128,16 @@ ERASURES: Final = Topic(
     prefixed("erasures.v1"), "lookout.v1.Erasure as JSON", pipeline=False, retention_ms=None, broker_time=True
 )
 
+#: what people say about incidents; erasing a camera removes its labels, so replaced values go soon
+LABELS: Final = Topic(
+    prefixed("labels.v1"),
+    "lookout.v1.Label as JSON",
+    pipeline=False,
+    retention_ms=None,
+    broker_time=True,
+    compact_within_ms=24 * HOUR_MS,
+)
+
 #: questions about recordings; the newest record of a job is in force
 RECORDINGS: Final = Topic(
     prefixed("recordings.v1"), "lookout.v1.RecordingJob as JSON", retention_ms=None, broker_time=True
@@ -237,6 +247,7 @@ def all_topics() -> tuple[Topic, ...]:
         WATCHES,
         CAMERAS,
         ERASURES,
+        LABELS,
         *(flow.state for flow in flows),
         *dict.fromkeys(flow.dead_letters for flow in flows),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,58 +12,36 @@ import pytest
 
 from lookout.analysis import Analyzer
 from lookout.backtest.answers import hidden_by
-from lookout.chains import ChainRange, PlacedBlock
+from lookout.chains import ChainRange
 from lookout.erasures import Fence
 from lookout.services.recordings.past import PastParts
 from lookout.services.recordings.settings import RecordingsSettings
 from lookout.v1.erasures_pb2 import Erasure
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import (
     BacktestAnswer,
     BacktestJob,
     RecordingAnswers,
     RecordingJob,
     RecordingOutcome,
+    RecordingPart,
 )
-from lookout.v1.tokens_pb2 import TokensRecord
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, TOKENS, VERDICTS, from_bytes, from_json
+from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, TOKENS, from_bytes
 from lookout.worker import load_settings
-from tests.one_process_fleet import OneProcessFleet
+from tests.one_process_fleet import FleetLog, OneProcessFleet
 from tests.unit.backtest.test_past_windows import CROWD, FALL, SAMPLING, STREAMS, incidents, run
 from tests.unit.services.recordings_case import Services
 
 STREAM = "key windows"
 
 
-class FakeLog:
-    """A partition whose records are lists. `lowest` moves as retention does."""
-
-    def __init__(self, fleet: OneProcessFleet) -> None:
-        self.fleet, self.lowest, self.reads = fleet, 0, 0
-
-    def blocks(self, first: int, stop: int) -> tuple[Sequence[PlacedBlock], bool]:
-        """The blocks of a range."""
-        self.reads += 1
-        records = self.fleet.topics[TOKENS.name]
-        placed = [
-            PlacedBlock(record.offset, record.timestamp_ms, TokensRecord.FromString(record.value))
-            for record in records[max(first, self.lowest) : stop]
-        ]
-        return [block for block in placed if block.record.HasField("block")], stop > len(records)
-
-    def verdicts(self, since_ms: int, until_ms: int) -> Iterator[Verdict]:
-        """The verdicts of a time."""
-        for record in self.fleet.topics[VERDICTS.name]:
-            if since_ms <= record.timestamp_ms <= until_ms:
-                yield from_json(record.value, Verdict)
-
-
 class World:
     """A fleet's past and the services of jobs."""
 
     def __init__(self, fleet: OneProcessFleet, analyzer: Analyzer, folder: Path) -> None:
-        self.fleet, self.log = fleet, FakeLog(fleet)
+        self.fleet, self.log = fleet, FleetLog(fleet)
         values = {
             "mode": "local",
             "model_dir": fleet.model,
@@ -73,7 +51,7 @@ class World:
         settings = load_settings(RecordingsSettings, {}, **values)
 
         @contextmanager
-        def log(partition: int) -> Iterator[FakeLog]:
+        def log(partition: int) -> Iterator[FleetLog]:
             assert partition == 0
             yield self.log
 
@@ -296,3 +274,33 @@ def test_a_service_without_the_past_says_so(
     services.ask(RecordingJob(id="past", backtest=BacktestJob(watch=FALL)))
     services.work()
     assert services.answers("past").backtest.unanswered[0].reason == "this service runs no back-tests"
+
+
+def test_labels_are_scored_over_all_parts(world: World) -> None:
+    first, *_ = committed(world.fleet).values()
+    (opened,) = incidents(world.fleet, FALL)
+    right = Label(camera="cam", watch="fall", incident="a", right=True)
+    right.start.FromMilliseconds(opened[0])
+    right.end.FromMilliseconds(opened[1])
+    wrong = Label(camera="cam", watch="fall", incident="b", start=first.start, end=first.end)
+    elsewhere = Label(camera="yard", watch="fall", incident="c", start=first.start, end=first.end)
+    world.ask(FALL, labels=[elsewhere, right, wrong])
+    parts = world.services.topics.records[RECORDING_PARTS.name]
+    assert not from_bytes(parts[0].value, RecordingPart).backtest.job.labels
+    world.services.work()
+    answer = world.services.answers("past").backtest
+    assert [(score.incident, score.right, score.HasField("score")) for score in answer.labels] == [
+        ("c", False, False),
+        ("a", True, True),
+        ("b", False, True),
+    ]
+    assert answer.labels[1].score >= FALL.rule.threshold == answer.threshold
+    assert answer.labels[2].score == pytest.approx(first.p_yes, abs=1e-4)
+
+
+def test_labels_of_an_erased_time_are_in_no_answer(world: World) -> None:
+    first, *_ = committed(world.fleet).values()
+    world.ask(FALL, labels=[Label(camera="cam", incident="a", start=first.start, end=first.end)])
+    world.services.fence = Fence([Erasure(camera="cam", begin_us=0, end_us=2**53)])
+    world.services.work()
+    assert not world.services.answers("past").backtest.labels

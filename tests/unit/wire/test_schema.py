@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from jsonschema import Draft202012Validator
 
 from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.labels_pb2 import Label
 from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
@@ -22,6 +23,7 @@ MESSAGES: dict[str, type[Message]] = {
     "watch": Watch,
     "verdict": Verdict,
     "alert": Alert,
+    "label": Label,
     "recording-job": RecordingJob,
     "recording-answers": RecordingAnswers,
 }

@@ -1,0 +1,130 @@
+"""What people said about incidents, beside what a question says: precision, recall, thresholds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lookout.rules import Rule
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.recordings_pb2 import LabelScore
+from lookout.v1.verdicts_pb2 import Verdict
+
+_Z95: Final = 1.959964
+"""Of a normal distribution, 95 % lie within so many standard deviations."""
+
+
+def label_key(label: Label) -> str:
+    """The key of a label's record."""
+    return f"{label.camera}/{label.watch}/{label.incident}"
+
+
+def score_of(label: Label, verdicts: Iterable[Verdict], rule: Rule) -> LabelScore:
+    """How sure a question is of what a label is about.
+
+    The score is the highest threshold at which the rule still reports it: of the last n answers of its time,
+    the k-th largest p(yes) at least.
+
+    Args:
+        label: The label.
+        verdicts: Of its camera, rising.
+        rule: Of the question.
+    """
+    begin_ms, end_ms = label.start.ToMilliseconds(), label.end.ToMilliseconds()
+    answers = [
+        verdict.p_yes
+        for verdict in verdicts
+        if verdict.HasField("p_yes") and begin_ms < verdict.end.ToMilliseconds() <= end_ms
+    ]
+    score = LabelScore(camera=label.camera, watch=label.watch, incident=label.incident, right=label.right)
+    if answers:
+        k = min(rule.k, len(answers))  # a label on one window has fewer answers than the rule counts
+        runs = [sorted(answers[max(0, stop - rule.n) : stop]) for stop in range(k, len(answers) + 1)]
+        score.score = max(run[-k] for run in runs)
+    return score
+
+
+@dataclass(frozen=True, slots=True)
+class LabelShare:
+    """A share of a few cases, with its interval of 95 % (Wilson, 1927).
+
+    Attributes:
+        part: Cases that count.
+        total: All of them.
+    """
+
+    part: int
+    total: int
+
+    @property
+    def value(self) -> float:
+        """The share; not a number where there are no cases."""
+        return self.part / self.total if self.total else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its bounds; everything is possible where there are no cases."""
+        if not self.total:
+            return 0.0, 1.0
+        n, share, z2 = self.total, self.value, _Z95**2
+        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+        half = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON; a share of nothing is null."""
+        low, high = self.interval
+        value = round(self.value, 4) if self.total else None
+        return {"value": value, "low": round(low, 4), "high": round(high, 4), "of": self.total}
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How good a question is at a threshold, as labels say.
+
+    Attributes:
+        threshold: The threshold.
+        precision: Of the labelled incidents that it reports, those that are right.
+        recall: Of those that are right, the ones that it reports.
+    """
+
+    threshold: float
+    precision: LabelShare
+    recall: LabelShare
+
+    def as_json(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "threshold": round(self.threshold, 6),
+            "precision": self.precision.as_json(),
+            "recall": self.recall.as_json(),
+        }
+
+
+def quality(scores: Sequence[LabelScore], threshold: float) -> Quality:
+    """Precision and recall over the labels that have a window.
+
+    Args:
+        scores: Labels with their scores.
+        threshold: Scores of at least this are reported.
+    """
+    known = [score for score in scores if score.HasField("score")]
+    reported = [score for score in known if score.score >= threshold]
+    right = sum(score.right for score in reported)
+    return Quality(
+        threshold, LabelShare(right, len(reported)), LabelShare(right, sum(score.right for score in known))
+    )
+
+
+def threshold_for(scores: Sequence[LabelScore], precision: float) -> Quality | None:
+    """The lowest threshold with a wanted precision: the one that misses least; None: there is none.
+
+    Args:
+        scores: Labels with their scores.
+        precision: The least precision.
+    """
+    thresholds = sorted({score.score for score in scores if score.HasField("score")})
+    qualities = (quality(scores, threshold) for threshold in thresholds)
+    return next((own for own in qualities if own.precision.value >= precision), None)

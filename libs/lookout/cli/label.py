@@ -1,0 +1,160 @@
+"""`lookout label`: whether an incident, or the answer of a window, was right."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from lookout.cli.connect import check_reachable, find_bootstrap, read_erasures, reading, send_and_confirm
+from lookout.cli.options import BootstrapOption, CliError, Position
+from lookout.cli.output import TerminalConsole, say
+from lookout.outside_text import clean
+from lookout.v1.alerts_pb2 import Alert
+from lookout.v1.labels_pb2 import Label
+from lookout.v1.verdicts_pb2 import Verdict
+from lookout.wire import ALERTS, LABELS, VERDICTS, WireError, from_json, to_json
+
+#: characters of an id that must be given
+_LEAST: Final = 6
+
+
+class Opinion(StrEnum):
+    """What a person says; `none` takes it back."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    NONE = "none"
+
+
+def label(
+    identity: Annotated[
+        str,
+        typer.Argument(
+            metavar="INCIDENT",
+            help="The id of an incident or a verdict, or how it begins, as `lookout alerts` prints it.",
+        ),
+    ],
+    opinion: Annotated[Opinion, typer.Argument(help="Whether it was so; none takes a label back.")],
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Say whether an incident was right. `lookout backtest --labels` says how good a question is by it."""
+    address = find_bootstrap(bootstrap)
+    check_reachable(address, LABELS.name)
+    entry = _labelled(address, identity)
+    entry.right = opinion is Opinion.RIGHT
+    write_labels(address, [entry], remove=opinion is Opinion.NONE)
+    console = TerminalConsole(stderr=True)
+    say(console, "{} of camera {}: {}", entry.incident, entry.camera, opinion.value)
+
+
+def write_labels(bootstrap: str, labels: Sequence[Label], *, remove: bool = False) -> None:
+    """Publish labels, or take them back, and wait until Kafka has them.
+
+    Args:
+        bootstrap: Kafka.
+        labels: What a person says; the time and the name of who says it are set where they are not.
+        remove: Take them back.
+
+    Raises:
+        CliError: Kafka refuses.
+    """
+    from lookout.backtest.labels import label_key
+
+    for entry in labels:
+        if not entry.HasField("labelled"):
+            entry.labelled.GetCurrentTime()
+        entry.labelled_by = entry.labelled_by or getpass.getuser()[:200]
+    rows = {label_key(entry): None if remove else to_json(entry) for entry in labels}
+    send_and_confirm(bootstrap, LABELS.name, rows)
+
+
+def read_labels(bootstrap: str) -> list[Label]:
+    """The labels that stand, without those of an erased time.
+
+    Raises:
+        CliError: Kafka does not answer, or has no such topic.
+    """
+    from lookout.erasures.fence import Fence
+
+    check_reachable(bootstrap, LABELS.name)
+    fence = Fence(read_erasures(bootstrap).erasures.values())
+    rows: dict[bytes, Label] = {}
+    with reading(bootstrap, [LABELS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            rows.pop(message.key() or b"", None)
+            try:
+                entry = from_json(message.value() or b"", Label)
+            except WireError:
+                continue  # taken back, or written by a stranger
+            if fence.hides(entry.camera, entry.start.ToMicroseconds(), entry.end.ToMicroseconds()) is None:
+                rows[message.key() or b""] = entry
+    return list(rows.values())
+
+
+def remove_labels(bootstrap: str, camera: str, begin_us: int, end_us: int) -> int:
+    """Remove the labels of an erased time, and say how many there were.
+
+    Args:
+        bootstrap: Kafka.
+        camera: The camera.
+        begin_us: Begin of the time, Unix microseconds.
+        end_us: Its end.
+    """
+    rows: dict[str, Any] = {}
+    with reading(bootstrap, [LABELS.name], Position(oldest=True)) as reader:
+        for message in reader.until_now():
+            key = (message.key() or b"").decode(errors="replace")
+            rows.pop(key, None)
+            try:
+                entry = from_json(message.value() or b"", Label)
+            except WireError:
+                continue
+            inside = entry.start.ToMicroseconds() < end_us and entry.end.ToMicroseconds() > begin_us
+            if entry.camera == camera and inside:
+                rows[key] = None
+    if rows:
+        send_and_confirm(bootstrap, LABELS.name, rows)
+    return len(rows)
+
+
+def _labelled(bootstrap: str, identity: str) -> Label:
+    """What an id is about.
+
+    Raises:
+        CliError: Kafka has no such incident or verdict, or several.
+    """
+    if len(identity) < _LEAST:
+        raise CliError(f"give at least {_LEAST} characters of the id, not {clean(identity, 40)!r}")
+    for topic, kind in ((ALERTS.name, Alert), (VERDICTS.name, Verdict)):
+        known: dict[str, Label] = {}
+        with reading(bootstrap, [topic], Position(oldest=True)) as reader:
+            for entry in _entries(reader.until_now(), kind):
+                if entry.incident.startswith(identity):
+                    known[entry.incident] = entry
+        if len(known) > 1:
+            raise CliError(f"{len(known)} ids begin with {clean(identity, 64)}: give more of it")
+        if known:
+            return next(iter(known.values()))
+    raise CliError(
+        f"there is no incident and no verdict {clean(identity, 64)}: `lookout alerts --since 24h` prints ids"
+    )
+
+
+def _entries(messages: Iterable[Any], kind: type[Alert] | type[Verdict]) -> Iterable[Label]:
+    for message in messages:
+        try:
+            record = from_json(message.value() or b"", kind)
+        except WireError:
+            continue
+        yield Label(
+            camera=record.camera,
+            watch=record.watch,
+            incident=record.incident if isinstance(record, Alert) else record.id,
+            question=record.question,
+            start=record.start,
+            end=record.end,
+        )

@@ -152,9 +152,13 @@ def policy_losses(record: Record) -> str:
     """Policies that see more than the default does, or are nearer to whole windows at no more FLOPs."""
     rows = dict(record.figures["tables"]["policies"])
     ours = rows.pop("default")
-    lines = ["Where the default loses:", ""]
+    lines = [f"Where the default, at {ours['FLOPs of full']:.0%} of the FLOPs, loses:", ""]
     for score in ("video F1", "event F1", "window F1", "product", "contextual"):
-        better = [f"{name} ({row[score]})" for name, row in rows.items() if (row[score] or 0) > ours[score]]
+        better = [
+            f"{name} ({row[score]} at {row['FLOPs of full']:.0%} of the FLOPs)"
+            for name, row in rows.items()
+            if (row[score] or 0) > (ours[score] or 0)
+        ]
         lines.append(f"- {score} ({ours[score]}): {', '.join(better) or 'to none'}")
     cheaper = [
         f"{name} ({row['dp']})"

@@ -93,7 +93,7 @@ def _of_sweeps(found: dict[str, Any]) -> dict[str, dict[str, str]]:
             "F1 .77, .79, .81 at 4, 8, 16; latency 1.33 at 4",
             "figure 18",
             "F1",
-            "the same pictures; FLOPs instead of latency; |dp| says whether more refresh is nearer",
+            "the same pictures; FLOPs instead of latency; `dp` says whether more refresh is nearer",
         ),
     ):
         rows = found.get(table, {})

@@ -11,7 +11,8 @@ of 80 frames. By method:
   window. What an append-only session costs where memory or the model's length ends.
 - `frames`: whole frames are dropped, evenly; windows are computed whole.
 - `evs`, `vidcom2`: the installed vLLM's own functions drop tokens behind the tower; windows are whole.
-- `cacheblend`, `vlcache`: our masks, these rules of reuse. `ours`: the default preset.
+- `cacheblend`, `vlcache`: our masks, these rules of reuse. `ours`: the default preset. `ours-kept`: the same
+  with `labels=kept`: frames without a token have no text (`bench.kept_tokens` says why).
 
 `equal`: methods with a rate keep as many tokens as ours. `default`: rates of their own (half of the frames;
 EVS .5; VidCom2 a quarter kept). A camera's first window is left out: methods that reuse KV compute it whole.
@@ -55,6 +56,7 @@ from lookout.windows import (
     DEFAULT_PRESET,
     PRESETS,
     EncodedFrame,
+    LabelPolicy,
     Layout,
     Planner,
     Policy,
@@ -67,7 +69,13 @@ from tests.tiny_models import checkpoint
 QUESTIONS: Final = [Question(name, text) for name, text in DEMO_QUESTIONS.items()]
 CUTS: Final = {"8": (4, 2), "80": (5, 16)}  #: blocks of a window, frames of a block
 RATES: Final = {"frames": 0.5, "evs": 0.5, "vidcom2": 0.25}  #: share of tokens kept by default
-CHAINED: Final = {"cacheblend": Policy.CACHEBLEND, "vlcache": Policy.VLCACHE, "ours": None}
+CHAINED: Final = {
+    "cacheblend": Policy.CACHEBLEND,
+    "vlcache": Policy.VLCACHE,
+    "ours": None,
+    "ours-kept": None,
+}
+LABELS: Final = {"ours-kept": LabelPolicy.KEPT}  #: which frames have text, where it is not every one
 APPENDING: Final = ("append", "restart")
 METHODS: Final = ("resend", *APPENDING, *RATES, *CHAINED)
 CONTEXT: Final = 2  #: windows that `restart` has room for
@@ -249,7 +257,7 @@ class Camera:
     ) -> tuple[WindowPlan | None, WindowAnswer]:
         """One window, and its plan where the next one continues it."""
         chained = method in APPENDING or method in CHAINED
-        settings = self._settings
+        settings = replace(self._settings, labels=LABELS.get(method, self._settings.labels))
         if method in APPENDING:
             # No more than the stream has: settings decide how wide the numbers of frames are.
             settings = replace(settings, blocks=len(self._dense.blocks), policy=Policy.REUSE_ALL)

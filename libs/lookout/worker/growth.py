@@ -26,6 +26,9 @@ MOST_PARTITIONS = 10_000
 _PER_MS = 1000
 #: seconds for which a camera must be seen in two partitions, and speak in the newer one only
 SETTLED_S = 3.0
+#: milliseconds without a segment, beside a partition that has some, after which a camera has left; below
+#: decode's default silence, so that it does not count as offline
+QUIET_MS = 20_000
 _CALL_S = 30.0
 _CONFIRMED_S = 60.0
 
@@ -129,15 +132,22 @@ class Places:
             del self._of[camera]
 
     def departures(self) -> list[Departure]:
-        """Cameras whose newest segment in a partition is older than their newest epoch in another one."""
-        return [
-            Departure(camera, partition, state.epoch, newest)
-            for camera, places in self._of.items()
-            if len(places) > 1
-            for newest in [max(places, key=lambda number: places[number].epoch)]
-            for partition, state in places.items()
-            if partition != newest and state.arrived_ms < places[newest].epoch // _PER_MS
-        ]
+        """Cameras whose segments come in another partition: since its epoch began there, or for `QUIET_MS`.
+
+        The second, because a segment that was sent again may open an epoch behind the notice.
+        """
+        departures = []
+        for camera, places in self._of.items():
+            if len(places) < 2:
+                continue
+            newest = max(places, key=lambda number: places[number].arrived_ms)
+            since_ms = max(places[newest].epoch // _PER_MS, places[newest].arrived_ms - QUIET_MS)
+            departures += [
+                Departure(camera, partition, state.epoch, newest)
+                for partition, state in places.items()
+                if partition != newest and state.arrived_ms < since_ms
+            ]
+        return departures
 
 
 class Moves:

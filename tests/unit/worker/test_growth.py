@@ -42,6 +42,16 @@ def test_a_camera_that_moved_twice_has_left_both_partitions() -> None:
     assert {(departure.partition, departure.target) for departure in places.departures()} == {(1, 9), (5, 9)}
 
 
+def test_a_segment_behind_the_notice_is_followed_by_another_notice() -> None:
+    """It was on its way when the camera moved, and opened an epoch that nothing else would end."""
+    places = Places()
+    places.note("gate", 5, place(6000, 10_000, 5))
+    places.note("gate", 1, place(9000, 9000, 1))
+    assert places.departures() == []
+    places.note("gate", 5, place(6000, 9001 + growth.QUIET_MS, 5))
+    assert [(d.partition, d.target) for d in places.departures()] == [(1, 5)]
+
+
 def test_a_checkpoint_without_a_stream_is_no_place() -> None:
     """A camera of which nothing could ever be decoded has a checkpoint for its quota alone."""
     places = Places()

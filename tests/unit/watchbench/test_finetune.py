@@ -96,6 +96,7 @@ def test_a_mirror_changes_the_picture_and_no_answer(group: Group) -> None:
     assert torch.equal(left.flip(2), right)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_to_the_same_weights(tmp_path: Path, group: Group) -> None:
     whole = _trainer(tmp_path / "whole" / "run", group)
     before = _eye(whole)

@@ -306,7 +306,7 @@ def _value_schema(value: Value) -> dict[str, Any]:
     if value.path in SETTINGS:
         found = _settings_schema(SETTINGS[value.path])
         found.pop("$defs", None)
-    elif value.path == "topics.retentionHours":
+    elif value.path in {"topics.retentionHours", "topics.tieredLocalHours"}:
         names = {topic.name: {"type": "number", "exclusiveMinimum": 0} for topic in _kept()}
         found = {"type": "object", "additionalProperties": False, "properties": names}
     else:

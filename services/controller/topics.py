@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
@@ -37,16 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Bring the topics about; returns the exit code, after one line a problem on the error stream."""
     options = _parser().parse_args(arguments)
     try:
-        retention = {prefixed(name): hours for name, hours in options.retention_hours}
-        if unknown := sorted(set(retention) - {topic.name for topic in all_topics()}):
-            raise StartupError(f"--retention-hours: no topic {', '.join(unknown)}")
+        retention = _hours("--retention-hours", options.retention_hours)
+        local = _hours("--tiered-local-hours", options.tiered_local_hours)
         refused: list[str] = []
         admin = AdminClient(load_settings(ControllerSettings).kafka(error_cb=partial(_note, refused)))
         existing = _wait_for_brokers(admin, options.wait_s, refused)
         if options.check:
             _refuse_missing(existing)
-        created = _create(admin, existing, options.partitions, options.replication, retention)
-        problems = _problems(admin, existing, options.partitions, options.replication)
+        created = _create(admin, existing, options.partitions, options.replication, retention, local)
+        problems = _problems(admin, existing, options.partitions, options.replication, local)
     except NoAnswerError as error:
         return _say([str(error)], FAILED)
     except StartupError as error:
@@ -73,7 +72,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--retention-hours", type=_retention, action="append", default=[], metavar="TOPIC=HOURS"
     )
+    parser.add_argument(
+        "--tiered-local-hours",
+        type=_retention,
+        action="append",
+        default=[],
+        metavar="TOPIC=HOURS",
+        help="keep older records in the brokers' remote storage",
+    )
     return parser
+
+
+def _hours(option: str, pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Hours by topic.
+
+    Raises:
+        StartupError: There is no such topic.
+    """
+    hours = {prefixed(name): number for name, number in pairs}
+    if unknown := sorted(set(hours) - {topic.name for topic in all_topics()}):
+        raise StartupError(f"{option}: no topic {', '.join(unknown)}")
+    return hours
 
 
 def _retention(text: str) -> tuple[str, float]:
@@ -116,19 +135,22 @@ def _refuse_missing(existing: Mapping[str, TopicMetadata]) -> None:
         raise StartupError(f"topics are missing: {', '.join(missing)}")
 
 
-def _create(
+def _create(  # noqa: PLR0917
     admin: AdminClient,
     existing: Mapping[str, TopicMetadata],
     partitions: int,
     replication: int,
     retention_hours: Mapping[str, float],
+    local_hours: Mapping[str, float],
 ) -> list[str]:
     new_topics = [
         NewTopic(
             topic.name,
             num_partitions=partitions if topic.pipeline else 1,
             replication_factor=replication,
-            config=configuration(topic, replication, retention_hours.get(topic.name)),
+            config=configuration(
+                topic, replication, retention_hours.get(topic.name), local_hours.get(topic.name)
+            ),
         )
         for topic in all_topics()
         if topic.name not in existing
@@ -151,13 +173,20 @@ def _failure(what: str, error: KafkaException) -> StartupError:
     return kind(f"{what}: {error.args[0].str()}")
 
 
-def configuration(topic: Topic, replication: int, retention_hours: float | None = None) -> dict[str, str]:
+def configuration(
+    topic: Topic, replication: int, retention_hours: float | None = None, local_hours: float | None = None
+) -> dict[str, str]:
     """Return a new topic's settings: the table's, the owner's retention, two copies in sync of three.
 
     Raises:
         StartupError: A retention is given for a compacted topic.
     """
     settings = topic.config()
+    if local_hours is not None:
+        try:
+            settings |= topic.tiered(local_hours)
+        except ValueError as error:
+            raise StartupError(str(error)) from error
     if retention_hours is not None:
         if topic.compacted:
             raise StartupError(f"{topic.name} is compacted: it has no retention")
@@ -168,7 +197,11 @@ def configuration(topic: Topic, replication: int, retention_hours: float | None 
 
 
 def _problems(
-    admin: AdminClient, existing: Mapping[str, TopicMetadata], partitions: int, replication: int
+    admin: AdminClient,
+    existing: Mapping[str, TopicMetadata],
+    partitions: int,
+    replication: int,
+    tiered: Container[str],
 ) -> list[str]:
     """Return what is wrong with topics that were there before, one sentence each."""
     topics = [topic for topic in all_topics() if topic.name in existing]
@@ -196,6 +229,11 @@ def _problems(
         except KafkaException as error:
             raise _failure(f"cannot read the settings of {resource.name}", error) from error
         complaints += by_name[resource.name].complaints(actual)
+        if resource.name in tiered and actual.get("remote.storage.enable") != "true":
+            complaints.append(
+                f"{resource.name} is not tiered: kafka-configs.sh --alter --add-config "
+                "remote.storage.enable=true, on brokers that have it"
+            )
     return complaints
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lookout.files import Gap
 from lookout.recordings import Timings
@@ -107,6 +107,10 @@ class QuestionAnswer:
     text: str | None = None
 
 
+COLUMNS: Final = ("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap")
+"""Of a table of answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """Everything about a recording that was asked.
@@ -140,6 +144,41 @@ class Analysis:
     wall_s: float = 0.0
     run_s: float = 0.0
     complete: bool = True
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A table, as `pandas.DataFrame` takes it: a row for each part and question, then one for each gap.
+
+        Returns:
+            Rows with the same columns: `recording`, `question`, `start_s` and `end_s` of the part or gap,
+            `p_yes`, `moments_s` (times that the answer is based on, best first), `text`, `gap` (its reason).
+            What does not apply is None.
+        """
+        empty: dict[str, Any] = dict.fromkeys(COLUMNS)
+        answered = [
+            {
+                **empty,
+                "recording": self.source,
+                "question": answer.question,
+                "start_s": result.part.start_s,
+                "end_s": result.part.end_s,
+                "p_yes": answer.p_yes,
+                "moments_s": [time_s for time_s, _ in answer.seen_s],
+                "text": answer.text,
+            }
+            for result in self.parts
+            for answer in result.answers
+        ]
+        missing = [
+            {
+                **empty,
+                "recording": self.source,
+                "start_s": gap.start_s,
+                "end_s": gap.end_s,
+                "gap": gap.reason,
+            }
+            for gap in self.gaps
+        ]
+        return answered + missing
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

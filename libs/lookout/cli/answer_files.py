@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lookout.analysis.results import COLUMNS
 from lookout.outside_text import clean
 
 if TYPE_CHECKING:
     from lookout.analysis import Analysis
 
-COLUMNS = ("recording", "question", "start_s", "end_s", "p_yes", "moments_s", "text", "gap")
 #: what makes a spreadsheet compute a cell (OWASP, CSV injection)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -36,7 +36,7 @@ def write_answers(
         with path.open("w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(COLUMNS)
-            table.writerows(row for analysis in analyses for row in _rows(analysis))
+            table.writerows(_row(row) for analysis in analyses for row in analysis.rows())
         return [path]
     if kind == ".srt":
         paths = [
@@ -51,17 +51,15 @@ def write_answers(
     return [write_recording_page(path, analyses, opened, **how)]
 
 
-def _rows(analysis: Analysis) -> Iterator[tuple[object, ...]]:
-    """A row for each part and question, and one for each gap."""
-    source = _cell(analysis.source)
-    for result in analysis.parts:
-        for answer in result.answers:
-            moments = " ".join(f"{time_s:.3f}" for time_s, _ in answer.seen_s)
-            span = f"{result.part.start_s:.3f}", f"{result.part.end_s:.3f}"
-            text = _cell(answer.text or "")
-            yield source, _cell(answer.question), *span, answer.p_yes, moments, text, ""
-    for gap in analysis.gaps:
-        yield source, "", f"{gap.start_s:.3f}", f"{gap.end_s:.3f}", "", "", "", _cell(gap.reason)
+def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """A row of a table as cells."""
+    cells = {name: "" if value is None else value for name, value in row.items()}
+    for name in ("recording", "question", "text", "gap"):
+        cells[name] = _cell(cells[name])
+    for name in ("start_s", "end_s"):
+        cells[name] = f"{cells[name]:.3f}"
+    cells["moments_s"] = " ".join(f"{time_s:.3f}" for time_s in cells["moments_s"])
+    return tuple(cells[name] for name in COLUMNS)
 
 
 def _cues(analysis: Analysis) -> Iterator[str]:

@@ -204,12 +204,27 @@ def _kafka(given: str | None) -> Iterator[CheckResult]:
         return
     yield CheckResult("Kafka", State.GOOD, f"{address}, {len(metadata.brokers)} broker(s)")
     try:
+        yield _tiers(admin, next(iter(metadata.brokers)))
         yield from _topics(admin, {name: len(topic.partitions) for name, topic in metadata.topics.items()})
         yield from _lags(admin)
     except TimeoutError:
         yield CheckResult(
             "Kafka", State.BAD, f"{address} took longer than {_ANSWER_S:g} s", "is it overloaded?"
         )
+
+
+def _tiers(admin: AdminClient, broker: int) -> CheckResult:
+    """Whether topics can keep more than the brokers' disks hold."""
+    (pending,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
+    try:
+        entry = pending.result(_ANSWER_S).get("remote.log.storage.system.enable")
+    except KafkaException as error:
+        return CheckResult("tiered storage", State.NOTE, "unknown", error.args[0].str())
+    if entry is not None and entry.value == "true":
+        return CheckResult("tiered storage", State.GOOD, "the broker has it (KIP-405)")
+    return CheckResult(
+        "tiered storage", State.NOTE, "the broker has none", "records are kept as long as its disk holds them"
+    )
 
 
 def _topics(admin: AdminClient, partitions: dict[str, int]) -> Iterator[CheckResult]:

@@ -79,6 +79,22 @@ class Topic:
             settings["delete.retention.ms"] = str(self.compact_within_ms)
         return settings
 
+    def tiered(self, local_hours: float) -> dict[str, str]:
+        """Kafka's settings of a topic whose older records lie in the broker's remote storage (KIP-405).
+
+        Args:
+            local_hours: So long records stay on the broker's own disk as well.
+
+        Raises:
+            ValueError: The topic is compacted, which Kafka does not tier.
+        """
+        if self.compacted:
+            raise ValueError(f"{self.name} is compacted: it has no tiered storage")
+        return {
+            "remote.storage.enable": "true",
+            "local.retention.ms": str(round(local_hours * HOUR_MS)),
+        }
+
     def complaints(self, actual: Mapping[str, str]) -> list[str]:
         """What is wrong with a broker's settings of this topic, one phrase each;
         retention is its owner's choice.

@@ -58,6 +58,7 @@ def test_the_defaults_follow_the_schema(check: Callable[[object], None]) -> None
         ("topics.partitions", 0),
         ("topics.retentionHours", {"verdict.v1": 5}),
         ("topics.retentionHours", {"watches.v1": 5}),
+        ("topics.tieredLocalHours", {"watches.v1": 5}),
         ("decode.settings", {"stride": 3}),
         ("decode.settings", {"bootstrap": "elsewhere:9092"}),
         ("settings", {"fps": "fast"}),

@@ -9,8 +9,8 @@ import av
 import pytest
 
 from lookout.analysis import Analysis, Part, PartAnswer, PartResult, QuestionAnswer
-from lookout.analysis.results import answer_of
-from lookout.cli.answer_files import COLUMNS, write_answers
+from lookout.analysis.results import COLUMNS, answer_of
+from lookout.cli.answer_files import write_answers
 from lookout.files import Gap
 
 QUESTIONS = ("=1+1, is it?", "Is a\x1b[2J person in view?")
@@ -44,6 +44,14 @@ def test_a_table_has_every_part_and_gap_and_no_formula(analysis: Analysis, tmp_p
     assert rows[0] == ["film.mp4", "'=1+1, is it?", "0.000", "4.000", "0.9", "0.500", "", ""]
     assert rows[6] == ["film.mp4", "", "8.000", "9.000", "", "", "", "damaged"]
     assert not any("\x1b" in cell for row in rows for cell in row)
+    first, *_, last = analysis.rows()
+    assert (first["question"], first["p_yes"], first["moments_s"], first["gap"]) == (
+        QUESTIONS[0],
+        0.9,
+        [0.5],
+        None,
+    )
+    assert (last["question"], last["start_s"], last["gap"]) == (None, 8.0, "damaged")
 
 
 def test_subtitles_are_the_ranges_that_say_yes(analysis: Analysis, tmp_path: Path) -> None:

@@ -19,6 +19,15 @@ def test_new_topics_follow_the_table_and_the_owner() -> None:
         configuration(WATCHES, 1, 2.0)
 
 
+def test_topics_can_ask_for_tiered_storage() -> None:
+    settings = configuration(SEGMENTS, 1, 720.0, 6.0)
+    assert (settings["remote.storage.enable"], settings["local.retention.ms"]) == ("true", "21600000")
+    assert settings["retention.ms"] == str(720 * 3_600_000)
+    assert "remote.storage.enable" not in configuration(SEGMENTS, 1, 720.0)
+    with pytest.raises(Exception, match="compacted: it has no tiered storage"):
+        configuration(WATCHES, 1, None, 6.0)
+
+
 def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -31,6 +40,8 @@ def test_what_trying_again_may_cure_has_an_exit_code_of_its_own(
     assert "Kafka does not answer" in capsys.readouterr().err
     assert topics.main([*options, "--retention-hours=verdict=5"]) == MISCONFIGURED
     assert "no topic verdict" in capsys.readouterr().err
+    assert topics.main([*options, "--tiered-local-hours=verdict=5"]) == MISCONFIGURED
+    assert "--tiered-local-hours: no topic verdict" in capsys.readouterr().err
 
 
 def test_the_chart_does_not_try_again_what_is_in_vain() -> None:

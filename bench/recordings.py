@@ -1,6 +1,7 @@
-"""`make bench-recordings`: pruned KV and answers, overlap of decode and prefill, prefill by length.
+"""`make bench-recordings`: pruned KV and answers, overlap of decode and prefill, prefill by length, four
+workers against one, an hour beside peers.
 
-Three parts (recordings_answers, recordings_overlap, recordings_memory); each keeps what it measured in
+A part for each (recordings_answers, _overlap, _memory, _workers, _hour); each keeps what it measured in
 --results, so that a run that was stopped continues. The last line is JSON.
 """
 
@@ -10,11 +11,17 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from bench import recordings_answers as answers, recordings_memory as memory
+from bench import (
+    recordings_answers as answers,
+    recordings_hour as hour,
+    recordings_memory as memory,
+    recordings_workers as workers,
+)
 from bench.peers import SOURCE, base_clip, repeated
 from bench.plots import Lines, line_chart
 from bench.recordings_overlap import Overlap
@@ -23,7 +30,7 @@ from lookout.recordings import PrefillSettings
 from tests.conftest import find_footage
 from watchbench.sight import HELD_BACK
 
-PARTS = ("answers", "memory", "overlap")
+PARTS = ("answers", "memory", "overlap", "workers", "hour")
 
 
 def options_of() -> argparse.Namespace:
@@ -54,6 +61,10 @@ def options_of() -> argparse.Namespace:
         help="overlap: the fake's prefill takes this share of decoding's time",
     )
     parser.add_argument("--threads", type=int, default=2, help="overlap: decoding threads")
+    parser.add_argument("--worker-seconds", type=int, default=1200, help="workers: length of the recording")
+    parser.add_argument(
+        "--hour-seconds", type=int, nargs=2, default=(60, 240), help="hour: lengths of the two recordings"
+    )
     parser.add_argument("--keep", type=Path, default=Path("out/peers-clips"), help="folder for the clips")
     parser.add_argument(
         "--results", type=Path, default=Path("out/recordings.jsonl"), help="what was measured"
@@ -99,9 +110,34 @@ def main() -> int:
         for name, value in fake.items():
             print(f"  {name}: {value}")
         out["overlap"], out["end_to_end"] = fake.get("efficiency"), fake.get("end_to_end")
-    order = ("overlap", "end_to_end", "dp", "kv", "accuracy")
+    if footage is not None:
+        out |= fleet_and_peers(options, results, footage, within)
+    order = ("overlap", "end_to_end", "dp", "kv", "workers", "hour_s")
     print(json.dumps({**{name: out[name] for name in order if name in out}, **out}))
     return 0
+
+
+def fleet_and_peers(
+    options: argparse.Namespace, results: Results, footage: Path, within: Callable[[], bool]
+) -> dict[str, object]:
+    """Four workers against one, and an hour beside peers, as far as they were asked for."""
+    out: dict[str, object] = {}
+    options.keep.mkdir(parents=True, exist_ok=True)
+    base = base_clip(footage / SOURCE, options.keep, "b250").resolve()
+    if "workers" in options.only:
+        path = repeated(base, options.worker_seconds)
+        for share in workers.shares():
+            if within():
+                workers.measure(results, path, options.worker_seconds, share)
+        out["workers"] = workers.summary(results, options.worker_seconds)
+    if "hour" in options.only:
+        lengths = (min(options.hour_seconds), max(options.hour_seconds))
+        for seconds in lengths:
+            for way in hour.WAYS:
+                if within():
+                    hour.measure(results, repeated(base, seconds), seconds, way, options.threads)
+        out["hour_s"] = hour.summary(results, lengths)
+    return out
 
 
 def draw(folder: Path, found: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""`python -m lookout.services.controller`: Camera and Watch resources into cameras.v1 and watches.v1."""
+"""`python -m lookout.services.controller`: Camera, Watch and Recording resources into their topics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from lookout.outside_text import visible
 from lookout.rules import watch_fault
 from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
-from lookout.services.controller.cluster import CAMERA, WATCH, Kind, Resources, connect
+from lookout.services.controller.cluster import CAMERA, RECORDING, WATCH, Kind, Resources, connect
 from lookout.services.controller.credential import Credential
 from lookout.services.controller.reconcile import Reconciler, RoundError
+from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.settings import ControllerSettings
-from lookout.wire import CAMERAS, WATCHES
+from lookout.wire import CAMERAS, RECORDINGS, WATCHES
 from lookout.wire.limits import ALL_WATCHES
 from lookout.worker import load_settings
 from lookout.worker.tables import Table, tell_left_out
@@ -61,6 +62,8 @@ class Controller:
             CAMERAS.name: Table(settings, CAMERAS.name),
             WATCHES.name: Table(settings, WATCHES.name, check=watch_fault, limit=ALL_WATCHES),
         }
+        if settings.recordings:
+            tables[RECORDINGS.name] = Table(settings, RECORDINGS.name)
         for table in tables.values():
             tell_left_out(table, self._health, self._metrics)
             table.start(settings.start_timeout_s)
@@ -69,11 +72,15 @@ class Controller:
             settings.kafka(**{"enable.idempotence": True}), logger=logs.client_logger("controller")
         )
         reports = AgentReports(settings)
+
+        def publish(topic: str, key: str, value: bytes | None) -> None:
+            _send(producer, tables[topic], key, value)
+
         activity = ActivityFollower(settings, lambda watch: reconciler.mark_news(WATCH, watch))
         reconciler = Reconciler(
             resources,
             lambda topic: tables[topic].view(),
-            lambda topic, key, value: _send(producer, tables[topic], key, value),
+            publish,
             activity.status,
             reports.status,
             status_s=settings.status_s,
@@ -81,12 +88,32 @@ class Controller:
             round_s=settings.round_s,
         )
 
+        def answered(job: str) -> None:
+            jobs.mark_job(job)
+
+        def request(job: str) -> bytes | None:
+            return tables[RECORDINGS.name].newest(job)
+
+        answers = JobAnswers(settings, answered)
+        jobs = RecordingJobs(
+            resources,
+            request,
+            publish,
+            answers.status,
+            status_s=settings.status_s,
+        )
+
         def changed(kind: Kind, name: str) -> None:
-            reconciler.mark(kind, name)
+            if kind is RECORDING:
+                jobs.mark(name)
+            else:
+                reconciler.mark(kind, name)
             self._wake.set()
 
         activity.start()
-        for kind in (CAMERA, WATCH):
+        if settings.recordings:
+            answers.start()
+        for kind in (CAMERA, WATCH, RECORDING) if settings.recordings else (CAMERA, WATCH):
             arguments = (kind, changed, self._stopped)
             threading.Thread(target=resources.follow, args=arguments, daemon=True).start()
         credential = _credential(settings)
@@ -95,10 +122,12 @@ class Controller:
         while not self._stopped.is_set():
             self._wake.clear()
             self._read_reports(reports, resources, reconciler)
-            self._round(reconciler, credential)
+            self._round(reconciler, jobs, credential)
             self._stopped.wait(_SHORTEST_ROUND_S)
             self._wake.wait(_ROUND_S - _SHORTEST_ROUND_S)
         activity.stop()
+        if settings.recordings:
+            answers.stop()
 
     def _read_reports(self, reports: AgentReports, resources: Resources, reconciler: Reconciler) -> None:
         """Read the next reports of agents, and mark the cameras whose report changed."""
@@ -108,7 +137,7 @@ class Controller:
         for name in numbers:
             reconciler.mark_news(CAMERA, name)
 
-    def _round(self, reconciler: Reconciler, credential: Credential | None) -> None:
+    def _round(self, reconciler: Reconciler, jobs: RecordingJobs, credential: Credential | None) -> None:
         try:
             if credential is not None and time.monotonic() >= self._look_at_credential:
                 self._look_at_credential = time.monotonic() + self._settings.resync_s
@@ -117,8 +146,10 @@ class Controller:
             if time.monotonic() >= self._look_at_all:
                 self._look_at_all = time.monotonic() + self._settings.resync_s
                 reconciler.reconcile()
+                jobs.reconcile()
             else:
                 reconciler.work_off()
+                jobs.work_off()
             self._health.clear("reconcile")
         except (ApiException, KafkaException, RoundError, StartupError, OSError) as error:
             self._health.block("reconcile", str(error)[:200])

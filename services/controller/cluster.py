@@ -31,6 +31,7 @@ class Kind:
 
 
 CAMERA, WATCH = Kind("Camera", "cameras"), Kind("Watch", "watches")
+RECORDING = Kind("Recording", "recordings")
 Changed = Callable[[Kind, str], object]
 
 
@@ -43,13 +44,17 @@ def connect(settings: ControllerSettings) -> None:
 
 
 class Resources:
-    """Cameras and Watches of one namespace."""
+    """Cameras, Watches and Recordings of one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._api = client.CustomObjectsApi()
         self._lock = threading.Lock()
-        self._known: dict[Kind, dict[str, dict[str, Any]]] = {CAMERA: {}, WATCH: {}}
+        self._known: dict[Kind, dict[str, dict[str, Any]]] = {
+            CAMERA: {},
+            WATCH: {},
+            RECORDING: {},
+        }
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
         """Return every resource of a kind, asked of the API server now."""

@@ -1,7 +1,7 @@
 """`python -m lookout.services.controller.release`: let go of the resources before the release is deleted.
 
-The controller is scaled to nothing, its lease and the secrets that a job made are deleted, and Camera and
-Watch resources lose the finalizer that nobody would remove any more. The resources themselves stay.
+The controller is scaled to nothing, its lease and the secrets that a job made are deleted, and Camera, Watch
+and Recording resources lose the finalizer that nobody would remove any more. The resources themselves stay.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 from lookout.outside_text import visible
-from lookout.services.controller.cluster import CAMERA, FINALIZER, WATCH, Resources
+from lookout.services.controller.cluster import CAMERA, FINALIZER, RECORDING, WATCH, Kind, Resources
 
 _PATIENCE_S = 120.0
 
@@ -35,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     resources = Resources(options.namespace)
-    for kind in (CAMERA, WATCH):
-        for resource in resources.all(kind):
+    for kind in (CAMERA, WATCH, RECORDING):
+        for resource in _all(resources, kind):
             finalizers = resource["metadata"].get("finalizers", [])
             if FINALIZER in finalizers:
                 remaining = [name for name in finalizers if name != FINALIZER]
@@ -45,6 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for secret in options.secret:
         _delete(client.CoreV1Api().delete_namespaced_secret, secret, options.namespace)
     return 0
+
+
+def _all(resources: Resources, kind: Kind) -> list[dict[str, Any]]:
+    """Every resource of a kind; none where the cluster does not know the kind."""
+    try:
+        return resources.all(kind)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return []
 
 
 def _delete(call: Callable[[str, str], object], name: str, namespace: str) -> None:

@@ -36,6 +36,9 @@ class ControllerSettings(ServiceSettings):
     status_writes_s: float = Field(
         20.0, ge=1, le=1000, description="updates of statuses in a second, all resources together"
     )
+    recordings: bool = Field(
+        False, description="follow Recording resources: the fleet answers jobs about recordings"
+    )
     credential: str | None = Field(
         None, description="secret with the fleet's gRPC certificate to renew; unset: it is renewed elsewhere"
     )

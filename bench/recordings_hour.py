@@ -1,0 +1,154 @@
+"""An hour of 1080p asked one yes/no question at 1 FPS, from the command's start to its answer: a part of
+`make bench-recordings`.
+
+Each way is a process of its own on two recordings of different length, both of the same packets; an hour
+is the longer one's time plus what each further second costs, so start, imports and loading count once.
+All ask the model that is shipped, in parts of 20 frames.
+
+- `ours`: `lookout analyze`, with its defaults.
+- `torchcodec`: frames by torchcodec, resized while they are decoded; the stock transformers model and
+  processor, four parts in a batch.
+
+`vss_h100_s`: NVIDIA's published time for an hour with its blueprint (VSS) on an H100, a far larger model:
+beside it stands what a 7B's arithmetic for the same frames takes us there, at the share of the peak that
+the published live figure reaches (`bench.gpu_capacity`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from bench import gpu_capacity as gpu
+from bench.peers import ffmpeg_links
+from bench.results import Results
+from bench.shapes import QWEN_7B
+from lookout.families import load_layout
+from lookout.models import DEMO_QUESTIONS, TINY
+from tests.tiny_models import checkpoint
+
+WAYS: Final = ("ours", "torchcodec")
+QUESTION: Final = DEMO_QUESTIONS["person"]
+PART, BATCH = 20, 4  #: frames of a part, parts of a batch
+HOUR_S: Final = 3600
+CHUNK_FRAMES: Final = 80  #: of a chunk of VSS
+VSS_H100_S: Final = 108  #: NVIDIA's documentation of VSS: an hour of video summarised on one H100
+
+
+def measure(results: Results, path: Path, seconds: int, way: str, threads: int) -> None:
+    """One way on one recording, unless it was measured.
+
+    Args:
+        results: What was measured.
+        path: The recording.
+        seconds: Its length.
+        way: One of `WAYS`.
+        threads: For decoding and arithmetic.
+    """
+    name = _name(seconds, way)
+    if name in results:
+        return
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    if way == "ours":
+        command = [str(Path(sys.executable).with_name("lookout")), "analyze", str(path), "-q", QUESTION]
+        command += ["--fps", "1", "--fresh", "--json"]
+    else:
+        command = [sys.executable, "-m", "bench.recordings_hour", way, str(path), str(seconds), str(threads)]
+        environment["LD_LIBRARY_PATH"] = ffmpeg_links(path.parent)
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    wall_s, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    answer = json.loads(child.stdout.splitlines()[-1])
+    p_yes = answer["answers"][0]["p_yes"] if way == "ours" else answer["p_yes"]
+    results.add(name, {"wall_s": wall_s, "cpu_s": cpu_s, "p_yes": p_yes})
+
+
+def summary(results: Results, lengths: tuple[int, int]) -> dict[str, Any] | None:
+    """Seconds of an hour for each way, elapsed and of CPU; None until all are measured."""
+    short, long = lengths
+    out: dict[str, Any] = {}
+    for way in WAYS:
+        first, second = (results.found.get(_name(seconds, way)) for seconds in lengths)
+        if first is None or second is None:
+            return None
+        hour = {}
+        for clock in ("wall_s", "cpu_s"):
+            rate = (second[clock] - first[clock]) / (long - short)
+            hour[clock] = round(second[clock] + rate * (HOUR_S - long), 1)
+        out[way] = {**hour, "p_yes": round(second["p_yes"], 4)}
+    for way in WAYS[1:]:
+        out[f"{way}_over_ours"] = round(out[way]["wall_s"] / out["ours"]["wall_s"], 2)
+    return {
+        **out,
+        "measured_s": list(lengths),
+        "vss_h100_s": VSS_H100_S,
+        "ours_7b_h100_s": round(modelled(), 1),
+    }
+
+
+def modelled() -> float:
+    """Seconds of an H100 for the arithmetic of an hour at 1 FPS on a 7B: every frame encoded, parts whole.
+
+    At the share of its FP8 peak that VSS's published number of live streams means; decoding is not in it.
+    """
+    chunk = gpu.stride_flops(load_layout(checkpoint("internvl")), QWEN_7B, None)
+    used_flops_s = gpu.VSS_STREAMS * chunk / gpu.CHUNK_S
+    return HOUR_S / CHUNK_FRAMES * chunk / used_flops_s
+
+
+def _name(seconds: int, way: str) -> str:
+    return f"hour {seconds} s {way}"
+
+
+def by_torchcodec(path: str, seconds: int, threads: int) -> float:
+    """The largest p(yes) of any part by torchcodec and the stock model."""
+    import torch
+    from torchcodec.decoders import VideoDecoder
+    from torchcodec.transforms import Resize
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    torch.set_num_threads(threads)
+    layout = load_layout(TINY)
+    processor = AutoProcessor.from_pretrained(TINY)
+    model = AutoModelForImageTextToText.from_pretrained(TINY, dtype=torch.float32).eval()
+    side = processor.video_processor.size
+    decoder = VideoDecoder(
+        path, num_ffmpeg_threads=threads, transforms=[Resize((side["height"], side["width"]))]
+    )
+    best, text = 0.0, asked(processor)
+    for begin in range(0, seconds, PART * BATCH):
+        times = [float(second) for second in range(begin, min(begin + PART * BATCH, seconds))]
+        frames = decoder.get_frames_played_at(times).data
+        videos = [clip for clip in frames.split(PART) if len(clip) == PART] or [frames]
+        inputs = processor(
+            text=[text] * len(videos), videos=videos, return_tensors="pt", do_sample_frames=False
+        )
+        with torch.inference_mode():
+            logits = model(**inputs, logits_to_keep=1).logits[:, -1]
+        best = max(best, float(torch.sigmoid(logits[:, layout.yes] - logits[:, layout.no]).max()))
+    return best
+
+
+def asked(processor: Any) -> str:
+    """The prompt of a part, by the checkpoint's chat template."""
+    content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
+    message = [{"role": "user", "content": content}]
+    return str(processor.apply_chat_template(message, add_generation_prompt=True, tokenize=False))
+
+
+def main() -> None:
+    """Answer by one peer."""
+    way, path, seconds, threads = sys.argv[1:]
+    answer = {"torchcodec": by_torchcodec}[way]
+    print(json.dumps({"p_yes": answer(path, int(seconds), int(threads))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

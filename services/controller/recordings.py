@@ -1,0 +1,299 @@
+"""Recording resources: each becomes a job about recordings, and its status tells what came of it.
+
+`spec` never changes, so a resource is one job. Its id is the resource's name with the beginning of its uid,
+since a job that ended keeps its id. Deleting the resource cancels the job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from lookout.observe import logs
+from lookout.outside_text import clean
+from lookout.services.controller import convert
+from lookout.services.controller.cluster import FINALIZER, RECORDING
+from lookout.services.controller.convert import Condition
+from lookout.services.controller.reconcile import Marks, Publish, Resource, ResourceApi, RoundError
+from lookout.v1.recordings_pb2 import RecordingAnswers, RecordingJob, RecordingSettings
+from lookout.wire import ANSWERS, RECORDINGS, WireError, from_json, key_text, to_json
+from lookout.wire.ranges import check_ranges
+from lookout.worker import ServiceSettings
+from lookout.worker.topic_reader import BEGINNING, End, TopicReader
+
+#: recordings of a job whose answers stand in its status: an object of Kubernetes has 1.5 MB at most (etcd)
+SHOWN: Final = 20
+_UID: Final = 8
+_NAME: Final = 80  # characters, so that a job's id has at most 100 bytes
+_STATES: Final = {
+    RecordingAnswers.STATE_RUNNING: "running",
+    RecordingAnswers.STATE_DONE: "done",
+    RecordingAnswers.STATE_REFUSED: "refused",
+    RecordingAnswers.STATE_CANCELLED: "cancelled",
+    RecordingAnswers.STATE_EXPIRED: "expired",
+}
+
+
+def job_id(resource: Resource) -> str:
+    """The id of a resource's job."""
+    metadata = resource["metadata"]
+    return f"{metadata['name'][:_NAME]}-{metadata['uid'][:_UID]}"
+
+
+def job_of(resource: Resource) -> RecordingJob:
+    """The request of a resource. What its schema cannot check, the service that plans jobs refuses.
+
+    Raises:
+        RangeError: A number is outside its range; the text names the field.
+    """
+    spec = resource["spec"]
+    settings = RecordingSettings(
+        fps=float(spec.get("fps", 0)),
+        start_s=float(spec.get("startSeconds", 0)),
+        part_frames=int(spec.get("partFrames", 0)),
+        describe=int(spec.get("describeTokens", 0)),
+        prune=bool(spec.get("prune", False)),
+    )
+    if "endSeconds" in spec:
+        settings.end_s = float(spec["endSeconds"])
+    job = RecordingJob(
+        id=job_id(resource),
+        uris=spec.get("recordings", ()),
+        questions=spec.get("questions", ()),
+        settings=settings,
+        expires_s=float(spec.get("expiresSeconds", 0)),
+    )
+    job.requested.FromDatetime(datetime.fromisoformat(resource["metadata"]["creationTimestamp"]))
+    check_ranges(job)
+    return job
+
+
+def status_of(answers: RecordingAnswers) -> dict[str, Any]:
+    """What the status of a resource says of its job's answers, without conditions."""
+    state = _STATES.get(answers.state, "running")
+    return {
+        "state": state,
+        "parts": answers.parts,
+        "done": answers.done,
+        "reason": clean(answers.reason, 500),
+        "results": [
+            {
+                "recording": clean(recording.uri, 500),
+                "reason": clean(recording.reason, 500),
+                "answers": [
+                    {
+                        "question": clean(answer.question, 200),
+                        "pYes": round(answer.p_yes, 4),
+                        "startSeconds": round(answer.start_s, 3),
+                        "endSeconds": round(answer.end_s, 3),
+                    }
+                    for answer in recording.answers
+                ],
+            }
+            for recording in answers.recordings[:SHOWN]
+        ],
+    }
+
+
+class JobAnswers:
+    """Follows answers.v1 from its beginning on a thread of its own; keeps of a job what its status says.
+
+    Args:
+        settings: How Kafka is reached.
+        changed: Called with a job's id after anything new of it, on that thread.
+    """
+
+    def __init__(self, settings: ServiceSettings, changed: Callable[[str], object]) -> None:
+        self._changed = changed
+        self._statuses: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._reader = TopicReader(settings, "answers", options={"auto.offset.reset": "earliest"})
+        self._thread = threading.Thread(target=self._follow, name="answers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._stopped.set()
+        self._thread.join(5.0)
+
+    def status(self, job: str) -> dict[str, Any] | None:
+        """What is known of a job; None: nothing."""
+        with self._lock:
+            return self._statuses.get(job)
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Read one record."""
+        try:
+            status = status_of(from_json(value, RecordingAnswers)) if value else None
+        except WireError:
+            return
+        with self._lock:
+            if status is None:
+                self._statuses.pop(key, None)
+            else:
+                self._statuses[key] = status
+        self._changed(key)
+
+    def _follow(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                try:
+                    partitions = self._reader.partitions(ANSWERS.name, 10.0)
+                    self._reader.read_from(ANSWERS.name, dict.fromkeys(partitions, BEGINNING))
+                    break
+                except KafkaException as error:
+                    logs.get("answers").warning("cannot read answers", error=str(error)[:300])
+                    self._stopped.wait(2.0)
+            while not self._stopped.is_set():
+                self._next()
+        finally:
+            self._reader.close()
+
+    def _next(self) -> None:
+        try:
+            message = self._reader.next(0.5)
+        except KafkaException as error:
+            if error.args[0].fatal():
+                raise
+            return
+        if message is not None and not isinstance(message, End):
+            self.take(key_text(message.key()), message.value())
+
+
+class RecordingJobs:
+    """Compares Recording resources with their jobs.
+
+    Args:
+        api: The Kubernetes API.
+        request: The newest record of a job in recordings.v1, or None.
+        publish: As of `Reconciler`.
+        answers: What is known of a job's answers.
+        status_s: A status of which only numbers change is written at most so often.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        api: ResourceApi,
+        request: Callable[[str], bytes | None],
+        publish: Publish,
+        answers: Callable[[str], Mapping[str, Any] | None],
+        *,
+        status_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._request, self._publish, self._answers = api, request, publish, answers
+        self._status_s, self._clock = status_s, clock
+        self._marks = Marks()
+        self._written: dict[str, float] = {}
+        self._names: dict[str, str] = {}  # of resources, by their job
+        self._log = logs.get("recordings")
+
+    def mark(self, name: str) -> None:
+        """Look at a resource in the next round. From any thread."""
+        self._marks.add(RECORDING, name)
+
+    def mark_job(self, job: str) -> None:
+        """Something new is known of a job. From any thread."""
+        if (name := self._names.get(job)) is not None:
+            self.mark(name)
+
+    def reconcile(self) -> None:
+        """Look at every resource.
+
+        Raises:
+            RoundError: As `work_off`.
+        """
+        for resource in self._api.known(RECORDING):
+            self.mark(resource["metadata"]["name"])
+        self.work_off()
+
+    def work_off(self) -> None:
+        """Look at what is marked. A failure of one resource stops no other.
+
+        Raises:
+            RoundError: Some failed; the text says how many and why.
+        """
+        failures = []
+        for _, name in self._marks.take():
+            resource = self._api.get(RECORDING, name)
+            try:
+                if resource is not None:
+                    self._update(name, resource)
+            except Exception as error:  # of any kind: what one resource causes must not stop the others
+                self.mark(name)
+                failures.append(f"Recording {clean(name, 100)}: {clean(error, 300)}")
+        if failures:
+            raise RoundError(f"{len(failures)} failures, the first: {failures[0]}")
+
+    def _update(self, name: str, resource: Resource) -> None:
+        metadata, job = resource["metadata"], job_id(resource)
+        finalizers = list(metadata.get("finalizers", ()))
+        if metadata.get("deletionTimestamp"):
+            self._names.pop(job, None)
+            self._written.pop(name, None)
+            if FINALIZER in finalizers:
+                self._cancel(job)
+                finalizers.remove(FINALIZER)
+                self._api.set_finalizers(RECORDING, resource, finalizers)
+            return
+        self._names[job] = name
+        if FINALIZER not in finalizers:
+            self._api.set_finalizers(RECORDING, resource, [*finalizers, FINALIZER])
+        try:
+            wanted = job_of(resource)
+        except (ValueError, TypeError) as error:
+            why = clean(error, 1000)
+            self._tell(name, resource, {}, [Condition("Accepted", False, "Invalid", why)])
+            return
+        known = self._answers(job)
+        if known is None and self._request(job) is None:
+            self._publish(RECORDINGS.name, job, to_json(wanted))
+            self._log.info("published", name=name, job=job)
+        status = {"job": job, **(known or {"state": "waiting", "parts": 0, "done": 0})}
+        over = status["state"] not in ("waiting", "running")
+        conditions = [
+            Condition("Accepted", True, "Published"),
+            Condition("Finished", over, status["state"].capitalize(), status.get("reason", "")),
+        ]
+        self._tell(name, resource, status, conditions)
+
+    def _cancel(self, job: str) -> None:
+        """Cancel a job that has not ended."""
+        value = self._request(job)
+        if value is None:
+            return
+        try:
+            request = from_json(value, RecordingJob)
+        except WireError:
+            return
+        if not request.cancelled:
+            request.cancelled = True
+            self._publish(RECORDINGS.name, job, to_json(request))
+            self._log.info("cancelled", job=job)
+
+    def _tell(
+        self, name: str, resource: Resource, status: Mapping[str, Any], wanted: list[Condition]
+    ) -> None:
+        before = resource.get("status", {})
+        generation = int(resource["metadata"]["generation"])
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        conditions = convert.conditions(before.get("conditions", ()), wanted, generation, now)
+        after = {**status, "observedGeneration": generation, "conditions": conditions}
+        if all(before.get(field) == value for field, value in after.items()):
+            return
+        moved = before.get("conditions") != conditions
+        if not moved and self._clock() - self._written.get(name, -1e9) < self._status_s:
+            self.mark(name)  # again, until it is due
+            return
+        self._written[name] = self._clock()
+        self._api.set_status(RECORDING, resource, after)

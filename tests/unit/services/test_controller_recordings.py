@@ -1,0 +1,207 @@
+"""Recording resources become jobs, and their status tells what came of them."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kubernetes.client.rest import ApiException
+
+from lookout.services.controller.cluster import FINALIZER, GROUP, RECORDING, VERSION, Resources
+from lookout.services.controller.reconcile import RoundError
+from lookout.services.controller.recordings import SHOWN, JobAnswers, RecordingJobs, job_id
+from lookout.v1.recordings_pb2 import (
+    RecordingAnswer,
+    RecordingAnswers,
+    RecordingJob,
+    RecordingQuestionAnswer,
+)
+from lookout.wire import RECORDINGS, from_json, to_json
+from lookout.worker import ServiceSettings
+from tests.eventually import eventually
+from tests.unit.services.controller_case import CREATED
+from tests.unit.services.test_controller_reconcile import MemoryApi, MemoryTopics
+
+JOB = "monday-0123abcd"
+SPEC = {"recordings": ["file:///recordings/yard"], "questions": ["Is a person in view?"], "endSeconds": 60}
+
+
+def recording(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": "monday", "uid": "0123abcd-ffff", "generation": 1, "creationTimestamp": CREATED}
+    return {"metadata": metadata, "spec": {**SPEC, **spec}}
+
+
+class World:
+    """One resource, fake API and topics, and answers as the topic brings them."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.now = 0.0
+        self.resource = recording(**spec)
+        self.api = MemoryApi([], [])
+        self.api.resources[RECORDING] = [self.resource]
+        self.topics = MemoryTopics()
+        self.answers = JobAnswers(ServiceSettings(mode="local", instance="one"), self.told)
+        self.jobs = RecordingJobs(
+            self.api,
+            lambda job: self.topics.rows.get(RECORDINGS.name, {}).get(job),
+            self.topics.publish,
+            self.answers.status,
+            clock=lambda: self.now,
+        )
+        self.jobs.reconcile()
+
+    def told(self, job: str) -> None:
+        """Something new is known of a job."""
+        self.jobs.mark_job(job)
+
+    @property
+    def request(self) -> RecordingJob:
+        """The job in the topic."""
+        return from_json(self.topics.rows[RECORDINGS.name][JOB], RecordingJob)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The resource's."""
+        status: dict[str, Any] = self.resource["status"]
+        return status
+
+    def condition(self, name: str) -> tuple[str, str]:
+        """Status and reason of a condition."""
+        (found,) = [row for row in self.status["conditions"] if row["type"] == name]
+        return found["status"], found["reason"]
+
+    def answer(self, state: RecordingAnswers.State, done: int = 0, count: int = 0, **fields: Any) -> None:
+        """A record of answers.v1."""
+        question = RecordingQuestionAnswer(question=SPEC["questions"][0], p_yes=0.93, start_s=10, end_s=20)
+        rows = [RecordingAnswer(uri=f"file:///{n}.mp4", answers=[question]) for n in range(count)]
+        answers = RecordingAnswers(id=JOB, state=state, parts=4, done=done, recordings=rows, **fields)
+        self.answers.take(JOB, to_json(answers))
+        self.jobs.work_off()
+
+
+def test_a_resource_becomes_one_job_and_its_status_follows_it() -> None:
+    world = World()
+    request = world.request
+    assert (list(request.uris), list(request.questions)) == (SPEC["recordings"], SPEC["questions"])
+    assert (request.settings.end_s, request.cancelled) == (60, False)
+    assert FINALIZER in world.resource["metadata"]["finalizers"]
+    assert (world.status["job"], world.status["state"]) == (JOB, "waiting")
+    assert world.condition("Accepted") == ("True", "Published")
+    assert world.condition("Finished") == ("False", "Waiting")
+    world.topics.publish(RECORDINGS.name, JOB, b"{}")
+    world.jobs.reconcile()  # it is there: another record would be another request
+    assert world.topics.rows[RECORDINGS.name][JOB] == b"{}"
+    world.answer(RecordingAnswers.STATE_RUNNING, 1)
+    assert (world.status["state"], world.status["done"], world.status["parts"]) == ("running", 1, 4)
+    world.answer(RecordingAnswers.STATE_DONE, 4, SHOWN + 5)
+    assert world.condition("Finished") == ("True", "Done")
+    assert len(world.status["results"]) == SHOWN
+    assert world.status["results"][0]["answers"] == [
+        {"question": "Is a person in view?", "pYes": 0.93, "startSeconds": 10.0, "endSeconds": 20.0}
+    ]
+
+
+def test_progress_is_written_now_and_then_and_an_end_at_once() -> None:
+    world = World()
+    world.answer(RecordingAnswers.STATE_RUNNING, 1)
+    writes = world.api.status_writes
+    for done in (2, 3):
+        world.answer(RecordingAnswers.STATE_RUNNING, done)
+    assert world.api.status_writes == writes
+    world.now += 11
+    world.jobs.work_off()
+    assert (world.api.status_writes, world.status["done"]) == (writes + 1, 3)
+    world.answer(RecordingAnswers.STATE_EXPIRED, 3, reason="too late")
+    assert (world.api.status_writes, world.status["reason"]) == (writes + 2, "too late")
+
+
+def test_deleting_a_resource_cancels_its_job_and_lets_it_go() -> None:
+    world = World()
+    world.resource["metadata"]["deletionTimestamp"] = CREATED
+    world.jobs.reconcile()
+    assert world.request.cancelled
+    assert world.resource["metadata"]["finalizers"] == []
+    before = copy.deepcopy(world.topics.rows)
+    world.jobs.reconcile()
+    assert world.topics.rows == before
+
+
+def test_what_cannot_be_followed_is_told_and_nothing_is_published() -> None:
+    world = World(fps=1e9)
+    assert world.condition("Accepted") == ("False", "Invalid")
+    assert "fps" in world.status["conditions"][0]["message"]
+    assert world.topics.rows == {}
+
+
+def test_a_failure_is_told_and_tried_again() -> None:
+    world = World()
+    real, world.jobs._publish = world.jobs._publish, lambda *_: (_ for _ in ()).throw(OSError("away"))
+    world.topics.rows.clear()
+    with pytest.raises(RoundError, match="Recording monday: away"):
+        world.jobs.reconcile()
+    world.jobs._publish = real
+    world.jobs.work_off()
+    assert world.request.id == JOB
+
+
+def test_bytes_that_are_no_answers_are_left_out() -> None:
+    world = World()
+    world.answers.take(JOB, b"\xff")
+    assert world.answers.status(JOB) is None
+    world.answer(RecordingAnswers.STATE_RUNNING, 2)
+    world.answers.take(JOB, None)
+    assert world.answers.status(JOB) is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_real_api_server_holds_the_schema_and_the_status(tmp_path: Path) -> None:
+    """The API server for custom resources alone, which takes minutes to build the first time."""
+    from bench.scale_world import NAMESPACE, ApiServer
+
+    with ApiServer(tmp_path) as server:
+        config.load_kube_config(str(server.kubeconfig))
+        api = client.CustomObjectsApi()
+        where = (GROUP, VERSION, NAMESPACE, RECORDING.plural)
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Recording", "metadata": {"name": "monday"}}
+        for wrong in ({"questions": []}, {"startSeconds": 60}, {"fps": 0}, {"recordings": [""]}):
+            with pytest.raises(ApiException, match="422"):
+                api.create_namespaced_custom_object(*where, {**body, "spec": {**SPEC, **wrong}})
+        eventually(lambda: api.list_namespaced_custom_object(*where)["items"] == [])
+        api.create_namespaced_custom_object(*where, {**body, "spec": SPEC})
+        with pytest.raises(ApiException, match="asked once"):
+            api.patch_namespaced_custom_object(*where, "monday", {"spec": {"fps": 4}})
+        world = World()
+        resources = Resources(NAMESPACE)
+        world.jobs._api = resources
+        stopped = threading.Event()
+        follower = threading.Thread(
+            target=resources.follow, args=(RECORDING, lambda _, name: world.jobs.mark(name), stopped)
+        )
+        follower.start()
+        try:
+            eventually(lambda: resources.get(RECORDING, "monday") is not None)
+            world.jobs.work_off()
+            job = job_id(api.get_namespaced_custom_object(*where, "monday"))
+            answers = RecordingAnswers(id=job, state=RecordingAnswers.STATE_DONE, parts=1, done=1)
+            world.answers.take(job, to_json(answers))
+            world.jobs.work_off()
+            status = api.get_namespaced_custom_object(*where, "monday")["status"]
+            assert (status["state"], status["job"], status["parts"]) == ("done", job, 1)
+            api.delete_namespaced_custom_object(*where, "monday")
+
+            def gone() -> bool:
+                world.jobs.work_off()
+                return not api.list_namespaced_custom_object(*where)["items"]
+
+            eventually(gone)
+            assert from_json(world.topics.rows[RECORDINGS.name][job], RecordingJob).cancelled
+        finally:
+            stopped.set()
+            # Its watch ends with the next event.
+            api.create_namespaced_custom_object(*where, {**body, "spec": SPEC})
+            follower.join()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import struct
+from contextlib import suppress
+
 import pytest
 
 from lookout.files import VideoReader
-from lookout.files.ranged import RangedSource
+from lookout.files.ranged import PIECE, RangedSource
 from lookout.sandbox import SandboxedReader, open_recording
+from lookout.sandbox.exchange import receive_message, send_message
 from lookout.sandbox.pool import SandboxPool, SandboxSettings
+from lookout.sandbox.serving import served
 from lookout.segments import CodecError
 from tests.unit.files.test_ranged import Elsewhere
 from tests.unit.files.test_reader import SIZE, clip
@@ -73,3 +79,25 @@ def test_a_process_that_is_killed_while_it_reads_is_replaced() -> None:
         table = pool.recording_table("x", RangedSource("x", len(elsewhere.data), read))
         assert len(table.pts) == 90
         assert pool.restarts == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"\xff" * 64, struct.pack("<I", 3) + b"abc", struct.pack("<I", 1 << 31)],
+)
+def test_a_process_that_asks_for_nonsense_gets_nothing(request_bytes: bytes) -> None:
+    elsewhere = Elsewhere()
+    with served(elsewhere.source()) as descriptor:
+        os.write(descriptor, request_bytes)
+        with suppress(ConnectionResetError):  # part of it was not read
+            assert os.read(descriptor, 100) == b""
+    assert elsewhere.ranges == []
+
+
+def test_a_process_gets_at_most_a_piece_and_nothing_beyond_the_end() -> None:
+    elsewhere = Elsewhere()
+    with served(elsewhere.source()) as descriptor:
+        for offset in (0, 1 << 63, len(elsewhere.data)):
+            send_message(descriptor, struct.pack("<QI", offset, (1 << 32) - 1))
+            expected = elsewhere.data[:PIECE] if not offset else b""
+            assert receive_message(descriptor, 1 << 20) == expected

@@ -21,7 +21,7 @@ from lookout.services.controller.activity import ActivityFollower
 from lookout.services.controller.agents import AgentReports
 from lookout.services.controller.cluster import CAMERA, RECORDING, WATCH, Kind, Resources, connect
 from lookout.services.controller.credential import Credential
-from lookout.services.controller.reconcile import Reconciler, RoundError
+from lookout.services.controller.reconcile import Publish, Reconciler, RoundError
 from lookout.services.controller.recordings import JobAnswers, RecordingJobs
 from lookout.services.controller.settings import ControllerSettings
 from lookout.wire import CAMERAS, RECORDINGS, WATCHES
@@ -88,20 +88,7 @@ class Controller:
             round_s=settings.round_s,
         )
 
-        def answered(job: str) -> None:
-            jobs.mark_job(job)
-
-        def request(job: str) -> bytes | None:
-            return tables[RECORDINGS.name].newest(job)
-
-        answers = JobAnswers(settings, answered)
-        jobs = RecordingJobs(
-            resources,
-            request,
-            publish,
-            answers.status,
-            status_s=settings.status_s,
-        )
+        jobs, answers = _recording_jobs(settings, resources, tables.get(RECORDINGS.name), publish)
 
         def changed(kind: Kind, name: str) -> None:
             if kind is RECORDING:
@@ -157,6 +144,22 @@ class Controller:
             # No back-off: what failed is looked at again, and the next change may be what cures it.
             self._stopped.wait(2.0)
             self._wake.set()
+
+
+def _recording_jobs(
+    settings: ControllerSettings, resources: Resources, requests: Table | None, publish: Publish
+) -> tuple[RecordingJobs, JobAnswers]:
+    """What follows Recording resources, and their jobs' answers."""
+
+    def answered(job: str) -> None:
+        jobs.mark_job(job)
+
+    def request(job: str) -> bytes | None:
+        return requests.newest(job) if requests is not None else None
+
+    answers = JobAnswers(settings, answered)
+    jobs = RecordingJobs(resources, request, publish, answers.status, status_s=settings.status_s)
+    return jobs, answers
 
 
 def _credential(settings: ControllerSettings) -> Credential | None:

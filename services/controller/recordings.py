@@ -113,7 +113,7 @@ class JobAnswers:
         self._statuses: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._reader = TopicReader(settings, "answers", options={"auto.offset.reset": "earliest"})
+        self._settings = settings
         self._thread = threading.Thread(target=self._follow, name="answers", daemon=True)
 
     def start(self) -> None:
@@ -144,23 +144,24 @@ class JobAnswers:
         self._changed(key)
 
     def _follow(self) -> None:
+        reader = TopicReader(self._settings, "answers", options={"auto.offset.reset": "earliest"})
         try:
             while not self._stopped.is_set():
                 try:
-                    partitions = self._reader.partitions(ANSWERS.name, 10.0)
-                    self._reader.read_from(ANSWERS.name, dict.fromkeys(partitions, BEGINNING))
+                    partitions = reader.partitions(ANSWERS.name, 10.0)
+                    reader.read_from(ANSWERS.name, dict.fromkeys(partitions, BEGINNING))
                     break
                 except KafkaException as error:
                     logs.get("answers").warning("cannot read answers", error=str(error)[:300])
                     self._stopped.wait(2.0)
             while not self._stopped.is_set():
-                self._next()
+                self._next(reader)
         finally:
-            self._reader.close()
+            reader.close()
 
-    def _next(self) -> None:
+    def _next(self, reader: TopicReader) -> None:
         try:
-            message = self._reader.next(0.5)
+            message = reader.next(0.5)
         except KafkaException as error:
             if error.args[0].fatal():
                 raise

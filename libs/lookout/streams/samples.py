@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+# By its room, not by name: `segments` imports FFmpeg with the decoder, and images of prefill have none.
+from lookout import segments
 from lookout.pruning import GatherMethod, GatherSettings, MaskPolicy, MotionGather
-from lookout.segments import DecodeRequest, Limits, SamplingGrid, SoftwareDecoder, Tail, cut
+from lookout.segments import DecodeRequest, Limits, SamplingGrid, Tail
 from lookout.streams.blocks import StrideFrame
 from lookout.vision import Grid
 
@@ -45,7 +47,7 @@ def read_clip(
     """
     step_us = round(1e6 / fps)
     request = _request(grid, step_us, vectors, limits=Limits(seconds=LONGEST_S))
-    decoded = SoftwareDecoder().decode(Path(path).read_bytes(), request)
+    decoded = segments.SoftwareDecoder().decode(Path(path).read_bytes(), request)
     frames = [
         StrideFrame.of(frame, pixels) for frame, pixels in zip(decoded.frames, decoded.pixels, strict=True)
     ]
@@ -88,7 +90,7 @@ def segment_frames(
         CodecError: The source cannot be read.
     """
     sampler = SegmentSampler.of(grid, step_us, policy, window_us=window_us)
-    for piece in cut(source):
+    for piece in segments.cut(source):
         yield from sampler.add(piece.data, piece.start_us)
 
 
@@ -127,7 +129,7 @@ class SegmentSampler:
             CodecError: It cannot be decoded; the sampler stays as it was.
         """
         request = self.request
-        decoded = SoftwareDecoder().decode(data, request)
+        decoded = segments.SoftwareDecoder().decode(data, request)
         if request.expected is None or not decoded.continued:
             self.stream, self.begun_us, self.watermark_us = self.stream + 1, start_us, 0
         elif decoded.end_stream_us <= self.watermark_us:

@@ -203,6 +203,49 @@ def test_a_locked_list_holds_what_its_image_needs(image: str) -> None:
     assert direct(EXTRAS[image]) <= {name.lower() for name in locked}
 
 
+#: services by the locked list of their image
+SERVICES = {
+    "alerts": ["alerts"],
+    "camera-agent": ["camera_agent"],
+    "controller": ["controller", "controller.topics", "controller.credential", "controller.release"],
+    "decode": ["decode"],
+    "prefill": ["prune_encode", "prefill", "recall"],
+    "recordings": ["recordings"],
+}
+#: imports services where packages that are not in a list cannot be imported
+IMPORTING = """
+import importlib, importlib.metadata, re, sys
+from importlib.machinery import PathFinder
+locked = {re.sub("[-_.]+", "-", name).lower() for name in sys.argv[1].split(",")}
+installed = importlib.metadata.packages_distributions()
+foreign = {
+    package
+    for package, names in installed.items()
+    if package != "lookout" and not {re.sub("[-_.]+", "-", name).lower() for name in names} & locked
+}
+class Present(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in foreign else PathFinder.find_spec(name, path, target)
+sys.meta_path = [Present if finder is PathFinder else finder for finder in sys.meta_path]
+for service in sys.argv[2].split(","):
+    importlib.import_module(f"lookout.services.{service}" + ("" if "." in service else ".__main__"))
+"""
+
+
+@pytest.mark.parametrize("image", SERVICES)
+def test_a_service_imports_nothing_that_its_image_lacks(image: str) -> None:
+    text = (ROOT / f"docker/requirements/{image}.txt").read_text()
+    locked = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==", text, re.MULTILINE)
+    child = subprocess.run(
+        [sys.executable, "-c", IMPORTING, ",".join(locked), ",".join(SERVICES[image])],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+
+
 def test_what_is_installed_without_bytecode_is_compiled_when_it_is_slim(tmp_path: Path) -> None:
     """Nobody can write in an image: a pod would compile torch at every start."""
     text = (ROOT / "docker/Dockerfile").read_text()

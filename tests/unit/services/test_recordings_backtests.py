@@ -28,7 +28,7 @@ from lookout.v1.recordings_pb2 import (
 )
 from lookout.v1.verdicts_pb2 import Verdict
 from lookout.v1.watches_pb2 import Watch
-from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, TOKENS, from_bytes
+from lookout.wire import RECORDING_PARTS, RECORDING_RESULTS, RECORDINGS, TOKENS, from_bytes
 from lookout.worker import load_settings
 from tests.one_process_fleet import FleetLog, OneProcessFleet
 from tests.unit.backtest.test_past_windows import CROWD, FALL, SAMPLING, STREAMS, incidents, run
@@ -304,3 +304,42 @@ def test_labels_of_an_erased_time_are_in_no_answer(world: World) -> None:
     world.services.fence = Fence([Erasure(camera="cam", begin_us=0, end_us=2**53)])
     world.services.work()
     assert not world.services.answers("past").backtest.labels
+
+
+def test_a_part_that_is_begun_again_has_the_same_outcome(world: World) -> None:
+    """Its worker was killed between the answer and the commit, or a second worker answered as well."""
+    world.ask(FALL)
+    record = world.services.topics.records[RECORDING_PARTS.name][0]
+    world.services.parts.handle(record)
+    world.services.work()
+    results = [outcome.part for outcome in world.outcomes() if outcome.part.HasField("backtest")]
+    first, again = [part for part in results if part.number == from_bytes(record.value, RecordingPart).number]
+    assert list(first.backtest.streams) == list(again.backtest.streams)
+    assert first.backtest.cost.flops == again.backtest.cost.flops
+    answers = world.services.answers("past")
+    assert answers.state == RecordingAnswers.STATE_DONE
+    assert facts(answers.backtest) == incidents(world.fleet, FALL)
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        b'{"id":"a","version":1,"question":"Is it?","rule":{"threshold":' + b"9" * 5000 + b"}}",
+        b'{"id":"a","version":1,"question":"Is it?","rule":{"threshold":0.' + b"0" * 5000 + b"1}}",
+        b'{"id":"a","version":1,"question":"Is it?","rule":{"threshold":NaN}}',
+        b'{"id":"a","version":1,"question":"' + b"a" * (1 << 20) + b'"}',
+        b'{"id":"a","version":1,"question":"Is it?","rule":{"k":65,"n":65}}',
+        b"[]",
+    ],
+)
+def test_a_strange_watch_is_answered_and_never_asked(world: World, watch: bytes) -> None:
+    world.services.topics.add(RECORDINGS.name, "past", b'{"id":"past","backtest":{"watch":' + watch + b"}}")
+    world.services.plan.catch_up(RECORDINGS.name)
+    world.services.work()
+    answers = world.services.answers("past")
+    if b"0.000" in watch:  # zero in double precision: the default threshold
+        assert answers.state == RecordingAnswers.STATE_DONE
+        return
+    assert answers.state == RecordingAnswers.STATE_REFUSED
+    assert len(answers.reason) <= 1000
+    assert RECORDING_PARTS.name not in world.services.topics.records

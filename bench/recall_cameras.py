@@ -21,13 +21,15 @@ from lookout.engines.transformers import TransformersEngine
 from lookout.memory.catalogue import head_path
 from lookout.memory.chapters import ChapterFolder, read_sealed
 from lookout.memory.shelf import folder_name
-from lookout.services.recall.asking import Asker, PastQuestion
+from lookout.services.recall.asking import Asked, Asker, PastQuestion
 from lookout.services.recall.settings import RecallSettings
 from tests.chapters_world import World
 
 QUESTION = PastQuestion(
     "Is anyone lying on the ground?", frames=RecallSettings.model_fields["cheap_frames"].default
 )
+TOGETHER = RecallSettings.model_fields["together"].default
+"""Cameras of one pass."""
 
 
 def cheap_passes(engine: TransformersEngine, folder: ChapterFolder, url: str, cameras: int) -> dict[str, Any]:
@@ -75,7 +77,10 @@ def _pass(asker: Asker, pattern: str) -> dict[str, float]:
     begun = time.process_time()
     past = asker.find(pattern, QUESTION)
     find_s = time.process_time() - begun
-    asked = [asker.ask(camera, QUESTION, resolved=resolved) for camera, resolved in past.items()]
+    names, asked = list(past), list[Asked]()
+    for first in range(0, len(names), TOGETHER):
+        answers = asker.ask_many({name: past[name] for name in names[first : first + TOGETHER]}, QUESTION)
+        asked += [answer for answer in answers.values() if isinstance(answer, Asked)]
     spent = time.process_time() - begun
     heads = sum(
         len(chapter.head.packed(whole=False)) for resolved in past.values() for chapter in resolved.chapters

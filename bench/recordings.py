@@ -112,7 +112,7 @@ def main() -> int:
         out["overlap"], out["end_to_end"] = fake.get("efficiency"), fake.get("end_to_end")
     if footage is not None:
         out |= fleet_and_peers(options, results, footage, within)
-    order = ("overlap", "end_to_end", "dp", "kv", "workers", "hour_s")
+    order = ("overlap", "end_to_end", "dp", "kv", "accuracy", "workers", "hour_s")
     print(json.dumps({**{name: out[name] for name in order if name in out}, **out}))
     return 0
 

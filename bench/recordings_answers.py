@@ -216,6 +216,11 @@ def quality(results: Results, count: int, first: int, cells: Sequence[str]) -> d
             for rho in RHOS
         },
         "kv": {f"{rho:g}": next(q.line()["kv"] for s, q in found.items() if is_main(s, rho)) for rho in RHOS},
+        "accuracy": {"1": {"unpruned": round(unpruned, 4)}}
+        | {
+            f"{rho:g}": {s.how.score.value: q.line()["right"] for s, q in found.items() if is_main(s, rho)}
+            for rho in RHOS
+        },
         "contests": contests,
         "grid": {setting.name: one.line() for setting, one in found.items()},
     }

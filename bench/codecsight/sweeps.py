@@ -67,7 +67,7 @@ def shown_cameras(count: int, place: Workplace) -> Iterator[Camera]:
 def strides(count: int, place: Workplace, sparse: bool = False) -> dict[str, Row]:
     """Figure 16: strides of 10 to 100 % of a window of 80 frames, by the default and computed whole."""
     rows: dict[str, Row] = {}
-    for name, frames in ({"20 %": 16, "100 %": 80} if sparse else STRIDES).items():
+    for name, frames in ({"10 %": 8, "20 %": 16} if sparse else STRIDES).items():
         cut = replace(place.cut, frames=frames, blocks=80 // frames, shortest=1)
         here = replace(place, cut=cut)
         found: dict[str, list[Outcome]] = {"default": [], "full": []}

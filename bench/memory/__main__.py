@@ -18,14 +18,15 @@ At equal budget, 64 frames of tokens in every layer, each policy reads an hour o
 `recall` is the share of the exact top-k that a policy read, `mass` the attention it caught of what the exact
 top-k caught, `evidence` the share of tokens of frames that show the asked-for thing (bounded by the budget),
 all means over layers; `dp` the mean |difference| of p(yes) to attention over everything. Intervals are
-bootstrap 95 % over streams and questions. `right` is the chance that a question whose answer is yes gets a
+bootstrap 95 % over streams and questions. `accuracy` is the chance that a question whose answer is yes gets a
 higher p(yes) than one whose answer is no (0.5: chance); weights trained for history come later.
 
 Settings were chosen on the streams `TUNING` (`--tuning` reads those instead), which are not reported. Ten
 hours are ten of all streams one after the other: times only.
 
 The last line is JSON: {"ttft_vs_token": ratio, "flat_10m_10h": ratio, "recall": {policy: x}, "evidence":
-{policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}. `ttft_vs_token` is at equal budget;
+{policy: x}, "accuracy": {policy: x}, "splits_deferred": x, "prefetch_hits": x, "index_share": x}.
+`ttft_vs_token` is at equal budget;
 `ttft_vs_token_equal_evidence` compares token level at 64 frames with ours at the smallest budget
 (`frames_equal_evidence`) that finds as much evidence.
 

@@ -355,12 +355,13 @@ def report(  # noqa: PLR0917
         show("an hour with a scene cut every ten minutes", table([u for u in units if "cut" in u["stream"]]))
         against(units)
         by_layer(units)
-        print("\nright:", rights(units))
+        print("\naccuracy:", rights(units))
         maintenance(units)
         hits = prefetching(units)
         every = table(units)
         for metric in ("recall", "evidence"):
             out[metric] = {name: round(row[metric][0], 3) for name, row in every.items() if metric in row}
+        out["accuracy"] = rights(units)
         out["splits_deferred"] = round(fewer_splits(units, "ours", "eager"), 3)
         out["prefetch_hits"] = round(max(hits.values()), 3)
     if units and len(budgets) == len(units):

@@ -82,9 +82,12 @@ class Group:
         return Group(self.pixels.flip(4), cells, replace(self.truth, **boxes))
 
 
-def chosen(wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int) -> scenes.Scene:
-    """One scene for each wish: a question that is true of the whole clip, or None for any scene."""
-    drawn = scenes.sample(CANDIDATES, seconds, seed)
+def chosen(
+    wanted: tuple[str | None, ...], seconds: float, frames: int, seed: int, grade: float = 0.75
+) -> scenes.Scene:
+    """One scene for each wish: a question that is true of the whole clip, or None for any scene. ``grade`` as
+    in :func:`watchbench.scenes.sample`."""
+    drawn = scenes.sample(CANDIDATES, seconds, seed, grade)
     yes, known = answers(scenes.observe(drawn, torch.arange(frames) * training.STEP_S).truth)
     true = (yes & known)[:, -1]
     free = list(range(CANDIDATES))

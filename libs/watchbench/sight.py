@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
@@ -104,6 +106,13 @@ class Score:
         """Count one answer of a question."""
         self.tallies.setdefault(name, Tally()).add(said, true)
 
+    def merge(self, other: Score) -> None:
+        """Count another score's answers, too."""
+        for name, theirs in other.tallies.items():
+            ours = self.tallies.setdefault(name, Tally())
+            ours.hit, ours.miss = ours.hit + theirs.hit, ours.miss + theirs.miss
+            ours.false, ours.quiet = ours.false + theirs.false, ours.quiet + theirs.quiet
+
     def f1(self) -> dict[str, float | None]:
         """F1 per question."""
         return {name: self.tallies[name].f1 for name in NAMES if name in self.tallies}
@@ -176,10 +185,26 @@ def rendered(  # noqa: PLR0917
 ) -> Score:
     """Every question on unseen rendered cameras, in windows of a third, two thirds and nine tenths of
     ``frames``; ``drop`` prunes with the product's masks, five strides to ``frames``."""
+    score = Score()
+    for camera in by_camera(model, count, folder, drop, first, frames):
+        score.merge(camera)
+    return score
+
+
+def by_camera(  # noqa: PLR0917
+    model: Any,
+    count: int,
+    folder: Path,
+    drop: bool = False,
+    first: int = HELD_BACK,
+    frames: int = FRAMES,
+) -> list[Score]:
+    """As :func:`rendered`, each camera apart."""
     from watchbench.clips import product_masks
 
-    score = Score()
+    scores = []
     for path, scene in tqdm(rendered_clips(count, folder, first, frames), total=count, desc="rendered"):
+        score = Score()
         pixels, times = decode(path)
         pixels, times = pixels[:frames], times[:frames]
         asked_at = (round(share * frames) for share in ASKED_AT)
@@ -191,7 +216,8 @@ def rendered(  # noqa: PLR0917
             for q, name in enumerate(NAMES):
                 if known[0, end, q]:
                     score.add(name, bool(said[e, q]), bool(yes[0, end, q]))
-    return score
+        scores.append(score)
+    return scores
 
 
 def real(
@@ -236,6 +262,63 @@ def _truth(spans: Spans, begin: float, end: float) -> bool | None:
     return False if shared < -0.5 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Mean F1 of the product's questions of two models on the same cameras.
+
+    Attributes:
+        before: Of the first.
+        after: Of the second.
+        interval: 95 % of the difference over cameras (bootstrap).
+        by_question: The difference of each question's F1.
+    """
+
+    before: float
+    after: float
+    interval: tuple[float, float]
+    by_question: dict[str, float | None]
+
+
+def gains(before: list[Score], after: list[Score], rounds: int = 2000) -> Gain:
+    """What the second model sees more than the first; of each camera one score by each."""
+    tables = [
+        np.array([[_counts(camera, name) for name in NAMES] for camera in cameras])
+        for cameras in (before, after)
+    ]
+
+    def mean(table: NDArray[np.int64]) -> float:
+        f1 = [Tally(*table[NAMES.index(name)].tolist()).f1 for name in PRODUCT]
+        return float(np.mean([value for value in f1 if value is not None]))
+
+    draws = np.random.default_rng(0).integers(0, len(before), (rounds, len(before)))
+    apart = [mean(tables[1][rows].sum(0)) - mean(tables[0][rows].sum(0)) for rows in draws]
+    totals = [table.sum(0) for table in tables]
+    low, high = np.quantile(apart, (0.025, 0.975))
+    by_question = {}
+    for number, name in enumerate(NAMES):
+        one, other = (Tally(*total[number].tolist()).f1 for total in totals)
+        by_question[name] = None if one is None or other is None else round(other - one, 3)
+    means = [round(mean(total), 4) for total in totals]
+    return Gain(means[0], means[1], (round(float(low), 4), round(float(high), 4)), by_question)
+
+
+def _counts(score: Score, name: str) -> tuple[int, int, int, int]:
+    t = score.tallies.get(name, Tally())
+    return t.hit, t.miss, t.false, t.quiet
+
+
+def beside(  # noqa: PLR0917
+    folder: Path, before: Path, after: Path, count: int, first: int = HELD_BACK, frames: int = FRAMES
+) -> dict[str, Gain]:
+    """Two checkpoints on the same rendered cameras, whole and pruned as in :func:`rendered`."""
+    models = [vlm.load(weights) for weights in (before, after)]
+    out = {}
+    for name, drop in (("whole", False), ("pruned", True)):
+        one, other = (by_camera(model, count, folder, drop, first, frames) for model in models)
+        out[name] = gains(one, other)
+    return out
+
+
 def report(  # noqa: PLR0917
     folder: Path,
     weights: Path,
@@ -262,6 +345,10 @@ def report(  # noqa: PLR0917
     return {"rendered": shown.f1(), "pruned": pruned.f1(), "real": seen}
 
 
+def _weights(name: str) -> Path:
+    return Path(name) if Path(name).is_dir() else vlm.weights(name)
+
+
 def main() -> None:
     """``python -m watchbench.sight``: the last line is JSON."""
     import argparse
@@ -280,11 +367,17 @@ def main() -> None:
         "--folder", type=Path, default=Path("out/sight"), help="where rendered cameras are kept"
     )
     parser.add_argument("--frames", type=int, default=FRAMES, help="of a rendered clip; 80: windows of 40 s")
+    parser.add_argument(
+        "--against", default=None, help="other weights: what --weights see more on the same rendered cameras"
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    named = Path(options.weights)
-    weights = named if named.is_dir() else vlm.weights(options.weights)
+    weights = _weights(options.weights)
+    if options.against is not None:
+        told = (options.folder, _weights(options.against), weights, options.clips, options.first)
+        print(json.dumps({name: asdict(gain) for name, gain in beside(*told, options.frames).items()}))
+        return
     given = (options.folder, weights, options.clips, folder(), options.first, options.frames)
     print(json.dumps(report(*given)))
 

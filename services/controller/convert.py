@@ -13,6 +13,11 @@ from lookout.v1.cameras_pb2 import Camera
 from lookout.v1.watches_pb2 import Point, Rule, ScheduleEntry, Watch, Zone
 from lookout.wire.ranges import check_ranges
 
+_PRIORITIES = {
+    "low": Watch.PRIORITY_LOW,
+    "normal": Watch.PRIORITY_UNSPECIFIED,
+    "high": Watch.PRIORITY_HIGH,
+}
 _TRANSPORTS = {"tcp": Camera.TRANSPORT_TCP, "udp": Camera.TRANSPORT_UDP}
 
 
@@ -80,6 +85,7 @@ def watch(resource: Mapping[str, Any]) -> Watch:
             rule=rule,
             describe=bool(spec.get("describe", False)),
             disabled=bool(spec.get("disabled", False)),
+            priority=_PRIORITIES[spec.get("priority", "normal")],
         )
         check_watch(watch)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # RuleError is a ValueError

@@ -16,7 +16,7 @@ from lookout.errors import BadRecordError, RecordsGoneError
 from lookout.memory.chapters import Born
 from lookout.services.prefill.idle import Answered
 from lookout.services.prefill.loading import BlockLoader, LostTokensError, WindowRecord
-from lookout.services.prefill.overload import OverloadPolicy
+from lookout.services.prefill.overload import OverloadPolicy, priority_of
 from lookout.services.prefill.settings import PrefillSettings
 from lookout.services.prefill.watches import Active, Watches
 from lookout.streams import (
@@ -336,7 +336,7 @@ class PrefillHandler(Handler[CameraState]):
         record: Record,
     ) -> list[verdicts_pb2.Verdict]:
         """The window's outcomes, computed, or why there is no answer."""
-        refusal = self._refusal(span, window, record)
+        refusal = self._refusal(span, window, record, active)
         if refusal is None:
             try:
                 return self._answer(state, span, window, active, shed=self._overload.sheds(record))
@@ -347,12 +347,14 @@ class PrefillHandler(Handler[CameraState]):
         newest = window[-1].record.block
         return [unanswered(span, watch, refusal, newest=newest) for watch in active.watches]
 
-    def _refusal(self, span: WindowTime, window: Sequence[WindowRecord], record: Record) -> NoAnswer | None:
+    def _refusal(
+        self, span: WindowTime, window: Sequence[WindowRecord], record: Record, active: Active
+    ) -> NoAnswer | None:
         """Why a window is not even tried. Overload is no reason for a window without a picture."""
         refusal = self._rule.refusal(self._facts(window))
         if refusal is not None and refusal.kind is not NoAnswerKind.DEGRADED:
             return refusal
-        overload = self._overload.skips(record, span.window)
+        overload = self._overload.skips(record, span.window, priority_of(active.watches))
         return refusal if overload is None else NoAnswer(Cause.OVERLOAD, overload)
 
     def _facts(self, window: Sequence[WindowRecord]) -> list[BlockFacts]:

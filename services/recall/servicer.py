@@ -176,18 +176,20 @@ class RecallService(memory_pb2_grpc.RecallServiceServicer):  # type: ignore[misc
         cheap: list[Asked] = []
         brief = replace(question, words=0, frames=settings.cheap_frames)
         looked_at = names[: settings.most_cameras]
-        for number, name in enumerate(looked_at):
+        for first in range(0, len(looked_at), settings.together):
             if not context.is_active():
                 return
-            responses.put(
-                AskResponse(
-                    progress=AskProgress(stage="cheap", camera=name, done=number, total=len(looked_at))
-                )
-            )
-            try:
-                cheap.append(replace(self._asker.ask(name, brief, resolved=past[name]), cheap=True))
-            except NothingRememberedError as error:
-                left_out.append(str(error))
+            batch = looked_at[first : first + settings.together]
+            for number, name in enumerate(batch, first):
+                progress = AskProgress(stage="cheap", camera=name, done=number, total=len(looked_at))
+                responses.put(AskResponse(progress=progress))
+            answers = self._asker.ask_many({name: past[name] for name in batch}, brief)
+            for name in batch:
+                answer = answers[name]
+                if isinstance(answer, NothingRememberedError):
+                    left_out.append(str(answer))
+                else:
+                    cheap.append(replace(answer, cheap=True))
         # Ties by name: the same chapters give the same order.
         cheap.sort(key=lambda answer: (-answer.answer.p_yes, answer.camera))
         best = cheap[: settings.best]

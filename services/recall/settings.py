@@ -26,6 +26,9 @@ class RecallSettings(ModelSettings):
     cheap_frames: int = Field(
         8, ge=1, le=4096, description="frames that the first pass over many cameras reads of each"
     )
+    together: int = Field(
+        16, ge=1, le=256, description="cameras of the first pass that are computed together"
+    )
     best: int = Field(
         4, ge=1, le=256, description="cameras of a question to many that are answered with all frames"
     )

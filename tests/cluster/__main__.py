@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from tests.cluster import workshop
@@ -55,13 +56,14 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
     tell = Progress()
     build_all()
     workshop.build_base()
+    images = tuple(dict.fromkeys(image for name in wanted for image in _images(name)))
     if not given.no_build:
-        build_images()
+        build_images(images)
     tell("programs and images are there")
     record, total, wrong = Record(CACHE / "passed.json"), Score(), list[str]()
     left = []
     for name in wanted:
-        if given.resume and (score := record.passed(name)) is not None:
+        if given.resume and (score := record.passed(name, _images(name))) is not None:
             tell(f"{name}: passed before with these images and this chart")
             total.add(score)
         else:
@@ -69,7 +71,7 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
     if left:
         cluster = Cluster(max(STEPS[name].nodes for name in left))
         try:
-            _prepare(cluster, left, tell)
+            _prepare(cluster, left, images, tell)
             for name in left:
                 wrong += _step(name, World(cluster, tell, given.seed), record, total)
         finally:
@@ -81,7 +83,12 @@ def _run(wanted: list[str], given: argparse.Namespace) -> int:
     return 0 if total.clean and not wrong else 1
 
 
-def _prepare(cluster: Cluster, steps: list[str], tell: Progress) -> None:
+def _images(step: str) -> tuple[str, ...]:
+    """The images that a step needs."""
+    return (*IMAGES, *STEPS[step].images)
+
+
+def _prepare(cluster: Cluster, steps: list[str], images: Sequence[str], tell: Progress) -> None:
     if cluster.join():
         tell("a cluster is running and is used")
         cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", check=False)
@@ -89,9 +96,9 @@ def _prepare(cluster: Cluster, steps: list[str], tell: Progress) -> None:
     else:
         cluster.up()
     tell("importing images")
-    names = [image_name(each) for each in IMAGES]
+    names = [image_name(image) for image in images]
     if "changes" in steps:
-        names += [tagged_again(each) for each in IMAGES]
+        names += [tagged_again(image) for image in images]
     cluster.load_changed(names)
     tell("images are in the nodes")
 
@@ -111,7 +118,7 @@ def _step(name: str, world: World, record: Record, total: Score) -> list[str]:
     total.add(world.score)
     passed = world.score.clean and not world.wrong
     if passed:
-        record.add(name, world.score, seconds)
+        record.add(name, _images(name), world.score, seconds)
     counted = json.dumps(asdict(world.score))
     world.tell(f"==== {name} {'passed' if passed else 'FAILED'} in {seconds:.0f} s: {counted}")
     return [f"{name}: {line}" for line in world.wrong]

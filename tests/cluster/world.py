@@ -26,10 +26,8 @@ from tests.cluster.tools import CACHE, ToolError, say
 CHART = workshop.ROOT / "charts" / "lookout"
 RELEASE, NAMESPACE = "lookout", "cameras"
 STAGES = ("decode", "prune-encode", "prefill", "alerts")
-IMAGES = (
-    *("alerts", "decode", "prune-encode", "prefill", "recall", "recordings", "controller", "camera-agent"),
-    "tryout",
-)
+#: the images of every release; a step names those that it needs beside them
+IMAGES = ("alerts", "decode", "prune-encode", "prefill", "controller", "tryout")
 #: the tag of an image of the same code with another label, which counts as the next release
 NEXT = "-next"
 _PATIENCE_S = 900.0
@@ -329,29 +327,25 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._print = fingerprint()
 
-    def passed(self, step: str) -> Score | None:
-        """Return a step's score if it passed."""
-        found = self._all().get(step)
-        return Score(**found["score"]) if found else None
+    def passed(self, step: str, images: Sequence[str]) -> Score | None:
+        """Return a step's score if it passed with what these images are now."""
+        entry = self._all().get(step)
+        return Score(**entry["score"]) if entry and entry["fingerprint"] == fingerprint(images) else None
 
-    def add(self, step: str, score: Score, seconds: float) -> None:
+    def add(self, step: str, images: Sequence[str], score: Score, seconds: float) -> None:
         """Keep a step's score."""
-        kept = {**self._all(), step: {"score": asdict(score), "seconds": round(seconds, 1)}}
-        self._path.write_text(json.dumps({"fingerprint": self._print, "steps": kept}, indent=1))
+        entry = {"fingerprint": fingerprint(images), "score": asdict(score), "seconds": round(seconds, 1)}
+        self._path.write_text(json.dumps({**self._all(), step: entry}, indent=1))
 
     def _all(self) -> dict[str, Any]:
-        if not self._path.exists():
-            return {}
-        found = json.loads(self._path.read_text())
-        return dict(found["steps"]) if found["fingerprint"] == self._print else {}
+        return dict(json.loads(self._path.read_text())) if self._path.exists() else {}
 
 
-def fingerprint() -> str:
-    """Return a digest of the images and the chart."""
+def fingerprint(images: Sequence[str]) -> str:
+    """Return a digest of images and the chart."""
     digest = hashlib.sha256()
-    for image in IMAGES:
+    for image in images:
         digest.update(workshop.image_layers(image_name(image)).encode())
     for path in sorted(CHART.rglob("*")):
         if path.is_file():

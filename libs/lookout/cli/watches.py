@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -23,6 +23,12 @@ from lookout.wire.limits import ALL_WATCHES, CAMERA_WATCHES
 
 app = typer.Typer(help="Standing questions: add, list, remove.", no_args_is_help=True)
 out = TerminalConsole()
+
+_PRIORITIES = {
+    "low": Watch.PRIORITY_LOW,
+    "normal": Watch.PRIORITY_UNSPECIFIED,
+    "high": Watch.PRIORITY_HIGH,
+}
 
 CameraOption = Annotated[
     list[str] | None,
@@ -142,6 +148,10 @@ def add(
     describe: Annotated[
         bool, typer.Option("--describe", help="Add a sentence when the answer is yes.")
     ] = False,
+    priority: Annotated[
+        Literal["low", "normal", "high"],
+        typer.Option(help="What is left out later where the fleet falls behind."),
+    ] = "normal",
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Ask a question about every window of every camera (or of some), from now on.
@@ -165,6 +175,7 @@ def add(
         cameras=camera or [],
         rule=rule,
         describe=describe,
+        priority=_PRIORITIES[priority],
     )
     if existing:  # a first version also covers footage recorded before; a change holds from now on
         watch.active_from.GetCurrentTime()

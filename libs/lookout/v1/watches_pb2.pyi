@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -10,7 +11,17 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Watch(_message.Message):
-    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled")
+    __slots__ = ("id", "version", "question", "cameras", "active_from", "rule", "describe", "disabled", "priority")
+    class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PRIORITY_UNSPECIFIED: _ClassVar[Watch.Priority]
+        PRIORITY_LOW: _ClassVar[Watch.Priority]
+        PRIORITY_NORMAL: _ClassVar[Watch.Priority]
+        PRIORITY_HIGH: _ClassVar[Watch.Priority]
+    PRIORITY_UNSPECIFIED: Watch.Priority
+    PRIORITY_LOW: Watch.Priority
+    PRIORITY_NORMAL: Watch.Priority
+    PRIORITY_HIGH: Watch.Priority
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +30,7 @@ class Watch(_message.Message):
     RULE_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     DISABLED_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     version: int
     question: str
@@ -27,7 +39,8 @@ class Watch(_message.Message):
     rule: Rule
     describe: bool
     disabled: bool
-    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ...) -> None: ...
+    priority: Watch.Priority
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., question: _Optional[str] = ..., cameras: _Optional[_Iterable[str]] = ..., active_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., describe: _Optional[bool] = ..., disabled: _Optional[bool] = ..., priority: _Optional[_Union[Watch.Priority, str]] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("threshold", "clear_threshold", "k", "n", "cooldown_s", "schedule", "zones")

@@ -29,11 +29,13 @@ class Step:
         run: Does it; what it finds wrong goes into the world.
         text: What it shows.
         nodes: How many nodes it needs.
+        images: What it needs beside the images of every release.
     """
 
     run: Callable[[World], None]
     text: str
     nodes: int = 1
+    images: tuple[str, ...] = ()
 
 
 STEPS = {
@@ -43,9 +45,11 @@ STEPS = {
     "extensions": Step(extensions.run, "KEDA, cert-manager, Prometheus operator: real schemas"),
     "policies": Step(policies.run, "NetworkPolicies enforced"),
     "models": Step(models.run, "the model from a volume, an image and an address"),
-    "memory": Step(memory.run, "two holders and recall, a handover, holders that end, an erasure"),
+    "memory": Step(
+        memory.run, "two holders and recall, a handover, holders that end, an erasure", images=("recall",)
+    ),
     "releases": Step(releases.run, "two releases side by side"),
-    "cameras": Step(cameras.run, "RTSP cameras, an agent that dies"),
+    "cameras": Step(cameras.run, "RTSP cameras, an agent that dies", images=("camera-agent",)),
     "brokers": Step(brokers.run, "three brokers with TLS and SCRAM, each killed"),
     "changes": Step(changes.run, "scaling, restarts, upgrade, drain, certificates, rollback", nodes=2),
 }

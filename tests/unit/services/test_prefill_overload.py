@@ -57,6 +57,27 @@ class TestOldWindows:
         assert [each.reason for each in (*told, shed[0])] == [""] * 3
         assert shed[1].reason == "overload: older than 5 s, not described"
 
+    def test_windows_of_low_priority_are_left_out_first(self, batcher: Batcher) -> None:
+        """A window has the priority of its most important watch."""
+        low, high = Watch.PRIORITY_LOW, Watch.PRIORITY_HIGH
+        cases = [((low,), 4), ((low, high), 11), ((0,), 5), ((0,), 7), ((low, high), 13)]
+        reasons = []
+        for priorities, late in cases:
+            watches = [
+                Watch(id=f"w{number}", version=1, question="Is anyone there?", priority=priority)
+                for number, priority in enumerate(priorities)
+            ]
+            world = World(batcher, *watches, skip_after_s=6.0)
+            world.now = WALL_MS / 1000 + late
+            reasons.append(world.tell(block_record("cam", 0))[0].reason)
+        assert reasons == [
+            "overload: older than 3 s, low priority",
+            "",
+            "",
+            "overload: older than 6 s",
+            "overload: older than 12 s, high priority",
+        ]
+
     def test_overload_then_answers_every_second_window(self, batcher: Batcher) -> None:
         world = World(batcher, FALL, shed_after_s=1.0, thin_after_s=5.0, skip_after_s=50.0)
         world.now = WALL_MS / 1000 + 20

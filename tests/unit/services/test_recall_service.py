@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lookout.cli.app import app
+from lookout.memory import HistoryError
 from lookout.net import GrpcServer
 from lookout.observe import Metrics
-from lookout.services.recall.asking import Asker, PastQuestion
+from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.servicer import RecallService
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
@@ -105,6 +106,43 @@ def test_a_pattern_ranks_cameras_and_says_which_had_a_small_budget(service: Serv
     assert brief == sorted(brief, reverse=True)
     assert (parts[-1].summary.cameras, parts[-1].summary.answered) == (3, 2)
     assert service.ask(cameras="yard-[*")[-1].summary.cameras == 1  # a bracket is itself
+
+
+def test_cameras_that_are_asked_together_answer_as_alone(service: Service) -> None:
+    """Up to rounding: products of more rows are summed in another order. What they read is the same."""
+    question = PastQuestion(YES_NO, frames=8)
+    past = service.asker.find("*", question)
+    together = service.asker.ask_many(past, question)
+    assert set(together) == set(CAMERAS)
+    for camera, answer in together.items():
+        alone = service.asker.ask(camera, question)
+        assert isinstance(answer, Asked)
+        assert answer.answer.p_yes == pytest.approx(alone.answer.p_yes, abs=1e-5)
+        assert answer.answer.fetched == alone.answer.fetched
+        assert answer.covered == alone.covered
+        times = [evidence.time_us for evidence in answer.answer.evidence]
+        assert times == [evidence.time_us for evidence in alone.answer.evidence]
+    long_ago = service.asker.ask_many(past, PastQuestion(YES_NO, until_us=WALL_US - 1))
+    assert all(isinstance(answer, NothingRememberedError) for answer in long_ago.values())
+
+
+def test_a_camera_whose_chapter_is_lost_keeps_no_other_from_its_answer(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = PastQuestion(YES_NO, frames=8)
+    past = service.asker.find("*", question)
+    (chapter,) = past["yard-1"].chapters
+    read = service.holder.service._folder.files
+
+    def files(name: str, version: int) -> Any:
+        if name == chapter.name:
+            raise HistoryError("its disk is gone")
+        return read(name, version)
+
+    monkeypatch.setattr(service.holder.service._folder, "files", files)
+    together = service.asker.ask_many(past, question)
+    lost = [camera for camera, answer in together.items() if isinstance(answer, NothingRememberedError)]
+    assert (lost, set(together)) == (["yard-1"], set(CAMERAS))
 
 
 def test_cameras_beyond_the_most_are_named_as_not_asked(tmp_path: Path) -> None:

@@ -187,6 +187,30 @@ def test_f1_of_a_tally_is_the_textbook_s() -> None:
     assert sight.Tally(false=3).f1 is None
 
 
+def test_what_one_model_sees_more_than_another_has_an_interval_over_cameras() -> None:
+    def cameras(found: int) -> list[sight.Score]:
+        scores = []
+        for number in range(20):
+            score = sight.Score()
+            score.add("left", number < found, True)
+            score.add("person", True, True)
+            scores.append(score)
+        return scores
+
+    gain = sight.gains(cameras(5), cameras(15))
+    # F1 of "left": 10/25 and 30/35; of "person" 1; the other questions had no case.
+    assert (gain.before, gain.after) == (0.7, 0.9285)
+    assert gain.by_question["left"] == pytest.approx(0.457, abs=1e-3)
+    assert gain.by_question["lying"] is None
+    low, high = gain.interval
+    assert 0 < low < 0.2285 < high
+    same = sight.gains(cameras(9), cameras(9))
+    assert same.interval == (0.0, 0.0)
+    whole = cameras(5)[0]
+    whole.merge(cameras(5)[19])
+    assert whole.tallies["left"] == sight.Tally(hit=1, miss=1)
+
+
 @pytest.mark.footage
 def test_no_scored_clip_is_trained_on(footage: Path) -> None:
     from watchbench.footage import BACKDROP_CLIPS, MOVING_CLIPS, PEOPLE_CLIPS

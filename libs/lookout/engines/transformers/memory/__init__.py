@@ -14,6 +14,7 @@ from lookout.engines.transformers.memory.answers import (
     AskCost as AskCost,
     MemoryAnswer as MemoryAnswer,
     ask as ask,
+    ask_many as ask_many,
 )
 from lookout.engines.transformers.memory.clock import Clock as Clock, clock as clock
 from lookout.engines.transformers.memory.reading import LayerContext as LayerContext, LayerTrace as LayerTrace

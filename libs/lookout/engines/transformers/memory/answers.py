@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
 from lookout import flops
 from lookout.engines.transformers.engine import TransformersEngine
-from lookout.engines.transformers.memory.attention import AskPass, run_pass
+from lookout.engines.transformers.memory.attention import AskPass, ManyPass, run_many, run_pass
 from lookout.engines.transformers.memory.clock import clock
 from lookout.engines.transformers.memory.layout import ask_layout
 from lookout.engines.transformers.memory.moving import mover
@@ -36,6 +37,8 @@ from lookout.memory import (
 
 EVIDENCE = 8
 """Frames named as evidence at most."""
+SIDE_BY_SIDE = 4
+"""Pasts that are read at the same time: a holder answers as many readers (`MemoryLimits.readers`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,55 @@ def ask(
     return asking.run(_allowed(snapshot, since_us, until_us))
 
 
+def ask_many(
+    engine: TransformersEngine,
+    pasts: Sequence[Past],
+    question: str,
+    *,
+    since_us: int | None = None,
+    until_us: int | None = None,
+) -> list[MemoryAnswer | HistoryError]:
+    """Answer one question over several pasts in one pass through the layers, which reads them side by side.
+
+    An answer equals that of `ask` up to rounding: products of more rows are summed in another order.
+
+    Args:
+        engine: As in `ask`.
+        pasts: Of each camera its chapters.
+        question: As in `ask`; no text is written.
+        since_us: As in `ask`; `until_us` likewise.
+
+    Returns:
+        In the order of the pasts; an error where one has no frame of that time, or could not be read.
+
+    Raises:
+        PositionError: The question would stand beyond the model's positions.
+    """
+    ids = engine.suffix(question)
+    out: list[MemoryAnswer | HistoryError | None] = [None] * len(pasts)
+    with torch.inference_mode(), contextlib.ExitStack() as moving:
+        begun = clock()
+        askings: dict[int, tuple[_Asking, AskPass]] = {}
+        for number, past in enumerate(pasts):
+            asking = _Asking(engine, past, question, predictor=Predictor.NONE)
+            try:
+                allowed = _allowed(past, since_us, until_us)
+            except HistoryError as error:
+                out[number] = error
+            else:
+                askings[number] = asking, asking.state(moving, len(ids), allowed)
+        if not askings:
+            return [entry for entry in out if entry is not None]
+        pool = moving.enter_context(ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="pasts"))
+        many = ManyPass([state for _, state in askings.values()], len(ids), pool)
+        last = run_many(engine.model, many, ids)
+        spent = clock() - begun
+        for place, (number, (asking, state)) in enumerate(askings.items()):
+            lost = many.lost.get(place)
+            out[number] = lost or asking.answered(state, len(ids), asking.pair(last[place]), spent)
+    return [entry for entry in out if entry is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Asking:
     """The arguments of `ask`."""
@@ -132,52 +184,64 @@ class _Asking:
     engine: TransformersEngine
     snapshot: Snapshot | Past
     question: str
-    retrieval: RetrievalSettings | None
-    predictor: Predictor | None
-    resident: Callable[[int], bool]
-    describe: int
-    on_text: Callable[[str], None] | None
-    reader: Callable[[Sequence[LayerTrace]], Reader] | None
-    gathered: bool
-    observer: Observer | None
+    retrieval: RetrievalSettings | None = None
+    predictor: Predictor | None = None
+    resident: Callable[[int], bool] = lambda cluster: False
+    describe: int = 0
+    on_text: Callable[[str], None] | None = None
+    reader: Callable[[Sequence[LayerTrace]], Reader] | None = None
+    gathered: bool = True
+    observer: Observer | None = None
 
     def run(self, allowed: FrameChoice) -> MemoryAnswer:
         """Answer over the frames that are allowed."""
-        engine, snapshot, model = self.engine, self.snapshot, self.engine.model
+        engine, model = self.engine, self.engine.model
+        ids = engine.suffix(self.question)
+        with torch.inference_mode(), contextlib.ExitStack() as moving:
+            begun = clock()
+            state = self.state(moving, len(ids), allowed)
+            position = state.layout.question
+            last = run_pass(model, state, ids, position)
+            pair = self.pair(last)
+            spent = clock() - begun  # to the first token: what follows writes text
+            text = None
+            if self.describe:
+                end = position + len(ids)
+                text = "".join(_write(engine, state, last, end, self.describe, self.on_text))
+            return self.answered(state, len(ids), pair, spent, text)
+
+    def state(self, moving: contextlib.ExitStack, rows: int, allowed: FrameChoice) -> AskPass:
+        """Where a question of so many rows stands, and what reads the past for it."""
+        snapshot, model = self.snapshot, self.engine.model
         settings = snapshot.settings if isinstance(snapshot, Past) else self.retrieval or RetrievalSettings()
         predictor = self.predictor
         if predictor is None:
             predictor = Predictor.NONE if model.device.type == "cpu" else Predictor.RESIDUAL
-        ids = engine.suffix(self.question)
         layout = ask_layout(snapshot, settings.span, allowed)
-        room = len(ids) + self.describe
+        room = rows + self.describe
         _check_positions(model, layout.question + room)
         traces = [LayerTrace() for _ in model.layers]
-        with torch.inference_mode(), contextlib.ExitStack() as moving:
-            begun = clock()
-            reading = self._reading(moving, settings, predictor, traces, allowed)
-            state = AskPass(
-                model, snapshot, layout, reading, traces, room, predictor, self.gathered, self.observer
-            )
-            last = run_pass(model, state, ids, layout.question)
-            pair = self._pair(last)
-            spent = clock() - begun  # to the first token: what follows writes text
-            text = None
-            if self.describe:
-                end = layout.question + len(ids)
-                text = "".join(_write(engine, state, last, end, self.describe, self.on_text))
-            evidence = _evidence(state, snapshot)
+        reading = self._reading(moving, settings, predictor, traces, allowed)
+        return AskPass(
+            model, snapshot, layout, reading, traces, room, predictor, self.gathered, self.observer
+        )
+
+    def answered(
+        self, state: AskPass, rows: int, pair: torch.Tensor, spent: float, text: str | None = None
+    ) -> MemoryAnswer:
+        """The answer of a pass that has run."""
+        snapshot = self.snapshot
         return MemoryAnswer(
             question=self.question,
             p_yes=float(pair.double().softmax(-1)[0]),
             yes_logit=float(pair[0]),
             no_logit=float(pair[1]),
             text=text,
-            evidence=evidence,
+            evidence=_evidence(state, snapshot),
             covered_from_us=snapshot.covered_from_us,
             covered_to_us=int(snapshot.times_us[-1]),
-            cost=_cost(model, state, len(ids), spent),
-            traces=tuple(traces),
+            cost=_cost(self.engine.model, state, rows, spent),
+            traces=tuple(state.traces),
         )
 
     def _reading(
@@ -201,7 +265,7 @@ class _Asking:
             )
         return reading if self.reader is None else self.reader(traces)
 
-    def _pair(self, last: torch.Tensor) -> torch.Tensor:
+    def pair(self, last: torch.Tensor) -> torch.Tensor:
         """The logits of yes and no: [2]."""
         rows = self.engine.model.head.weight.index_select(0, self.engine._answer_rows)
         pair = torch.nn.functional.linear(last, rows).cpu()

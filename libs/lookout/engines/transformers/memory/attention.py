@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from lookout.engines.transformers.memory.reading import (
 )
 from lookout.engines.transformers.model import LanguageModel
 from lookout.memory import (
+    HistoryError,
     Predictor,
     Readable,
 )
@@ -260,11 +262,81 @@ def foreseen_query(model: LanguageModel, layer: int, hidden: torch.Tensor) -> to
     return mean_query(query.transpose(0, 1), model.kv_heads)
 
 
+@dataclass(slots=True, eq=False)
+class ManyPass:
+    """The cache object of one question to several pasts: `rows` rows for each, one behind the other.
+
+    The layers' products are computed for all of them together; each reads its own past on a thread of `pool`.
+    `lost` says by number whose past could not be read: its rows mean nothing from there on.
+    """
+
+    passes: Sequence[AskPass]
+    rows: int
+    pool: Executor
+    lost: dict[int, HistoryError] = field(default_factory=dict)
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[ManyHandle, torch.Tensor]:
+        """Called by the stock attention module with un-rotated keys."""
+        return ManyHandle(self, key[0], layer_idx), value  # type: ignore[arg-type]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Part of the cache protocol; positions are explicit here."""
+        return 0
+
+
+@dataclass(slots=True, eq=False)
+class ManyHandle(Handle):
+    """What `ManyPass.update` hands to the attention function in place of K."""
+
+    def attend(self, query: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Outputs [rows, heads, d] of un-rotated queries [heads, rows, d], of all pasts."""
+        owner: Any = self.owner
+
+        def own_rows(number: int) -> torch.Tensor:
+            part = slice(number * owner.rows, (number + 1) * owner.rows)
+            handle = AskHandle(owner.passes[number], self.key[:, part], self.layer)
+            if number not in owner.lost:
+                try:
+                    with torch.inference_mode():  # of each thread
+                        return handle.attend(query[:, part], value[:, :, part], scaling)
+                except HistoryError as error:
+                    owner.lost[number] = error
+            return query.new_zeros(owner.rows, query.shape[0], query.shape[2])
+
+        return torch.cat(list(owner.pool.map(own_rows, range(len(owner.passes)))))
+
+
+def run_many(model: LanguageModel, many: ManyPass, ids: Sequence[int]) -> torch.Tensor:
+    """Run a question through the layers for every past; the normed states [pasts, hidden] of its last row."""
+    for ask in many.passes:
+        ask.angles = angles_of(model, _places(ask, ask.layout.question, len(ids)))
+    hidden = model.embed(torch.tensor(list(ids) * len(many.passes), device=model.device))[None]
+    ones = torch.ones(1, hidden.shape[1], model.head_dim, dtype=hidden.dtype, device=model.device)
+    attend_through(model.config)
+    for layer in model.layers:
+        hidden = layer(
+            hidden,
+            attention_mask=None,
+            position_ids=None,
+            past_key_values=many,
+            use_cache=True,
+            position_embeddings=(ones, torch.zeros_like(ones)),
+        )
+    out: torch.Tensor = model.norm(hidden[0].view(len(many.passes), len(ids), -1)[:, -1])
+    return out
+
+
+def _places(ask: AskPass, position: int, count: int) -> Ints:
+    """Positions [axes, count] of rows of text from one on."""
+    axes = ask.layout.prefix_positions.shape[0]
+    return np.broadcast_to(np.arange(position, position + count), (axes, count)).astype(np.int64)
+
+
 def run_pass(model: LanguageModel, ask: AskPass, ids: Sequence[int], position: int) -> torch.Tensor:
     """Run rows of text through the layers; the normed state [hidden] of the last one."""
-    axes = ask.layout.prefix_positions.shape[0]
-    places = np.broadcast_to(np.arange(position, position + len(ids)), (axes, len(ids))).astype(np.int64)
-    ask.angles = angles_of(model, places)
+    ask.angles = angles_of(model, _places(ask, position, len(ids)))
     hidden = model.embed(torch.tensor(ids, device=model.device))[None]
     ones = torch.ones(1, len(ids), model.head_dim, dtype=hidden.dtype, device=model.device)
     zeros = torch.zeros_like(ones)

@@ -37,8 +37,8 @@ class RangeServer:
                 self.send_header("content-length", str(last + 1 - first))
                 if not whole:
                     self.send_header("content-range", f"bytes {first}-{last}/{len(data)}")
-                self.end_headers()
                 outer.sent += last + 1 - first
+                self.end_headers()
                 self.wfile.write(data[first : last + 1])
 
             def log_message(self, *_: Any) -> None:

@@ -77,7 +77,6 @@ def _serve(channel: socket.socket, source: ServedSource, failed: Callable[[Excep
                 )
             except Exception as error:
                 failed(error)
-                channel.shutdown(socket.SHUT_RDWR)
                 return
             try:
                 send_message(channel.fileno(), data, ANSWER_S)

@@ -59,12 +59,12 @@ class Site(BaseHTTPRequestHandler):
         self.send_header("etag", kind.etag)
         self.send_header("content-range", kind.lie or f"bytes {first}-{last}/{len(kind.body)}")
         self.send_header("content-length", str(len(body)))
-        self.end_headers()
         if kind.breaks and len(body) > 1:
             kind.breaks -= 1
             body = body[: len(body) // 2]
             self.close_connection = True
-        kind.ranges.append((first, first + len(body)))
+        kind.ranges.append((first, first + len(body)))  # before the headers, with which the client goes on
+        self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:

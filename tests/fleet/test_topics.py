@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
 
-from lookout.local import KafkaServer, create_topics
+from lookout.cli.app import app
+from lookout.local import KafkaServer, LocalError, create_topics
 from lookout.services.prefill.watches import Watches
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import SEGMENTS, WATCHES, Stage, Topic, state_topic, to_json
@@ -143,3 +146,11 @@ def test_a_state_topic_holds_live_state_and_what_was_written_lately(server: Kafk
     commit(300)  # without a cleaner, ten times what has to be left
     recent = 20 * (300 + 78)  # written until it comes round: a checkpoint and the end of its transaction
     eventually(lambda: (commit(5), time.sleep(0.3), size() < recent)[-1])
+
+
+def test_a_broker_without_tiered_storage_refuses_topics_that_ask_for_it(eager: str) -> None:
+    with pytest.raises(LocalError, match=r"(?i)remote.storage|tiered"):
+        create_topics(eager, topics=[replace(SEGMENTS, name="tiered")], extra=SEGMENTS.tiered(6))
+    result = CliRunner().invoke(app, ["doctor", "--bootstrap", eager, "--json"])
+    (row,) = [row for row in map(json.loads, result.stdout.splitlines()) if "tiered storage" in str(row)]
+    assert "the broker has none" in str(row)

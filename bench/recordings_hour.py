@@ -8,6 +8,7 @@ All ask the model that is shipped, in parts of 20 frames.
 - `ours`: `lookout analyze`, with its defaults.
 - `torchcodec`: frames by torchcodec, resized while they are decoded; the stock transformers model and
   processor, four parts in a batch.
+- `vllm`: vLLM's own loader of videos (OpenCV), each part a video of a prompt, all prompts at once.
 
 `vss_h100_s`: NVIDIA's published time for an hour with its blueprint (VSS) on an H100, a far larger model:
 beside it stands what a 7B's arithmetic for the same frames takes us there, at the share of the peak that
@@ -33,7 +34,7 @@ from lookout.families import load_layout
 from lookout.models import DEMO_QUESTIONS, TINY
 from tests.tiny_models import checkpoint
 
-WAYS: Final = ("ours", "torchcodec")
+WAYS: Final = ("ours", "torchcodec", "vllm")
 QUESTION: Final = DEMO_QUESTIONS["person"]
 PART, BATCH = 20, 4  #: frames of a part, parts of a batch
 HOUR_S: Final = 3600
@@ -136,6 +137,44 @@ def by_torchcodec(path: str, seconds: int, threads: int) -> float:
     return best
 
 
+def by_vllm(path: str, seconds: int, threads: int) -> float:
+    """The largest p(yes) of any part by vLLM's loader and model."""
+    del threads  # OMP_NUM_THREADS says it
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"}
+    os.environ |= {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    import numpy as np
+    from transformers import AutoProcessor
+    from vllm import LLM, SamplingParams
+    from vllm.multimodal.video import VIDEO_LOADER_REGISTRY
+
+    layout = load_layout(TINY)
+    text = asked(AutoProcessor.from_pretrained(TINY))
+    llm = LLM(
+        str(TINY),
+        dtype="float32",
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        limit_mm_per_prompt={"image": 0, "video": 1},
+        skip_mm_profiling=True,
+        max_model_len=4096,
+        max_num_batched_tokens=8192,
+        block_size=32,
+        kv_cache_memory_bytes=1 << 29,
+        logprobs_mode="raw_logits",
+    )
+    loader = VIDEO_LOADER_REGISTRY.load("opencv")
+    frames, _ = loader.load_bytes(Path(path).read_bytes(), num_frames=seconds)
+    clips = [frames[begin : begin + PART] for begin in range(0, len(frames), PART)]
+    sampling = SamplingParams(max_tokens=1, temperature=0, logprob_token_ids=[layout.yes, layout.no])
+    prompts = [{"prompt": text, "multi_modal_data": {"video": clip}} for clip in clips]
+    best = 0.0
+    for output in llm.generate(prompts, sampling, use_tqdm=False):
+        found = output.outputs[0].logprobs[0]
+        best = max(best, 1 / (1 + float(np.exp(found[layout.no].logprob - found[layout.yes].logprob))))
+    return best
+
+
 def asked(processor: Any) -> str:
     """The prompt of a part, by the checkpoint's chat template."""
     content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
@@ -146,7 +185,7 @@ def asked(processor: Any) -> str:
 def main() -> None:
     """Answer by one peer."""
     way, path, seconds, threads = sys.argv[1:]
-    answer = {"torchcodec": by_torchcodec}[way]
+    answer = {"torchcodec": by_torchcodec, "vllm": by_vllm}[way]
     print(json.dumps({"p_yes": answer(path, int(seconds), int(threads))}), flush=True)
 
 

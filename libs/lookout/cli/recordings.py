@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
+from confluent_kafka import Message
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -216,21 +217,27 @@ def awaited(bootstrap: str, identity: str, after: RecordingAnswers | None = None
         Progress(*columns, console=news, transient=True) as bar,
     ):
         task = bar.add_task("waiting for its turn", total=None)
+        answers: RecordingAnswers | None = None
+        for message in reader.until_now():  # where a job was refused and asked again, the newest counts
+            answers = _answers_in(message, identity) or answers
         while True:
-            message = reader.poll(0.2)
+            if answers is not None and answers != after:
+                if answers.state in _OVER:
+                    return answers
+                hint_at = float("inf")
+                bar.update(task, description="parts", completed=answers.done, total=answers.parts)
             if time.monotonic() > hint_at:
                 hint_at = float("inf")
                 hint = "no answer yet: does the fleet run recordings (`lookout up --recordings FOLDER`)?"
                 say(bar.console, "[yellow]![/] {}", hint)
-            if message is None or key_text(message.key()) != identity or not message.value():
-                continue
-            answers = from_json(message.value() or b"", RecordingAnswers)
-            if answers == after:
-                continue
-            if answers.state in _OVER:
-                return answers
-            hint_at = float("inf")
-            bar.update(task, description="parts", completed=answers.done, total=answers.parts)
+            answers = _answers_in(reader.poll(0.2), identity)
+
+
+def _answers_in(message: Message | None, identity: str) -> RecordingAnswers | None:
+    """The answers of a job, if a record is about it."""
+    if message is None or key_text(message.key()) != identity or not message.value():
+        return None
+    return from_json(message.value() or b"", RecordingAnswers)
 
 
 def tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 
 from lookout.errors import LookoutError
 
@@ -20,12 +21,12 @@ def check_finite(name: str, value: float, error: type[LookoutError]) -> float:
     Raises:
         LookoutError: `error`: it is not finite, or no number.
     """
+    if not isinstance(value, numbers.Real):
+        raise error(f"{name} must be a number, not {value!r:.60}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
-    except (TypeError, ValueError):
-        raise error(f"{name} must be a number, not {value!r:.60}") from None
     if not math.isfinite(number):
         raise error(f"{name}={number:g} must be a finite number")
     return number

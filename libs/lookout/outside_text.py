@@ -15,6 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 #: characters of one text that are shown; questions have 1 000 at most
 CHARACTERS: Final = 1200
+#: characters of a question; all questions of a window share its rows
+MAX_QUESTION: Final = 1000
 #: characters of a traceback, entries of a list, that a log line holds
 TRACEBACK: Final = 20_000
 ENTRIES: Final = 100

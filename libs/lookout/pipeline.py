@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from inspect import GEN_CLOSED, getgeneratorstate
 from itertools import count
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Self
@@ -122,6 +123,7 @@ class Pipeline:
         self._epochs: defaultdict[str, Iterator[int]] = defaultdict(count)  # next epochs by camera
         self._cameras: dict[str, str] = {}  # camera by source
         self._watching: WeakSet[Generator[Verdict]] = WeakSet()
+        self._cut_off: WeakSet[Generator[Verdict]] = WeakSet()
         self._closed = False
 
     def _remembering(self, memory: str | int, folder: str | Path | None) -> Recall:
@@ -159,7 +161,13 @@ class Pipeline:
         # Not a generator itself: a closed pipeline must refuse at the call, not at the first `next`.
         verdicts = self._watch(source)
         self._watching.add(verdicts)
-        return verdicts
+        return self._until_closed(verdicts)
+
+    def _until_closed(self, verdicts: Generator[Verdict]) -> Iterator[Verdict]:
+        """What is left to watch when the pipeline closes is an error, not the end of the video."""
+        yield from verdicts
+        if verdicts in self._cut_off:
+            raise PipelineError("this pipeline was closed before the end of the video")
 
     def _watch(self, source: str | Path | BinaryIO) -> Generator[Verdict]:
         with ExitStack() as opened:
@@ -231,6 +239,8 @@ class Pipeline:
             if self._recall is not None:
                 rest.callback(self._recall.close)
             for verdicts in list(self._watching):
+                if getgeneratorstate(verdicts) != GEN_CLOSED:
+                    self._cut_off.add(verdicts)
                 rest.callback(verdicts.close)
 
 
@@ -252,6 +262,8 @@ def _verdicts(windows: Sequence[SessionWindow]) -> Iterator[Verdict]:
 def _opened(source: str | Path | BinaryIO, opened: ExitStack) -> tuple[Path | BinaryIO, str]:
     """What to read, and how the source is called."""
     if not isinstance(source, (str, Path)):
+        if not callable(getattr(source, "read", None)):
+            raise PipelineError(f"a video is a path, a URL or a file object, not {source!r:.80}")
         return source, str(getattr(source, "name", "pipe"))
     text = str(source)
     if text.lower().startswith(("http://", "https://")) and isinstance(source, str):

@@ -17,6 +17,7 @@ from lookout.errors import LookoutError
 from lookout.memory.past import Chapter
 from lookout.models import asks_yes_no, check_question
 from lookout.observe import Metrics, logs
+from lookout.outside_text import MAX_QUESTION
 from lookout.services.recall.asking import Asked, Asker, NothingRememberedError, PastQuestion
 from lookout.services.recall.settings import RecallSettings
 from lookout.v1 import memory_pb2_grpc
@@ -32,7 +33,6 @@ from lookout.v1.memory_pb2 import (
     Moment,
     TimeRange,
 )
-from lookout.wire import MAX_QUESTION
 
 _log = logs.get("recall")
 _END = object()

@@ -49,3 +49,10 @@ def test_an_unknown_score_is_named_with_those_there_are() -> None:
 def test_a_pipeline_that_asks_nothing_says_so() -> None:
     with Pipeline() as pipeline, pytest.raises(LookoutError, match="nothing is asked: give questions"):
         pipeline.watch("clip.mp4")
+
+
+@pytest.mark.parametrize("value", ["2", None, [2]])
+@pytest.mark.parametrize("name", ["fps", "rho", "start_s"])
+def test_a_number_is_no_text(name: str, value: Any) -> None:
+    with pytest.raises(LookoutError, match=f"^{name} must be a number, not"):
+        with_options(AnalysisSettings(), {name: value})

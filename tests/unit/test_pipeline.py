@@ -6,7 +6,9 @@ import gc
 import os
 import tempfile
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,7 +137,9 @@ def test_a_pipeline_leaves_nothing_open(how: str, tmp_path: Path, monkeypatch: p
                 next(verdicts)
     assert left_open() == before
     assert pipeline._engine.memory() == []
-    assert next(verdicts, None) is None, "a closed pipeline goes on"
+    cut_off = how in {"left in the middle", "never read"}
+    with pytest.raises(PipelineError, match="closed before") if cut_off else nullcontext():
+        assert next(verdicts, None) is None, "a closed pipeline goes on"
     with pytest.raises(PipelineError, match="closed"):
         pipeline.watch(path)
 
@@ -171,3 +175,22 @@ def test_a_memory_that_cannot_be_kept_leaves_no_engine(monkeypatch: pytest.Monke
     with pytest.raises(LookoutError, match="soon"):
         Pipeline(checkpoint("internvl"), memory="soon")
     assert closed == [True]
+
+
+def test_a_video_cut_off_by_closing_is_no_video_that_ends(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(encode("mp4", frames=60, fps=10, speed=1))
+    questions: Any = (text for text in [QUESTION])  # given once, as a list is
+    pipeline = Pipeline(checkpoint("internvl"), questions, fps=2, stride_s=2, window_s=4)
+    begun, unbegun = pipeline.watch(path), pipeline.watch(path)
+    assert next(begun).question == QUESTION
+    pipeline.close()
+    for verdicts in (begun, unbegun):
+        with pytest.raises(LookoutError, match="closed before the end of the video"):
+            next(verdicts)
+
+
+@pytest.mark.parametrize("source", [None, 5, ["clip.mp4"], b"clip.mp4"])
+def test_what_is_no_video_is_refused_by_what_it_is(pipeline: Pipeline, source: Any) -> None:
+    with pytest.raises(LookoutError, match="is a path, a URL or a file object, not"):
+        list(pipeline.watch(source))

@@ -64,7 +64,7 @@ def analyze(
     begun = time.perf_counter()
     how = with_options(settings or AnalysisSettings(), options)
     ready = analyzer or _loaded(model, device)
-    models.check_questions(ready.folder, questions, text=how.describe > 0)
+    questions = models.check_questions(ready.folder, questions, text=how.describe > 0)
     if not questions or not all(text.strip() for text in questions):
         raise AnalysisError("ask at least one question, and none that is empty")
     numbered = [Question(str(i), text, how.describe) for i, text in enumerate(questions)]

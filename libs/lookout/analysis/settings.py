@@ -59,9 +59,8 @@ class AnalysisSettings:
     describe: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("fps", "start_s", "end_s"):
-            if getattr(self, name) is not None:
-                check_finite(name, getattr(self, name), AnalysisError)
+        for name in ("fps", "start_s", *(() if self.end_s is None else ("end_s",))):
+            check_finite(name, getattr(self, name), AnalysisError)
         if not 0 < self.fps <= 1000:
             raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: decoding threads, or confined processes, of a command: beyond, the number is a slip
 THREADS = 1024
+#: what the command writes and may replace
+PAGES = (".html", ".htm", ".csv", ".srt")
 
 TimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Start time: 90, 1:30 or 1:02:03.")]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="Only before this time.")]
@@ -290,6 +292,8 @@ def _check(threads: int | None, page: Path | None) -> None:
         return
     if page.is_dir():
         raise CliError(f"--page names the folder {page}; name a file in it")
+    if page.exists() and page.suffix.lower() not in PAGES:
+        raise CliError(f"--page names {page}, which is no page: only {', '.join(PAGES)} are replaced")
     page.parent.mkdir(parents=True, exist_ok=True)
 
 

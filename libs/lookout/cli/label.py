@@ -41,7 +41,7 @@ def label(
     opinion: Annotated[Opinion, typer.Argument(help="Whether it was so; none takes a label back.")],
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Say whether an incident was right. `lookout backtest --labels` says how good a question is by it."""
+    """Say whether an incident was right; `lookout backtest --labels` says how good a question is by it."""
     address = find_bootstrap(bootstrap)
     check_reachable(address, LABELS.name)
     entry = _labelled(address, identity)

@@ -44,7 +44,7 @@ def asked(question: str) -> str:
     Raises:
         CliError: It is empty, or longer than any question may be.
     """
-    from lookout.wire.limits import MAX_QUESTION
+    from lookout.outside_text import MAX_QUESTION
 
     text = question.strip()
     if not text:

@@ -21,6 +21,9 @@ from lookout.segments.picture import orientation
 from lookout.segments.sampling import Pick, SamplingGrid
 from lookout.segments.types import CodecError, Limits, Reason
 
+LATEST_S = 1e12
+"""No recording is longer, and its microseconds fit 64 bits."""
+
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all."""
 
@@ -364,9 +367,12 @@ class RecordingReader(_Closable):
         if times_us is not None:
             return self._shown(_whole_numbers(times_us, "times_us", "microseconds; times_s takes seconds"))
         if times_s is not None:
-            seconds = np.asarray(times_s, np.float64)
-            if not np.isfinite(seconds).all():
-                raise CodecError(Reason.REQUEST, "times_s holds what is no time")
+            try:
+                seconds = np.asarray(times_s, np.float64)
+            except (TypeError, ValueError, OverflowError):
+                raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {times_s!r:.80}") from None
+            if seconds.ndim != 1 or not (np.abs(seconds) < LATEST_S).all():
+                raise CodecError(Reason.REQUEST, "times_s holds what is no time, or beyond every recording")
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:
             return None

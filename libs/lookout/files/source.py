@@ -458,6 +458,10 @@ def source_of(given: Given) -> Source:
         return FileSource(given)
     if callable(getattr(given, "read", None)):
         return OpenFileSource(cast(BinaryIO, given))
+    if not callable(getattr(given, "open", None)):
+        raise CodecError(
+            Reason.REQUEST, f"a recording is a path, a URL, bytes or a file object, not {given!r:.80}"
+        )
     return cast(Source, given)
 
 

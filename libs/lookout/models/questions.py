@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from lookout.errors import LookoutError
+from lookout.outside_text import MAX_QUESTION
 
 TRAINED = "watchbench.json"
 """In the folder of a model that `watchbench` trained: it answers yes or no, and nothing else."""
@@ -24,19 +25,20 @@ def asks_yes_no(question: str) -> bool:
     return any(word[0].strip("\"'“”") in _VERBS for word in words if word)
 
 
-def check_questions(folder: Path, questions: Sequence[str], *, text: bool = False) -> tuple[str, ...]:
+def check_questions(folder: Path, questions: Iterable[str], *, text: bool = False) -> tuple[str, ...]:
     """Several questions to a model, checked as `check_question` does.
 
     Raises:
         QuestionError: One of them is refused, or `questions` is no list of texts.
     """
-    if isinstance(questions, str) or not all(isinstance(question, str) for question in questions):
+    if isinstance(questions, (str, bytes)) or not isinstance(questions, Iterable):
         raise QuestionError(
             f"questions is a list of texts, such as ['Is a person in view?'], not {questions!r:.80}"
         )
-    for question in questions:
+    asked = tuple(questions)  # a generator gives its questions once
+    for question in asked:
         check_question(folder, question, text=text)
-    return tuple(questions)
+    return asked
 
 
 def check_question(folder: Path, question: str, *, text: bool = False) -> None:
@@ -48,12 +50,18 @@ def check_question(folder: Path, question: str, *, text: bool = False) -> None:
         text: Whether an answer in words is asked for.
 
     Raises:
-        QuestionError: The model answers yes or no only.
+        QuestionError: It is no text, or the model answers short questions of yes or no only.
     """
+    if not isinstance(question, str):
+        raise QuestionError(f"a question is a text, such as 'Is a person in view?', not {question!r:.80}")
     if not (folder / TRAINED).is_file():
         return
     if text:
         raise QuestionError(f"the model in {folder} answers yes or no and writes no text: give another model")
+    if len(question) > MAX_QUESTION:
+        raise QuestionError(
+            f"a question has at most {MAX_QUESTION} characters, but {question!r:.60}... has {len(question)}"
+        )
     if not asks_yes_no(question):
         raise QuestionError(
             f"the model in {folder} answers questions of yes or no only, such as 'Is anyone lying on the "

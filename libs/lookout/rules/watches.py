@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lookout.outside_text import MAX_QUESTION
 from lookout.rules.messages import rule_of
 from lookout.rules.types import Rule, RuleError
 from lookout.v1.watches_pb2 import Watch
 from lookout.wire import CAMERA_OFFLINE, WireError, from_json, is_camera_id, to_json
-from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, MAX_QUESTION, WATCH_BYTES
+from lookout.wire.limits import ID_BYTES, LEAST_THRESHOLD, WATCH_BYTES
 from lookout.wire.ranges import RangeError, check_ranges
 
 _LAST_VERSION = 2**32 - 1  # uint32

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lookout.models import WindowDefaults
 from lookout.motion import Basis
+from lookout.numbers import check_finite
 from lookout.pruning import MaskPolicy, Sample
 from lookout.segments import SamplingGrid
 from lookout.segments.sampling import Selector
@@ -23,6 +24,8 @@ Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]
 """RGB pictures of any one size: uint8 [n, height, width, 3], or as many [height, width, 3]."""
 
 SECOND_US: Final = 1_000_000
+LATEST_S: Final = 9e9
+"""Of a frame: beyond the year 2255 in Unix time, and a slip of the unit in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +87,7 @@ class Feed:
 
         Raises:
             CodecError: It cannot be decoded.
-            SessionError: The session was given frames before.
+            SessionError: The session was given frames before, or `start_s` is no time.
         """
         if self._selector is not None:
             raise SessionError("this session was given frames: encoded bytes go to another session")
@@ -93,6 +96,7 @@ class Feed:
             self._encoded = SegmentSampler.of(
                 self.tower.grid, sampling.step_us, self.policy, window_us=sampling.window_us
             )
+        _check_times([] if start_s is None else [start_s])
         start_us = self._begun_us + self._decoded_us if start_s is None else round(start_s * SECOND_US)
         return [block for frame in self._encoded.add(data, start_us) for block in self.frame(frame)]
 
@@ -209,9 +213,19 @@ def _checked(frames: Frames, times_s: Sequence[float]) -> list[NDArray[np.uint8]
         raise SessionError(
             f"{len(pictures)} frames came with {len(times_s)} times: give one for each, in seconds"
         )
-    if not np.isfinite(np.asarray(times_s, dtype=float)).all():
-        raise SessionError("times must be finite numbers of seconds")
+    _check_times(times_s)
     return pictures
+
+
+def _check_times(times_s: Sequence[float]) -> None:
+    """Refuse what is no time: a wild one would make every later frame an earlier one.
+
+    Raises:
+        SessionError: One of them is no number of seconds.
+    """
+    for time_s in times_s:
+        if abs(check_finite("a time", time_s, SessionError)) > LATEST_S:
+            raise SessionError(f"a time of {time_s:g} s is beyond {LATEST_S:g} s: times are seconds")
 
 
 def _fitted(picture: NDArray[np.uint8], grid: Grid) -> NDArray[np.uint8]:

@@ -10,8 +10,6 @@ from typing import Final
 
 #: bytes of a camera's or a watch's id in UTF-8: keys of records, parts of tensor ids
 ID_BYTES: Final = 200
-#: characters of a watch's question; all questions of a window share its rows
-MAX_QUESTION: Final = 1000
 #: camera ids or patterns of one watch
 WATCH_CAMERAS: Final = 1000
 #: polygons of a watch, corners of a polygon, characters of its name

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from lookout.errors import LookoutError
+from lookout.outside_text import MAX_QUESTION
 from lookout.wire import limits
 
 LARGEST: Final = 2**53
@@ -279,7 +280,7 @@ SIZES: Final[dict[str, int]] = {
     "Alert.incident": 64,
     "Alert.camera": limits.ID_BYTES,
     "Alert.watch": limits.ID_BYTES,
-    "Alert.question": limits.MAX_QUESTION,
+    "Alert.question": MAX_QUESTION,
     "Alert.reason": limits.REASON,
     "Camera.id": limits.ID_BYTES,
     "Camera.url": 2048,
@@ -315,7 +316,7 @@ SIZES: Final[dict[str, int]] = {
     "PruneState.missing": limits.REASON,
     "WatchState.watch": limits.ID_BYTES,
     "OpenIncident.id": 64,
-    "OpenIncident.question": limits.MAX_QUESTION,
+    "OpenIncident.question": MAX_QUESTION,
     "GetTensorResponse.chunk": 1 << 20,
     "MaterializeTensorResponse.chunk": 1 << 20,
     "TensorHeader.dtype": 32,
@@ -327,7 +328,7 @@ SIZES: Final[dict[str, int]] = {
     "Verdict.id": 64,
     "Verdict.camera": limits.ID_BYTES,
     "Verdict.watch": limits.ID_BYTES,
-    "Verdict.question": limits.MAX_QUESTION,
+    "Verdict.question": MAX_QUESTION,
     "Verdict.reason": 2 * limits.REASON,
     "Verdict.basis": 32,
     "Verdict.model_digest": 200,
@@ -335,7 +336,7 @@ SIZES: Final[dict[str, int]] = {
     "Verdict.description": 16_384,
     "Verdict.plan_digest": 200,
     "Watch.id": limits.ID_BYTES,
-    "Watch.question": limits.MAX_QUESTION,
+    "Watch.question": MAX_QUESTION,
     "Watch.cameras": limits.ID_BYTES,
     "ScheduleEntry.start": 16,
     "ScheduleEntry.end": 16,
@@ -343,11 +344,11 @@ SIZES: Final[dict[str, int]] = {
     "Zone.name": limits.ZONE_NAME,
     "RecordingJob.id": limits.JOB_BYTES,
     "RecordingJob.uris": limits.URI_CHARS,
-    "RecordingJob.questions": limits.MAX_QUESTION,
+    "RecordingJob.questions": MAX_QUESTION,
     "RecordingPart.job": limits.JOB_BYTES,
     "RecordingPart.uri": limits.URI_CHARS,
     "RecordingPart.mark": 200,
-    "RecordingPart.questions": limits.MAX_QUESTION,
+    "RecordingPart.questions": MAX_QUESTION,
     "RecordingOutcome.job": limits.JOB_BYTES,
     "PastStream.camera": limits.ID_BYTES,
     "PastIncident.camera": limits.ID_BYTES,
@@ -356,7 +357,7 @@ SIZES: Final[dict[str, int]] = {
     "Label.camera": limits.ID_BYTES,
     "Label.watch": limits.ID_BYTES,
     "Label.incident": 64,
-    "Label.question": limits.MAX_QUESTION,
+    "Label.question": MAX_QUESTION,
     "Label.labelled_by": 200,
     "LabelScore.camera": limits.ID_BYTES,
     "LabelScore.watch": limits.ID_BYTES,
@@ -372,7 +373,7 @@ SIZES: Final[dict[str, int]] = {
     "RecordingAnswers.reason": limits.REASON,
     "RecordingAnswer.uri": limits.URI_CHARS,
     "RecordingAnswer.reason": limits.REASON,
-    "RecordingQuestionAnswer.question": limits.MAX_QUESTION,
+    "RecordingQuestionAnswer.question": MAX_QUESTION,
     "RecordingQuestionAnswer.text": 16_384,
     "PlanState.digest": 64,
 }

@@ -82,7 +82,8 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(clip: Path) -> None:
     name = str(clip)
     assert "no file or folder" in refusal("nowhere.mp4", "-q", QUESTION)
     assert "name a file in it" in refusal(name, "-q", QUESTION, "--page", str(clip.parent))
-    assert "at least 1" in refusal(name, "-q", QUESTION, "--part", "0")
+    assert "is no page: only .html" in refusal(name, "-q", QUESTION, "--page", name)
+    assert "must be 1 to 1000000" in refusal(name, "-q", QUESTION, "--part", "0")
     for threads in ("-1", "0", "99999999"):
         assert "must be from 1 to 1024" in refusal(name, "-q", QUESTION, "--threads", threads)
     assert "is empty" in refusal(name, "-q", QUESTION, "--since", "5", "--until", "3")

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from lookout.sandbox import SandboxPool
 from lookout.sandbox.cuts import MOST_OPEN, Cuts
-from lookout.sandbox.pool import _Job
+from lookout.sandbox.pool import _Job, _opened
 from lookout.segments import CodecError, Reason, cut
 from lookout.segments.types import CutRequest, Segment
 from tests.unit.segments.clips import encode
@@ -59,7 +60,7 @@ def test_a_cut_goes_on_in_another_process(pool: SandboxPool, film: Path) -> None
     """Killed between two answers: its successor reads on from the same piece."""
     request = CutRequest(str(film), 1.0, 1 << 20, 0, 1)
     found: list[Segment] = []
-    while pieces := pool._run(_Job(request, file=os.open(film, os.O_RDONLY))):
+    while pieces := pool._run(_Job(request, opened=partial(_opened, film))):
         assert isinstance(pieces, tuple)
         found += pieces
         request = CutRequest(str(film), 1.0, 1 << 20, len(found), 1)

@@ -245,6 +245,8 @@ def test_a_hole_as_long_as_a_window_begins_a_stream(session: Session) -> None:
         (np.zeros((1, 8, 8, 3), np.float32), [0.0], "frame 0 is float32"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0.0], "2 frames came with 1 times"),
         (np.zeros((2, 8, 8, 3), np.uint8), [1.0, 0.5], "times must rise: 0.5 s comes after 1 s"),
+        (np.zeros((1, 8, 8, 3), np.uint8), [1e300], "beyond 9e\\+09 s: times are seconds"),
+        (np.zeros((1, 8, 8, 3), np.uint8), ["a"], "a time must be a number, not 'a'"),
         (np.zeros((1, 8, 8, 3), np.uint8), [float("nan")], "finite"),
         (np.zeros((1, 8, 8, 3), np.uint8), None, "frames need times"),
         (b"segment", [0.0], "encoded bytes carry their own times"),

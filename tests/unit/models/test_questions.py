@@ -1,0 +1,28 @@
+"""What may be asked of the model that comes with Lookout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lookout import models
+from lookout.models.questions import QuestionError
+
+QUESTION = "Is a person in view?"
+
+
+def test_a_generator_gives_its_questions_as_a_list_does() -> None:
+    assert models.check_questions(models.find_model(None), (text for text in [QUESTION])) == (QUESTION,)
+
+
+@pytest.mark.parametrize("questions", [QUESTION, b"Is it?", None, 5, [5], [None]])
+def test_what_is_no_list_of_texts_is_refused(questions: Any) -> None:
+    with pytest.raises(QuestionError, match=r"a list of texts|a question is a text"):
+        models.check_questions(models.find_model(None), questions)
+
+
+@pytest.mark.parametrize("question", [QUESTION * 51, "a" * 1_000_000])
+def test_a_question_that_no_watch_could_ask_is_refused_and_not_echoed(question: str) -> None:
+    with pytest.raises(QuestionError, match=r"^a question has at most 1000 characters.{,120}$"):
+        models.check_question(models.find_model(None), question)

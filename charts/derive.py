@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from lookout import outside_text
 from lookout.services.camera_agent.settings import AgentSettings
 from lookout.services.decode.settings import DecodeSettings
 from lookout.services.prefill.settings import PrefillSettings
@@ -30,6 +31,8 @@ from lookout.wire import all_topics, limits
 from lookout.worker import ServiceSettings
 
 CHART = Path(__file__).parent / "lookout"
+#: limits of the wire, and of texts from outside
+_BOUNDS = vars(outside_text) | vars(limits)
 #: which bound of a line of a CRD is a number of `lookout.wire.limits`
 _BOUND = re.compile(r"# (\w+) = ([A-Z_]+)$")
 #: settings that the chart itself sets; they are no values
@@ -431,7 +434,7 @@ def _bounded_line(line: str) -> str:
     if match is None:
         return line
     bound, name = match.groups()
-    return re.sub(rf"{bound}: [0-9.]+", f"{bound}: {getattr(limits, name)}", line, count=1)
+    return re.sub(rf"{bound}: [0-9.]+", f"{bound}: {_BOUNDS[name]}", line, count=1)
 
 
 def derived() -> dict[Path, str]:

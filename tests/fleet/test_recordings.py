@@ -1,4 +1,4 @@
-"""A fleet answers about a file what `lookout.analyze` answers, with every service of it killed on the way."""
+"""A fleet answers about a file what `lookout.analyze` answers, also with its services killed on the way."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def film(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def answering(folder: Path) -> Iterator[Fleet]:
-    """The services of recordings, two of them for parts, on a Kafka of their own."""
+def answering(folder: Path, workers: int) -> Iterator[Fleet]:
+    """The services of recordings, one or two of them for parts, on a Kafka of their own."""
     own = {stage: {"decoders": "1", "session_timeout_s": "6"} for stage in RECORDINGS_ROLES}
     with Fleet(
         settings={"model_dir": str(TINY)},
@@ -54,9 +54,10 @@ def answering(folder: Path) -> Iterator[Fleet]:
         open_servers=True,
     ) as fleet:
         module = ("lookout.services.recordings", "parts")
-        second = Service("recordings", fleet.folder, fleet._environment("recordings"), 1, module)
-        second.start()
-        fleet.services.append(second)
+        for number in range(1, workers):
+            another = Service("recordings", fleet.folder, fleet._environment("recordings"), number, module)
+            another.start()
+            fleet.services.append(another)
         yield fleet
 
 
@@ -84,11 +85,52 @@ def answers(analysis: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"answers": part["answers"], **part["part"]} for part in analysis["parts"]]
 
 
+def asked(fleet: Fleet, film: Path) -> None:
+    """Send the job `film`."""
+    assert lookout(fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "film") == (0, "film\n")
+
+
+def assert_answered(fleet_answer: dict[str, Any], film: Path) -> None:
+    """What a fleet says of the film is what `lookout.analyze` says."""
+    settings = {"part_frames": 8, "fps": 2.0, "end_s": float(SECONDS)}
+    expected = json.loads(json.dumps(analyze(film, [QUESTION], model=TINY, **settings).to_dict()))  # type: ignore[arg-type]
+    assert fleet_answer["answers"] == expected["answers"]
+    assert answers(fleet_answer) == answers(expected)
+    assert (fleet_answer["frames"], fleet_answer["gaps"]) == (expected["frames"], expected["gaps"])
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_answered_asked_again_and_cancelled(film: Path) -> None:
+    with answering(film.parent, workers=1) as fleet:
+        nothing = film.with_name("nothing.mp4")
+        assert lookout(fleet, "analyze", str(nothing), *OPTIONS, "--fleet", "--id", "film", "--wait")[0] == 1
+        # The id of a refused job is free.
+        words = ("analyze", str(film), *OPTIONS, "--fleet", "--id", "film", "--wait", "--json")
+        code, out = lookout(fleet, *words)
+        assert code == 0
+        fleet_answer = json.loads(out)
+        assert lookout(fleet, *words) == (0, out)  # the same job again
+        assert sorted(outcomes(fleet, "film")) == list(range(len(fleet_answer["parts"])))
+        for refused in (
+            ("analyze", str(film), "-q", "Is it dark?", "--fleet", "--id", "film"),
+            ("recordings", "cancel", "film"),
+            ("recordings", "cancel", "another"),
+            ("recordings", "show", "another"),
+        ):
+            assert lookout(fleet, *refused)[0] == 1, refused
+        # 96 parts: it does not end before it is cancelled
+        long = ("-q", QUESTION, "--part", "2", "--fps", "4")
+        assert lookout(fleet, "analyze", str(film), *long, "--fleet", "--id", "ended")[0] == 0
+        assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
+        assert lookout(fleet, "recordings", "show", "ended", "--wait")[0] == 1
+    assert_answered(fleet_answer, film)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
-    with answering(film.parent) as fleet:
-        code, out = lookout(fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "film")
-        assert (code, out) == (0, "film\n")
+    with answering(film.parent, workers=2) as fleet:
+        asked(fleet, film)
         eventually(lambda: len(outcomes(fleet, "film")) > 1, seconds=120, every=0.1)
         kill(fleet, "recordings-0")
         kill(fleet, "recordings-reduce-0")
@@ -104,34 +146,4 @@ def test_killed_services_change_nothing_of_an_answer(film: Path) -> None:
         counts = Counter(outcomes(fleet, "film"))
         assert set(counts.values()) == {1}
         assert len(counts) == len(fleet_answer["parts"]) > 6
-
-        # The same job again, another one of its name, one that is cancelled, one that is not known.
-        code, out = lookout(
-            fleet, "analyze", str(film), *OPTIONS, "--fleet", "--id", "film", "--wait", "--json"
-        )
-        assert (code, json.loads(out)["answers"]) == (0, fleet_answer["answers"])
-        for words in (
-            ("analyze", str(film), "-q", "Is it dark?", "--fleet", "--id", "film"),
-            ("recordings", "cancel", "film"),
-            ("recordings", "cancel", "another"),
-            ("recordings", "show", "another"),
-        ):
-            assert lookout(fleet, *words)[0] == 1, words
-        long = (
-            "-q",
-            QUESTION,
-            "--part",
-            "2",
-            "--fps",
-            "4",
-        )  # 96 parts: it does not end before it is cancelled
-        assert lookout(fleet, "analyze", str(film), *long, "--fleet", "--id", "ended")[0] == 0
-        assert lookout(fleet, "recordings", "cancel", "ended")[0] == 0
-        code, _ = lookout(fleet, "recordings", "show", "ended", "--wait")
-        assert code == 1
-
-    settings = {"part_frames": 8, "fps": 2.0, "end_s": float(SECONDS)}
-    expected = json.loads(json.dumps(analyze(film, [QUESTION], model=TINY, **settings).to_dict()))  # type: ignore[arg-type]
-    assert fleet_answer["answers"] == expected["answers"]
-    assert answers(fleet_answer) == answers(expected)
-    assert (fleet_answer["frames"], fleet_answer["gaps"]) == (expected["frames"], expected["gaps"])
+    assert_answered(fleet_answer, film)

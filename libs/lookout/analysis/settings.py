@@ -64,7 +64,8 @@ class AnalysisSettings:
         if not 0 < self.fps <= 1000:
             raise AnalysisError(f"fps={self.fps:g} must be above 0 and at most 1000")
         if self.start_s < 0 or (self.end_s is not None and self.end_s <= self.start_s):
-            raise AnalysisError(f"the range from {self.start_s:g} s to {self.end_s} s is empty")
+            until = "the end" if self.end_s is None else f"{self.end_s:g} s"
+            raise AnalysisError(f"the range from {self.start_s:g} s to {until} is empty or begins before 0")
         counts = (self.part_frames, self.threads, self.stride_frames, self.waiting)
         if any(count is not None and not 1 <= count <= MOST for count in counts):
             raise AnalysisError(f"part_frames, threads, stride_frames and waiting must be 1 to {MOST}")

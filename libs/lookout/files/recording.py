@@ -19,10 +19,7 @@ from lookout.motion.types import U8
 from lookout.segments.container import Video, ticks_to_us
 from lookout.segments.picture import orientation
 from lookout.segments.sampling import Pick, SamplingGrid
-from lookout.segments.types import CodecError, Limits, Reason
-
-LATEST_S = 1e12
-"""No recording is longer, and its microseconds fit 64 bits."""
+from lookout.segments.types import FILE_LIMITS, CodecError, Limits, Reason
 
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all."""
@@ -371,7 +368,7 @@ class RecordingReader(_Closable):
                 seconds = np.asarray(times_s, np.float64)
             except (TypeError, ValueError, OverflowError):
                 raise CodecError(Reason.REQUEST, f"times_s takes seconds, not {times_s!r:.80}") from None
-            if seconds.ndim != 1 or not (np.abs(seconds) < LATEST_S).all():
+            if seconds.ndim != 1 or not (np.abs(seconds) < FILE_LIMITS.seconds).all():
                 raise CodecError(Reason.REQUEST, "times_s holds what is no time, or beyond every recording")
             return self._shown(np.round(seconds * 1e6).astype(np.int64))
         if indices is None:

@@ -18,7 +18,6 @@ import numpy as np
 
 from lookout import models
 from lookout.engines import Cost, Question, StreamLostError, TextSettings, WindowRequest
-from lookout.numbers import check_finite
 from lookout.presets import DEFAULT, preset_of
 from lookout.pruning import MaskPolicy, policy_of
 from lookout.session.errors import DeadlineError, SessionError
@@ -290,9 +289,7 @@ class Session:
         if isinstance(data, (bytes, bytearray, memoryview)):
             if times is not None and np.ndim(times):
                 raise SessionError("encoded bytes carry their own times: give when they begin, or nothing")
-            start_s = (
-                None if times is None else check_finite("a time", np.asarray(times).item(), SessionError)
-            )
+            start_s = None if times is None else np.asarray(times).item()
             return self._take(self._feed.copy(), lambda feed: feed.segment(bytes(data), start_s))
         if data is None or isinstance(data, (str, Path)):
             raise SessionError(
@@ -303,7 +300,7 @@ class Session:
             raise SessionError("frames need times: the seconds of every frame")
         if not np.ndim(times):
             data = [np.asarray(data)]  # one frame and its time
-        seconds = [check_finite("a time", time, SessionError) for time in np.atleast_1d(times).tolist()]
+        seconds = np.atleast_1d(times).tolist()
         return self._take(self._feed.copy(), lambda feed: feed.pictures(data, seconds))
 
     def _take(self, feed: Feed, add: Callable[[Feed], list[ClosedBlock]]) -> list[SessionWindow]:
